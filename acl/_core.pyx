@@ -2,8 +2,8 @@
 
 The fast path is `alloc_fast` / `free_fast`: the arena's biased lock, then an exact-size block from
 the cache, or a best fit from the bins.  Everything else (another thread, a mode, a miss) goes
-through `alloc_slow` and `free_slow`, and a miss on to `_pages`.  `_core.pxd` has the structs and
-the invariants.
+through `alloc_slow` and `free_slow`, and a miss on to `_pages`.  `core/types.pxd` has the structs
+and the invariants.
 
 Thread rule: any function may be called by any thread that ACL calls; no GIL, no Python object, no
 exception.  It refuses foreign pointers and blocks that are already free, and counts them.
@@ -11,6 +11,7 @@ exception.  It refuses foreign pointers and blocks that are already free, and co
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
+from acl.core cimport _arena, _bins
 from acl.core._asleep cimport asleep_free
 from acl.core._bins cimport (
     bin_best, bin_of, bin_of_wide, bin_remove_in, bin_swap_in, bins_above,
@@ -52,6 +53,8 @@ if sizeof(Arena) > 1 << ARENA_SHIFT:
     raise ImportError(f"an arena has {sizeof(Arena)} bytes, more than {1 << ARENA_SHIFT}")
 
 cdef Zone zone
+_bins.core_zone = &zone
+_arena.on_own = no_scopes
 
 cdef enum:
     CACHE_BYTES = 524288        # CACHE_UNITS << UNIT_SHIFT
@@ -749,10 +752,6 @@ cdef inline bint zone_has_arena(const void *allocator) noexcept nogil:
 cdef inline bint zone_has_block(const void *block) noexcept nogil:
     cdef size_t offset = <size_t> (<const char *> block - zone.blocks)
     return core_likely((offset >> 6 | offset << 58) < zone.blocks_open)
-
-
-cdef Zone *core_zone() noexcept nogil:
-    return &zone
 
 
 cdef bint is_arena(const void *allocator) noexcept nogil:

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Arena, ArenaStats, Block, Driver, Pool, PoolOptions
+from acl.core.types cimport Arena, ArenaStats, Block, Driver, Pool, PoolOptions
 from acl.bind.generated._libacl cimport aclError, aclrtContext, aclrtStream
 
 cdef void driver_bind(Driver *driver) noexcept nogil            # the functions of the ACL library
@@ -49,6 +49,9 @@ cdef void arena_serves(Arena *arena) noexcept nogil
 # Returns the pool that has an arena at an address, or NULL.  The address may be any bits.
 cdef Pool *pool_with(const void *arena) noexcept nogil
 
+# True if the calling thread has no open scope: it may own an arena that is ARENA_TAGGED.  A function
+# of `_core`, which sets this when it is imported.
+cdef int (*on_own)() noexcept nogil
 # Sets and clears bits of `arena.mode`.
 cdef void arena_set_mode(Arena *arena, uint32_t set, uint32_t clear) noexcept nogil
 

@@ -17,10 +17,10 @@ from posix.unistd cimport _SC_PAGESIZE, sysconf
 from acl.bind.generated cimport _libacl
 from acl.core._asleep cimport naps_let_go, naps_reclaim
 from acl.core._bins cimport arena_open, arena_return, bins_start, guest_bit, slab_close, slab_open
-from acl._core cimport (
-    ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_TAGGED, ARENA_WATCHED,
-    ARENA_TABLES, FIRST_ARENAS, FOUND_ARENAS, MAX_ARENAS, no_scopes, Range, RANGE_TABLES,
-    ROLE_CAPTURE, ROLE_FRAMEWORK, ROLE_STREAM, ROLE_USER, Use, USE_BEDS,
+from acl.core.types cimport (
+    ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_TAGGED, ARENA_WATCHED, ARENA_TABLES,
+    FIRST_ARENAS, FOUND_ARENAS, MAX_ARENAS, Range, RANGE_TABLES, ROLE_CAPTURE, ROLE_FRAMEWORK,
+    ROLE_STREAM, ROLE_USER, Use, USE_BEDS,
 )
 from acl.core._driver cimport (
     arena_context, context_enter, context_here, context_leave, events_destroy, faults_seen,
@@ -542,6 +542,9 @@ cdef Arena *pool_arena_in(Pool *pool, aclrtStream stream, uint32_t role,
     return arena if arena != NULL else arena_add(pool, stream, role, context)
 
 
+cdef int (*on_own)() noexcept nogil = NULL
+
+
 cdef void owner_rules(Arena *arena) noexcept nogil:
     """Under the lock: allow no owner while mode bits are set, so that each caller reads the mode.
 
@@ -549,7 +552,7 @@ cdef void owner_rules(Arena *arena) noexcept nogil:
     """
     arena.lock.pinned = arena.mode & ~<uint32_t> ARENA_TAGGED != 0       # an enum
     if arena.mode & ARENA_TAGGED:
-        arena.lock.may_own = no_scopes
+        arena.lock.may_own = on_own
 
 
 cdef void arena_set_mode(Arena *arena, uint32_t set, uint32_t clear) noexcept nogil:

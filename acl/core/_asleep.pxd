@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Arena, Block, Nap, Pinned, Pool
+from acl.core.types cimport Arena, Block, Nap, Pinned, Pool
 from acl.bind.generated._libacl cimport aclError
 
 # A sleep batch: the blocks that one thread puts to sleep or wakes together. It lies on that

@@ -23,10 +23,10 @@ from acl.bind.generated cimport _libacl
 from acl.core._bins cimport (
     block_cut, block_join, block_make, block_release, cache_flush, hole_release, use_bed,
 )
-from acl._core cimport (
+from acl.core.types cimport (
     ARENA_FORKED, ARENA_UNLOADING, BLOCK_ASLEEP, BLOCK_FREE, BLOCK_GUARDED, BLOCK_HELD, BLOCK_LIVE,
-    BLOCK_MOVING, BLOCK_SHARED,
-    BLOCK_VOID, Chunk, Frame, NAP_BEDS, Pinned, ROLE_CAPTURE, RUNG_DRIVER, Range, Use, View,
+    BLOCK_MOVING, BLOCK_SHARED, BLOCK_VOID, Chunk, Frame, NAP_BEDS, Pinned, ROLE_CAPTURE,
+    RUNG_DRIVER, Range, Use, View,
 )
 from acl.core._check cimport DEBUG_LEVEL, free_stamp, page_enforce
 from acl.core._driver cimport frame_make, frame_map, frame_return, source_take

@@ -8,9 +8,9 @@ there are 32 bins for each power of two.
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl.bind.generated._libacl cimport aclrtStream
-from acl._core cimport (
+from acl.core.types cimport (
     Arena, BINS, Bins, Block, BIN_SHIFT, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, CACHE_UNITS, Links,
-    MAP_SHIFT, UNIT_SHIFT, USE_BEDS, Use,
+    MAP_SHIFT, UNIT_SHIFT, USE_BEDS, Use, Zone,
 )
 
 cdef extern from *:
@@ -33,6 +33,9 @@ cdef extern from *:
 cdef enum:
     BIN_DEPTH = 8               # most blocks of a bin that a search examines
     KIND_WORDS = 18             # BINS >> MAP_SHIFT
+
+# The addresses of arenas and descriptors: a variable of `_core`, which sets this when it is imported.
+cdef Zone *core_zone
 
 cdef void bins_start(Bins *bins) noexcept nogil          # makes all lists empty
 # Returns an arena's memory; only its lock and its mode, ARENA_CLOSED, are set, all else is 0.

@@ -8,7 +8,7 @@ open is readable.  A slab is made writable in steps, each as large as all before
 Runs under the arena's lock; no GIL, no driver.
 """
 
-from acl._core cimport ARENA_CLOSED, ARENA_SHIFT, BINS, Zone, core_zone
+from acl.core.types cimport ARENA_CLOSED, ARENA_SHIFT, BINS
 from acl.core._lock cimport SpinLock, lock_start, spin_enter, spin_leave
 
 from libc.string cimport memchr
@@ -33,6 +33,7 @@ cdef enum:
     SLAB_FIRST = 1 << 16        # bytes of a slab that are writable at first
     SLAB_ARENAS = 32            # arena slots for each slab: closed arenas may keep their slots
 
+cdef Zone *core_zone = NULL
 cdef SpinLock zone_lock         # guards the variables below, and writes to the zone
 cdef size_t zone_slabs = 0      # slabs that fit into the reserved addresses
 cdef size_t slabs_used = 0
@@ -46,25 +47,25 @@ cdef Arena *arenas_free = NULL  # list of arenas, linked by `slab`
 cdef bint zone_open() noexcept nogil:
     """Under the zone's lock: reserve its addresses once; if that fails, half as many, and so on."""
     global zone_slabs
-    cdef Zone *zone = core_zone()
     cdef size_t slabs = ZONE_SLABS
     cdef size_t arenas, bytes
     cdef void *base = MAP_FAILED
-    while zone.arenas == NULL and slabs > 0:
+    if core_zone == NULL:
+        return False                            # `acl._core` was never imported
+    while core_zone.arenas == NULL and slabs > 0:
         arenas = slabs * SLAB_ARENAS << ARENA_SHIFT
         bytes = arenas + (slabs << SLAB_SHIFT)
         base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
         if base != MAP_FAILED:
             zone_slabs = slabs
-            zone.blocks = <char *> base + arenas
-            zone.arenas = <char *> base
+            core_zone.blocks = <char *> base + arenas
+            core_zone.arenas = <char *> base
         slabs //= 2
-    return zone.arenas != NULL
+    return core_zone.arenas != NULL
 
 
 cdef Arena *arena_open() noexcept nogil:
     global arenas_free, arenas_used
-    cdef Zone *zone = core_zone()
     cdef Arena *arena = NULL
     spin_enter(&zone_lock)
     if arenas_free != NULL:
@@ -73,14 +74,14 @@ cdef Arena *arena_open() noexcept nogil:
         arena.slab = NULL
         lock_start(&arena.lock)
     elif zone_open() and arenas_used < zone_slabs * SLAB_ARENAS:
-        arena = <Arena *> (zone.arenas + (arenas_used << ARENA_SHIFT))
+        arena = <Arena *> (core_zone.arenas + (arenas_used << ARENA_SHIFT))
         # Make the whole slot writable, so that neighbouring slots are one mapping of the kernel,
         # which limits the number of mappings.
         if mprotect(arena, <size_t> 1 << ARENA_SHIFT, PROT_READ | PROT_WRITE) == 0:
             lock_start(&arena.lock)
             arena.mode = ARENA_CLOSED
             arenas_used += 1
-            zone.arenas_made = arenas_used
+            core_zone.arenas_made = arenas_used
         else:
             arena = NULL
     spin_leave(&zone_lock)
@@ -97,7 +98,6 @@ cdef void arena_return(Arena *arena) noexcept nogil:
 
 cdef bint slab_open(Arena *arena) noexcept nogil:
     global slabs_free, slabs_used
-    cdef Zone *zone = core_zone()
     cdef Block *first = NULL
     spin_enter(&zone_lock)
     if slabs_free != NULL:
@@ -107,11 +107,11 @@ cdef bint slab_open(Arena *arena) noexcept nogil:
         first.size = 0
         first.links.next = NULL
     elif zone_open() and slabs_used < zone_slabs:
-        first = <Block *> (zone.blocks + (slabs_used << SLAB_SHIFT))
+        first = <Block *> (core_zone.blocks + (slabs_used << SLAB_SHIFT))
         if (mprotect(first, <size_t> 1 << SLAB_SHIFT, PROT_READ) == 0
                 and mprotect(first, SLAB_FIRST, PROT_READ | PROT_WRITE) == 0):
             slabs_used += 1
-            zone.blocks_open = slabs_used << SLAB_SHIFT - 6
+            core_zone.blocks_open = slabs_used << SLAB_SHIFT - 6
             arena.slab_ready = SLAB_FIRST
         else:
             first = NULL

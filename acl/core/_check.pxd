@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
-from acl._core cimport Arena, Block, Pool, Range, View
+from acl.core.types cimport Arena, Block, Pool, Range, View
 
 cdef extern from *:
     """

@@ -12,11 +12,11 @@ from libc.string cimport memset
 
 from acl.core._asleep cimport naps_check
 from acl.core._bins cimport KIND_WORDS, bin_of, cache_flush, links_block, queue_after, size_units
-from acl._core cimport (
+from acl.core.types cimport (
     BINS, Bins, Block, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
-    BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, CACHE_UNITS, HOLDS, MAP_SHIFT, MAX_SIZE_BITS,
-    OomHold, OomReport, OOMS, Range, RANGE_KINDS, RANGE_LARGE, RANGE_SMALL, TAGS, UNIT,
-    UNIT_SHIFT, Use, View,
+    BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, CACHE_UNITS, HOLDS, MAP_SHIFT, MAX_SIZE_BITS, OomHold,
+    OomReport, OOMS, Range, RANGE_KINDS, RANGE_LARGE, RANGE_SMALL, TAGS, UNIT, UNIT_SHIFT, Use,
+    View,
 )
 from acl.core._driver cimport attempt_read, device_room, stream_captured
 from acl.core._frames cimport page_backed

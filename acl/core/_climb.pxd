@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
-from acl._core cimport Arena, Block
+from acl.core.types cimport Arena, Block
 from acl.core._place cimport Window
 
 # Called with the arena's lock held.  Both return a MOVING block, on no list, at least `size` long

@@ -24,9 +24,9 @@ Pages of arenas that do not donate are never unmapped, nor any page if the optio
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from acl._core cimport (
-    Arena, Block, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_NONE,
-    RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source, VIEWS_ALWAYS,
+from acl.core.types cimport (
+    Arena, Block, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_NONE, RUNG_OTHERS,
+    RUNG_OWN, RUNG_SPARE, Source, VIEWS_ALWAYS,
 )
 from acl.core._driver cimport (
     attempt_try, device_room, frame_make, segment_free, segment_malloc, source_put, source_shrink,

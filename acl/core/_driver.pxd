@@ -5,7 +5,7 @@ None of these may be called with a lock held.
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Arena, Attempt, Frame, Pool
+from acl.core.types cimport Arena, Attempt, Frame, Pool
 from acl.core._lock cimport pointer_read
 from acl.bind.generated._libacl cimport aclError, aclrtContext, aclrtEvent, aclrtStream
 

@@ -7,12 +7,12 @@ cannot exceed the limit (I11).  The source's lock guards the counts and is never
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from acl._core cimport (
+from acl.core.types cimport (
     CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_MAP,
     CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP,
     EVENT_ROOM, REFUSAL_DRIVER, REFUSAL_HEADROOM, REFUSAL_LIMIT, RUNG_DRIVER, STOP_DRIVER,
-    STOP_HEADROOM, STOP_LIMIT, STOP_SYNC,
-    PLACES, Place, ROLE_FRAMEWORK, Attempt, Source, Use, USE_BEDS,
+    STOP_HEADROOM, STOP_LIMIT, STOP_SYNC, PLACES, Place, ROLE_FRAMEWORK, Attempt, Source, Use,
+    USE_BEDS,
 )
 from acl.core._bins cimport queue_after
 from acl.core._events cimport EVENT_SYNC

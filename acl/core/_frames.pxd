@@ -5,7 +5,7 @@ All of it runs under the arena's lock and makes no driver call.
 
 from libc.stdint cimport uint32_t
 
-from acl._core cimport Arena, Frame, Range, View
+from acl.core.types cimport Arena, Frame, Range, View
 
 cdef View *view_make(Range *span, uint32_t page) noexcept nogil     # without locks; NULL: no memory
 cdef void view_drop(Arena *arena, View *view) noexcept nogil    # after its page was unmapped

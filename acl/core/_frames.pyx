@@ -18,7 +18,7 @@ from libc.stdlib cimport calloc, free
 
 from acl.core._bins cimport bin_of, bins_after, links_block
 from acl.core._check cimport DEBUG_LEVEL, shadow_enforce
-from acl._core cimport BINS, Bins, Block, RANGE_KINDS, UNIT_SHIFT
+from acl.core.types cimport BINS, Bins, Block, RANGE_KINDS, UNIT_SHIFT
 from acl.core._place cimport block_end, page_ceil, page_floor, range_of
 
 

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Arena, Block
+from acl.core.types cimport Arena, Block
 from acl.bind.generated._libacl cimport aclrtAllocator, aclrtAllocatorAddr, aclrtAllocatorBlock
 
 cdef void *guard_alloc(aclrtAllocator allocator, size_t size) noexcept nogil

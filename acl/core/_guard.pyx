@@ -20,9 +20,8 @@ blocks is freed unchecked.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc
 
-from acl._core cimport (
-    BLOCK_GUARDED, BLOCK_HELD, BLOCK_LIVE, arena_alloc, arena_free, is_arena, stray_count,
-)
+from acl._core cimport arena_alloc, arena_free, is_arena, stray_count
+from acl.core.types cimport BLOCK_GUARDED, BLOCK_HELD, BLOCK_LIVE
 from acl.core._driver cimport (
     arena_context, event_done, event_mark, event_put, stream_captured, stream_hold, stream_let,
     stream_wait,

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint64_t
 
-from acl._core cimport Arena, Block, Pool
+from acl.core.types cimport Arena, Block, Pool
 from acl.core._lock cimport pointer_read
 from acl.bind.generated._libacl cimport (
     aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtContext, aclrtStream,

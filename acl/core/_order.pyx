@@ -20,7 +20,7 @@ from acl.core._arena cimport (
 )
 from acl.core._asleep cimport naps_let_go
 from acl.core._bins cimport block_release, guest_bit, queue_after, use_bed
-from acl._core cimport (
+from acl.core.types cimport (
     ARENA_CAPTURING, ARENA_FORKED, ARENA_UNLOADING, BLOCK_LIVE, BLOCK_MOVING, BLOCK_SHARED,
     BLOCK_WAITING, ROLE_CAPTURE, ROLE_FRAMEWORK, USE_BEDS, Use,
 )

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Arena, Block, Frame, ROLE_CAPTURE, ROLE_FRAMEWORK, View
+from acl.core.types cimport Arena, Block, Frame, ROLE_CAPTURE, ROLE_FRAMEWORK, View
 from acl.core._place cimport Window
 
 # One slow allocation. It lies on the stack of `pages_obtain` or `pages_recall`, from the claim of a

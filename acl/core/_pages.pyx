@@ -15,7 +15,7 @@ from acl.core._bins cimport (
     bin_insert, bin_of, bin_remove, bins_after, block_cut, block_drop, block_join, block_make,
     block_release, cache_flush, hole_insert, hole_release, links_block, links_remove,
 )
-from acl._core cimport (
+from acl.core.types cimport (
     BINS, BLOCK_FREE, BLOCK_HOLE, Bins, Block, Frame, BLOCK_MOVING, Pool, RANGE_KINDS, RUNG_OWN,
     Range, UNIT_SHIFT, View,
 )

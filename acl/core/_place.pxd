@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 
 from acl.core._bins cimport bit_lowest
-from acl._core cimport Arena, BLOCK_FREE, BLOCK_HOLE, Block, Range
+from acl.core.types cimport Arena, BLOCK_FREE, BLOCK_HOLE, Block, Range
 
 # A candidate placement for a block. A value on the stack of the thread that searches. It is valid
 # until the arena's lock is opened.

@@ -18,7 +18,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from acl.core._bins cimport bit_lowest, block_drop, block_make, hole_insert, links_block
-from acl._core cimport (
+from acl.core.types cimport (
     BINS, BLOCK_MOVING, FIRST_RANGES, Frame, MAX_RANGES, Pool, RANGE_SMALL, STOP_TABLE, View,
 )
 from acl.core._check cimport DEBUG_LEVEL

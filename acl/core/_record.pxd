@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
-from acl._core cimport Arena, Block, Pool
+from acl.core.types cimport Arena, Block, Pool
 from acl.core._events cimport Event
 
 # Called before the arena's lock is taken: notes the thread's C stack, if C stacks are wanted.

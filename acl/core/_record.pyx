@@ -17,7 +17,7 @@ Thread rule: any thread, no GIL, no Python object.  Nothing here calls the drive
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
-from acl._core cimport (
+from acl.core.types cimport (
     ARENA_RECORDED, BLOCK_BORN, BLOCK_HELD, BLOCK_HOLE, BLOCK_LIVE, BLOCK_SEEN, Range,
 )
 from acl.core._events cimport (

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Arena, ArenaStats, Block, Peak, Pool, Source
+from acl.core.types cimport Arena, ArenaStats, Block, Peak, Pool, Source
 
 cdef enum:
     PEAK_SHARE = 6              # a peak is noted again when it is 1/2**6 higher

@@ -19,7 +19,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from acl.core._bins cimport bin_of, bit_highest, bit_lowest
-from acl._core cimport (
+from acl.core.types cimport (
     BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, CACHE_UNITS, CLIMBERS,
     NEAR_MOST, PEAK_STREAMS, PeakStream, Range, SLOW_BUCKETS, Share, Source,
 )

@@ -21,7 +21,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from acl.core._bins cimport links_block
-from acl._core cimport (
+from acl.core.types cimport (
     Arena, BLOCK_HOLE, Block, CLIMBERS, Frame, MAX_ARENAS, NEAR_MOST, Pool, RANGE_LARGE, RUNG_IDLE,
     RUNG_OTHERS, Range, Source,
 )

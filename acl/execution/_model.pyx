@@ -34,7 +34,7 @@ from acl.bind.generated._libacl cimport (
     aclrtGetCurrentContext, aclrtGetDevice, aclrtSetCurrentContext, aclrtSetDevice, aclrtStream,
 )
 from acl.execution._dataset cimport Dataset, dataset_of, dataset_of_buffers
-from acl._core cimport TagScope
+from acl.core.types cimport TagScope
 from acl.pool._pool cimport Pool
 from acl.pool._refusals cimport books
 from acl.pool._stacks cimport stack_enter, stack_leave

@@ -14,7 +14,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from acl.runtime._buffer cimport Buffer, Uses, buffer_readable
-from acl._core cimport TagScope
+from acl.core.types cimport TagScope
 from acl.runtime._device cimport current_ensure
 from acl.bind._error cimport check, made_check
 from acl.bind.generated._libacl cimport (

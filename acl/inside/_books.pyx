@@ -15,11 +15,11 @@ from acl.core._arena cimport (
     arena_find, pools_orphaned, pools_release,
 )
 from acl.core._bins cimport queue_after
-from acl._core cimport (
+from acl.core.types cimport (
     Arena, ArenaStats, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
-    BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, Block,
-    CALLS, Counters, OOMS, OomHold as CoreHold, OomReport as CoreReport, Pool as CorePool,
-    ROLE_FRAMEWORK, ROLE_STREAM, RUNGS, Source, TAGS, Use,
+    BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, Block, CALLS, Counters, OOMS, OomHold as CoreHold,
+    OomReport as CoreReport, Pool as CorePool, ROLE_FRAMEWORK, ROLE_STREAM, RUNGS, Source, TAGS,
+    Use,
 )
 from acl.bind.generated._libacl cimport (
     ACL_DDR_MEM, ACL_HBM_MEM, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetMemUsageInfo,

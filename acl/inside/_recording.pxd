@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint64_t
 
-from acl._core cimport Pool as CorePool
+from acl.core.types cimport Pool as CorePool
 
 # Starts and ends what notes a pool; `capacity` 0 notes only births.  With the GIL.
 cdef void notes_start(CorePool *pool, uint64_t capacity, bint python, bint native) noexcept

@@ -14,7 +14,7 @@ from libc.stdint cimport uint32_t, uint64_t
 import time
 
 from acl.core._arena cimport arena_set_mode
-from acl._core cimport ARENA_RECORDED, Arena, Notes
+from acl.core.types cimport ARENA_RECORDED, Arena, Notes
 from acl.runtime._device cimport fork_count, forked_raise, leaving
 from acl.core._events cimport Event
 from acl.bind.generated._libacl cimport aclrtGetSocName

@@ -7,7 +7,7 @@ from libc.stdint cimport uint32_t
 
 import time
 
-from acl._core cimport Peak, SLOW_BUCKETS, UNIT
+from acl.core.types cimport Peak, SLOW_BUCKETS, UNIT
 from acl.pool._pool cimport Pool
 from acl.core._record cimport record_ns, record_ticks
 from acl.core._tally cimport ALL_BINS, Sums, bin_low, peak_read, slow_bucket_low, tally_sum

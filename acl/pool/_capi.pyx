@@ -18,9 +18,9 @@ from acl.core._arena cimport arena_find, pool_arena, pool_trim
 from acl.core._tally cimport arena_stats
 from acl.runtime._buffer cimport Buffer, buffer_wrap
 from acl.core._check cimport pool_check
-from acl._core cimport (
-    Arena, ArenaStats, Block, MAX_SIZE_BITS, Pool as CorePool, ROLE_STREAM, ROLE_USER, arena_alloc,
-    arena_free, arena_try,
+from acl._core cimport arena_alloc, arena_free, arena_try
+from acl.core.types cimport (
+    Arena, ArenaStats, Block, MAX_SIZE_BITS, Pool as CorePool, ROLE_STREAM, ROLE_USER,
 )
 from acl.bind.generated._libacl cimport ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_MEMORY_ALLOCATION
 from acl.bind.generated._libacl cimport ACL_SUCCESS

@@ -15,7 +15,7 @@ from collections import deque
 
 from acl.runtime._device cimport leaving
 from acl.bind.generated._libacl cimport aclrtStream
-from acl._core cimport Arena, Block
+from acl.core.types cimport Arena, Block
 from acl.core cimport _guard
 from acl.core._guard cimport FOUND_FOREIGN, FOUNDS, Found
 from acl.core._lock cimport SpinLock, spin_enter, spin_leave

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint64_t
 
-from acl._core cimport Arena, Block, Pool
+from acl.core.types cimport Arena, Block, Pool
 
 # Whether this buffer is the one in so many: its block is to be GUARD_BYTES larger than `size`,
 # which `buffer_guard` fills, and `guarded_back` is what takes it back.

@@ -11,7 +11,8 @@ calls the runtime.
 
 from libc.stdint cimport uint32_t
 
-from acl._core cimport BLOCK_GUARDED, BLOCK_SHARED, arena_free
+from acl._core cimport arena_free
+from acl.core.types cimport BLOCK_GUARDED, BLOCK_SHARED
 from acl.runtime._device cimport current_ensure
 from acl.core._driver cimport arena_context, context_enter, context_here, context_leave
 from acl.core._guard cimport (

@@ -22,7 +22,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset, strcpy
 
 from acl.runtime._copy cimport array_pending
-from acl._core cimport Arena, Block, arena_free
+from acl._core cimport arena_free
+from acl.core.types cimport Arena, Block
 from acl.runtime._device cimport leaving
 from acl.runtime._later cimport end_later, in_callback
 from acl.pool._pinned cimport PinnedPool, pinned_alloc, pinned_settle

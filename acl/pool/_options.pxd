@@ -1,6 +1,6 @@
 """What a pool may be told, for `cimport`: see `_options.pyx`."""
 
-from acl._core cimport PoolOptions
+from acl.core.types cimport PoolOptions
 from acl.bind.generated._libacl cimport aclrtMemAttr
 from acl.runtime._stream cimport Stream
 

@@ -10,7 +10,7 @@ from libc.string cimport memset, strncmp
 import os
 import re
 
-from acl._core cimport MAX_SIZE_BITS, VIEWS_ALWAYS
+from acl.core.types cimport MAX_SIZE_BITS, VIEWS_ALWAYS
 from acl.bind.generated._libacl cimport (
     ACL_DDR_MEM, ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G, ACL_HBM_MEM_NORMAL,
     ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,

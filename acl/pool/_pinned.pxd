@@ -3,7 +3,7 @@
 cimport cython
 
 from acl.runtime._buffer cimport HostBuffer
-from acl._core cimport Arena, Block, Pool as CorePool
+from acl.core.types cimport Arena, Block, Pool as CorePool
 
 
 @cython.final

@@ -18,9 +18,10 @@ from acl.core._arena cimport (
 )
 from acl.runtime._buffer cimport host_buffer_wrap
 from acl.core._check cimport pool_check
-from acl._core cimport (
-    ArenaStats, CALL_FREE, CALL_MALLOC, Driver, MAX_RANGES, MAX_SIZE_BITS, PoolOptions, ROLE_STREAM,
-    STOP_TABLE, arena_alloc, arena_free, arena_try,
+from acl._core cimport arena_alloc, arena_free, arena_try
+from acl.core.types cimport (
+    ArenaStats, CALL_FREE, CALL_MALLOC, Driver, MAX_RANGES, MAX_SIZE_BITS, PoolOptions,
+    ROLE_STREAM, STOP_TABLE,
 )
 from acl.runtime._device cimport (
     current_context, current_device, current_ensure, fork_count, forked_raise, leaving,

@@ -5,7 +5,7 @@ cimport cython
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl.runtime._buffer cimport Buffer
-from acl._core cimport Arena, Block, Pool as CorePool
+from acl.core.types cimport Arena, Block, Pool as CorePool
 from acl.bind.generated._libacl cimport aclrtContext, aclrtStream
 from acl.runtime._stream cimport Stream
 

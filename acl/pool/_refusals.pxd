@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Pool
+from acl.core.types cimport Pool
 
 # How many waits for streams have failed or expired; a race with one is one more or less.
 cdef uint64_t waits_failed(Pool *pool) noexcept nogil

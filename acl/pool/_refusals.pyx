@@ -10,7 +10,7 @@ Thread rule: any thread, without GIL and locks.
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Pool, Source
+from acl.core.types cimport Pool, Source
 from acl.core cimport _driver
 from acl.runtime._device cimport leaving
 from acl.core._lock cimport count_read, spin_enter, spin_leave, stale_read

@@ -1,6 +1,6 @@
 """What ACL is told: an arena and four C functions for a stream.  See `_registry.pyx`."""
 
-from acl._core cimport Arena
+from acl.core.types cimport Arena
 from acl.bind.generated._libacl cimport aclError, aclrtStream
 
 # The handle of a Stream or of a number; None is the default stream, which has none.

@@ -1,6 +1,6 @@
 """Sleep of one block, for those who keep blocks by themselves: see `_sleep.pyx`."""
 
-from acl._core cimport Arena, Block
+from acl.core.types cimport Arena, Block
 from acl.pool._pool cimport Pool
 
 # Whatever its tag, without keeping its contents; the caller sees to it that nobody uses the block.

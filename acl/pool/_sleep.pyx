@@ -20,7 +20,7 @@ from acl.core._asleep cimport (
     NO_HOST_MEMORY, Turn, naps_reclaim, pinned_join, pinned_leave, pinned_make, turn_begin,
     turn_end, turn_map, turn_unmap,
 )
-from acl._core cimport (
+from acl.core.types cimport (
     Arena, Block, Chunk, Nap, Pinned, Pool as CorePool, ROLE_CAPTURE, Range, TAGS,
 )
 from acl.bind.generated._libacl cimport (

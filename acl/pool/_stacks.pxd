@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
-from acl._core cimport Pool
+from acl.core.types cimport Pool
 
 # Before and after a call into C that allocates: while a pool's notes want Python stacks, what the
 # thread allocates there is noted with this one.

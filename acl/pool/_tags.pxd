@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint16_t
 
-from acl._core cimport Pool as CorePool, TagScope
+from acl.core.types cimport Pool as CorePool, TagScope
 from acl.bind.generated._libacl cimport aclrtStream
 
 # The tag of the innermost scope that is open for a pool in this context; 0 without one.

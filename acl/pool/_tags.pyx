@@ -14,7 +14,8 @@ from contextvars import ContextVar
 
 from libc.stdint cimport uint32_t
 
-from acl._core cimport Arena, TagScope, tag_scopes
+from acl._core cimport tag_scopes
+from acl.core.types cimport Arena, TagScope
 from acl.core._lock cimport count_read, lock_step_down
 
 __all__ = ["Tagging", "tag_open"]

@@ -2,7 +2,7 @@
 
 cimport cython
 
-from acl._core cimport Arena
+from acl.core.types cimport Arena
 from acl.pool._pool cimport Pool
 
 

@@ -12,9 +12,8 @@ cimport cython
 from libc.stdint cimport uint16_t, uint64_t
 
 from acl.core._arena cimport pool_arena
-from acl._core cimport (
-    BLOCK_ASLEEP, Block, ROLE_STREAM, ROLE_USER, arena_alloc, arena_free, arena_try,
-)
+from acl._core cimport arena_alloc, arena_free, arena_try
+from acl.core.types cimport BLOCK_ASLEEP, Block, ROLE_STREAM, ROLE_USER
 from acl.runtime._device cimport current_ensure, fork_count, forked_raise
 from acl.bind.generated._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION
 from acl.pool._refusals cimport books

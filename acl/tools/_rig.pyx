@@ -10,15 +10,14 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
-from acl._core cimport (
+from acl._core cimport arena_alloc, arena_free, arena_try, on_alloc, on_free, on_get_addr
+from acl.core.types cimport (
     Arena, ArenaStats, BLOCK_HOLE, BLOCK_LIVE, Block, CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE,
-    CALL_FREE_PHYSICAL,
-    CALL_MALLOC, CALL_MAP, CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE,
-    CALL_SYNC, CALL_UNMAP, Driver, Pool, PoolOptions, Range, aclError, aclmdlRI,
-    aclmdlRICaptureStatus,
-    aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy,
-    OomReport, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus, arena_alloc,
-    arena_free, arena_try, on_alloc, on_free, on_get_addr,
+    CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_MAP, CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY,
+    CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP, Driver, Pool, PoolOptions, Range, aclError,
+    aclmdlRI, aclmdlRICaptureStatus, aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus,
+    aclrtMemAttr, aclrtMemMallocPolicy, OomReport, aclrtPhysicalMemProp, aclrtStream,
+    aclrtStreamStatus,
 )
 from acl.core._arena cimport (
     arena_set_mode, pool_arena, pool_create, pool_decay, pool_destroy, pool_trim,

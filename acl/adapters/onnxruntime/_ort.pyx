@@ -23,9 +23,9 @@ from acl.core._arena cimport (
 )
 from acl.core._tally cimport arena_stats
 from acl.core._check cimport pool_check
-from acl._core cimport (
-    Arena, ArenaStats, Block, Driver, Pool as CorePool, PoolOptions, ROLE_STREAM, arena_alloc,
-    arena_free, arena_try,
+from acl._core cimport arena_alloc, arena_free, arena_try
+from acl.core.types cimport (
+    Arena, ArenaStats, Block, Driver, Pool as CorePool, PoolOptions, ROLE_STREAM,
 )
 from acl.runtime._device cimport fork_count, forked_raise
 from acl.bind.generated._libacl cimport (

@@ -1,0 +1,653 @@
+"""The structs, constants and invariants of the block allocator: no function.
+
+Glossary
+    pool      one device's memory: a limit, a source of frames and an arena for each stream
+    arena     what ACL is given as `aclrtAllocator`: the blocks of one stream, behind one lock
+    range     reserved addresses of an arena, cut into pages; small blocks have ranges of their own
+    page      `granule` bytes of a range; a frame backs it or it is missing
+    frame     physical memory of one page
+    view      a mapping: an address at which a frame is mapped; at most one view of a frame is
+              active, and the code says that this one holds the frame
+    shadow    an inactive view: its page counts as missing; the frame backs another page there
+    recall    to make a shadow active again while its frame is free; this needs no driver call
+    segment   a range that one aclrtMalloc backs whole, where the driver has no virtual memory
+    block     a contiguous part of a range: live, free, cached, a hole, moving, waiting or void
+    nap       the sleep record of a live block that is asleep: some of its pages have no memory
+    void      free addresses in a page without memory; the other blocks in that page are asleep
+    hole      a block of missing pages
+    bin       the free blocks of one class of sizes
+    cache     the free blocks of one exact size, not coalesced, not binned
+
+Invariants (`arena_check` returns the number of the first one that is broken)
+    I1   contiguity   b.next.addr == b.addr + b.size and b.next.prev == b; the blocks of a range
+                      start at its base and their sizes sum to its bytes
+    I2   coalesced    no two neighbours are both FREE, nor both HOLE
+    I3   binned       b is in exactly one bin, that of its size  <=>  b.state == FREE;
+                      a bit of a bin's maps is set  <=>  the bin is not empty
+    I4   cached       b is in cache[b.size / 512]  <=>  b.state == CACHED; then the byte of its size
+                      is set in `arena.cached`
+    I5   alignment    addr and size are multiples of 512; those of a HOLE, of the granule
+    I6   backing      a page is backed (its view holds its frame)  <=>  no HOLE covers it; this does
+                      not apply to pages with MOVING blocks, nor to pages that sleep (I15)
+    I7   accounting   live == sum of the sizes of LIVE blocks; requested == sum of the bytes that
+                      their users asked for; the same holds for the bytes and blocks of each tag
+    I8   pages        arena.pages == backed pages of all its ranges, while no block is MOVING
+    I9   holes        the list of holes of a kind holds each HOLE of that kind once
+    I10  order        a block is handed out only to work that its arena's stream runs after all
+                      work queued before the block was freed; a freed block that must also wait
+                      for other streams is WAITING, and its `requested` is the number of its Uses
+    I11  source       source.reserved == bytes of frames and segments, mapped or spare
+    I12  peaks        live <= live_peak, requested <= requested_peak
+    I13  views        a frame's holder is in its list `views`; a view is in its frame's list once,
+                      and its page's entry in `Range.views` is this view; all views of a frame lie
+                      in one arena, and `Frame.stamp` is the number of a search in that arena;
+                      shadows == views that do not hold their frame, if no block is MOVING; if a
+                      view is still to be unmapped, its frame `mapped` has a holder in this arena
+    I14  old views    a view is unmapped only if its arena's stream was seen complete after the view
+                      last held its frame (v.vacated < arena.rested); before, work may still use it
+    I15  sleep        if a page is not backed and is not a hole, all blocks in it are asleep (LIVE
+                      and BLOCK_ASLEEP) or VOID; VOID blocks lie in such pages only, except during
+                      a sleep batch; asleep == sum of the sizes of blocks that are asleep, each of
+                      which has one Nap
+
+Lock order: the locks of arenas, sources and pools, and the one of the list of pools, are leaves.  A
+thread that holds one of them takes no other, calls no driver function, never waits for a stream.
+"""
+
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from acl.bind.generated._libacl cimport (
+    aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtAllocator, aclrtAllocatorAddr,
+    aclrtAllocatorBlock, aclrtContext, aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus,
+    aclrtMemAttr, aclrtMemMallocPolicy, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus,
+)
+from acl.core._events cimport Ring
+from acl.core._lock cimport BiasedLock, SpinLock
+
+cdef enum:
+    UNIT_SHIFT = 9              # sizes are counted in units of 512 bytes
+    UNIT = 512
+    CACHE_UNITS = 1024           # up to 512 KiB a block is small: cached, in a range of small ones
+    CACHE_SIZES = 1025          # CACHE_UNITS + 1: entries of an array that is indexed by size / 512
+    BIN_SHIFT = 5               # 32 bins for each power of two
+    MAP_SHIFT = 6               # 64 bins in a word of a map
+    BINS = 1152                 # bins of each RangeKind: 36 groups of 32
+    BIN_LISTS = 2304            # 2 BINS: the bins of both kinds
+    BIN_WORDS = 36              # BIN_LISTS >> MAP_SHIFT
+    MAX_RANGES = 65535          # most ranges of an arena: Block.range has 16 bits
+    FIRST_RANGES = 8            # slots of an arena's first table of ranges; each next one doubles
+    RANGE_TABLES = 14
+    MAX_ARENAS = 1 << 20        # most arenas of a pool
+    FIRST_ARENAS = 64
+    ARENA_TABLES = 15
+    FOUND_ARENAS = 4096         # entries of the hash table in which a stream's arena is found first
+    MAX_SIZE_BITS = 46          # no device has 2^46 bytes; the sum of two such sizes fits 64 bits
+    ARENA_SHIFT = 17            # each arena has 2^17 bytes of addresses in the zone
+    TAGS = 64
+    EVENT_ROOM = 256            # most unused driver events that a pool keeps
+    PLACES = 64                 # most contexts whose last completed wait a pool remembers
+    NAP_BEDS = 4096             # buckets of the hash table of Naps, by their blocks' descriptors
+    USE_BEDS = 1024             # buckets of the hash table of Uses, by their blocks' descriptors
+    WAIT_BEDS = 256             # buckets of the hash table of queues of Uses, by what they wait for
+    SLOW_BUCKETS = 248          # times of slow allocations: 8 buckets for each power of two
+    PEAK_STREAMS = 64           # most streams in the composition of a peak
+    CLIMBERS = 8                # arenas of the latest slow allocations: each slow one looks at them
+    NEAR_MOST = 12              # most arenas that it looks at: CLIMBERS and others, in rotation
+    HOLDS = 8                   # most arenas in an OomReport
+    OOMS = 16                   # OomReports that a pool keeps
+
+cdef enum BlockState:
+    BLOCK_UNUSED                # a descriptor in the slab that describes nothing
+    BLOCK_LIVE                  # handed out
+    BLOCK_CACHED                # free, in the exact-size cache
+    BLOCK_FREE                  # free, coalesced, in a bin
+    BLOCK_HOLE                  # addresses whose pages have no memory
+    BLOCK_MOVING                # claimed by one thread: a slow allocation, a steal or a trim
+    BLOCK_WAITING               # freed, but work on other streams or of a model must finish first
+    BLOCK_VOID                  # free addresses in a page that sleeps (I15)
+
+cdef enum BlockFlag:
+    BLOCK_SHARED = 1            # used on other streams too: it has a Use for each
+    BLOCK_COLD = 2              # small, of a size seldom asked for: a free puts it into a bin
+    BLOCK_BORN = 4              # its links hold a `Birth`: time and stacks of its allocation
+    BLOCK_SEEN = 8              # its links hold the time at which `pool_see` first found it live
+    BLOCK_GUARDED = 16          # guard bytes follow it (`_guard`)
+    BLOCK_HELD = 32             # freed by its user, and in quarantine until its bytes are checked
+    BLOCK_WIRED = 64            # long-lived, or the sentinel `arena.wired`, whose free is noticed
+    BLOCK_ASLEEP = 128          # live, but its sleeping pages have no memory
+
+cdef enum RangeKind:
+    RANGE_LARGE
+    RANGE_SMALL
+    RANGE_KINDS
+
+cdef enum ArenaMode:            # bits; all but ARENA_TAGGED keep the arena off its fast path
+    ARENA_CAPTURING = 1         # allocations are made in the capture's own arena
+    ARENA_WATCHED = 2           # each allocation asks whether the stream is being captured
+    ARENA_UNLOADING = 4         # freed blocks wait until the device is synchronised
+    ARENA_FORKED = 8            # this process is the child of a fork: everything is refused
+    ARENA_CLOSED = 16           # refuses allocations; frees are served
+    # Each allocation without a tag gets that of its thread's scope.  The only mode in which the
+    # arena may have an owner: a thread without open scopes.
+    ARENA_TAGGED = 32
+    ARENA_RECORDED = 64         # each allocation and each free is noted (`_record`)
+
+# The addresses of all arenas and of all descriptors of the process. One variable of `_core`;
+# `_bins` reserves both stretches at the first arena. Never freed. Slots are counted up with atomic
+# stores, so any thread may compare a pointer with them without a lock.
+cdef struct Zone:               # reserved addresses, for the whole process: never given back
+    char *arenas                # 2^ARENA_SHIFT bytes for each arena
+    size_t arenas_made          # slots that have ever been arenas: they stay readable
+    char *blocks                # slabs of descriptors, one after another
+    size_t blocks_open          # descriptors in readable slabs; those never used read as zeros
+
+# A link in a doubly linked, circular list. It lies in a Block or is the head of a list in Bins; it
+# is freed with that. Under the arena's lock.
+cdef struct Links:
+    Block *next
+    Block *prev
+
+# A part of an address range that has one state. `block_make` takes it from the arena's slab or from
+# its spare descriptors; `block_drop` makes it spare. It is never given back to the system while the
+# pool lives. Under the arena's lock, but a MOVING block belongs to the thread that claimed it, and
+# the holder of a LIVE one may read its address and size.
+cdef struct Block:              # 64 bytes, one cache line
+    char *addr                  # device address (I1, I5)
+    size_t size                 # bytes (I1, I5)
+    Links links                 # of bins, holes; `next` of cache, pieces, spares; LIVE: a Birth
+    Block *prev                 # lower neighbour in its range, NULL at its start
+    Block *next                 # upper neighbour, NULL at its end
+    size_t requested            # bytes asked for while LIVE (I7); Uses while WAITING (I10)
+    uint8_t state               # BlockState; `block_word`: this, `flags` and `tag` as one word
+    uint8_t flags               # BlockFlag bits
+    uint16_t tag                # the user's tag while LIVE; 0: none
+    uint16_t range              # index in arena.ranges
+    uint16_t bin                # index of its bin while FREE (I3); always >= BINS in small ranges
+
+# One address at which a frame is mapped. `view_make` allocates it before the driver maps the page;
+# `view_drop` frees it after the driver has unmapped it. Under the arena's lock.
+cdef struct View:
+    Frame *frame                # NULL: the view must be unmapped before its page is used again
+    Frame *mapped               # if `frame` is NULL: the frame still mapped here, if in this arena
+    View *next                  # next view of the frame; if `frame` is NULL, of the thread's list
+    uint64_t vacated            # arena.moment when it last ceased to hold its frame (I14)
+    uint32_t page
+    uint16_t range              # index in arena.ranges
+
+# The physical memory of one page. `frame_make` asks the driver for it; `frame_return` gives it
+# back. Under the lock of the arena that has it mapped; under the source's lock while it is spare;
+# without a lock while one thread carries it from one to the other.
+cdef struct Frame:
+    aclrtDrvMemHandle handle
+    Frame *next                 # in the list of spare frames, or in the list of one thread
+    View *holder                # the active view; NULL while the frame backs no page (I6)
+    View *views                 # all views of the frame (I13)
+    View *home                  # the first mapping: `pages_home` makes it active again
+    Block *block                # the FREE block around the frame when the search `stamp` began
+    Block *hole                 # the HOLE around `home`, if the frame is free and not mapped there
+    uint64_t stamp              # number of the last search that found the frame free
+    uint64_t mark               # number of the last window that counted the frame
+    uint32_t stale              # views to unmap before the frame may leave its arena
+
+# A piece of pinned host memory that several Chunks share. `pinned_make` allocates it with one user;
+# the last `pinned_leave` frees it. `users` is under a lock of its own; the rest is set by the
+# thread that fills it.
+cdef struct Pinned:             # pinned memory of the host, for bytes of sleeping blocks
+    void *host
+    size_t size
+    size_t used                 # bytes that chunks have taken
+    uint32_t users              # chunks in it, plus the thread that fills it; the last one frees it
+
+# A part of the bytes of a sleeping block. Made when a block is put to sleep with its contents;
+# freed with its Nap by `naps_reclaim`, where driver calls are allowed. It belongs to its Nap.
+cdef struct Chunk:              # bytes of a sleeping block
+    Chunk *next
+    Pinned *pinned
+    char *host                  # the address of its bytes in `pinned`
+    size_t size
+
+# The sleep record of one live block. `nap_begin` makes it; `nap_end` moves it to `naps_over`, and
+# `naps_reclaim` frees it with its chunks. Under the arena's lock.
+cdef struct Nap:
+    Nap *next                   # in its hash bucket, or in `arena.naps_over`
+    Nap *hand                   # in its sleep batch: the next block that sleeps or wakes with it
+    Block *block                # NULL in `arena.naps_over`
+    Chunk *chunks               # NULL: its bytes are dropped
+    bint busy                   # its block is going to sleep, or waking
+    bint freed                  # freed while busy; the free is completed when busy ends
+
+# The free blocks and the holes of an arena, by size. Part of the Arena, made and freed with it.
+# Under the arena's lock.
+cdef struct Bins:               # in each array: first large blocks, then small ones
+    uint64_t groups[RANGE_KINDS]  # by RangeKind; bit g: word g of its `maps` is not 0
+    uint64_t maps[BIN_WORDS]    # bit s of word w: bin 64 w + s is not empty
+    Links heads[BIN_LISTS]      # 2 BINS circular lists; an empty one points to its head (I3)
+    Links holes[RANGE_KINDS]    # HOLE blocks of a kind, in no order (I9)
+
+# Reserved addresses of one arena and what is known of each of their pages. `range_add` makes it;
+# `range_drop` frees the range of a segment; all others are freed with the pool. Under the arena's
+# lock.
+cdef struct Range:
+    char *base
+    size_t bytes
+    Block *first                # lowest block
+    View **views                # one for each page, NULL where nothing is mapped; not in segments
+    uint16_t *starts            # by page: pages of the hole that an earlier window filled from here
+    uint64_t *marks             # bit p: an earlier window filled a hole that began at page p
+    uint64_t *freed             # debug builds: by page, 1 + `arena.moment` at the last free in it
+    uint32_t pages
+    uint32_t top                # the first page above all pages that were ever mapped
+    uint16_t index
+    uint8_t kind                # RangeKind
+    bint segment
+
+# A stream, other than the arena's own, that uses a block. `block_share` makes it while the block is
+# LIVE, a free that must wait makes one too; it is freed with the block's free, or when the other
+# stream is done. Under the arena's lock; while `asked` is set, one thread holds its event without
+# the lock.
+cdef struct Use:                # of a SHARED block, in use now, or of a WAITING one, used before
+    Use *next                   # block LIVE: in its hash bucket; WAITING: the next younger Use
+    Block *block
+    aclrtStream stream
+    aclrtContext context        # where the stream lives; NULL: not known, or no contexts at all
+    aclrtEvent event            # while WAITING: recorded after the work; NULL: it was not possible
+    uint64_t moment             # while WAITING: `Source.moment` when the block was freed
+    bint whole                  # it waits for all work of the context, not only of the stream
+    bint ended                  # the stream was destroyed: no event can be recorded on it
+    bint silent                 # the last query of the event failed
+    bint blind                  # while WAITING: no event can end it, only a wait for the context
+    # Waiting Uses of one stream form a queue.  Valid in its oldest Use only:
+    Use *last                   # the youngest Use of the queue
+    Use *unmarked               # in a framework's arena: the oldest Use that still needs a mark
+    Use *after                  # the oldest Use of the next queue; the queues form a ring
+    Use *before                 # the oldest Use of the previous queue
+    Use *beside                 # the oldest Use of the next queue with the same bed
+    bint asked                  # a thread works on this queue; other threads pass it over
+
+cdef enum Rung:                 # sources of memory for a slow allocation, roughly in their order
+    RUNG_WAITING                # WAITING blocks whose events are complete
+    RUNG_SPARE                  # spare frames of the page source
+    RUNG_GROW                   # new frames, while `reserved` stays close to the live peak
+    RUNG_OWN                    # whole free pages of this arena: a second view of them, or a move
+    RUNG_IDLE                   # whole free pages of arenas whose streams are idle
+    RUNG_DRIVER                 # new frames, up to the limit
+    RUNG_OTHERS                 # whole free pages of other arenas, after a sync of their streams
+    RUNG_NONE                   # no frames were needed
+    RUNGS
+
+# What an arena has done so far. Part of the Arena. Written under the arena's lock; statistics read
+# it without, each count by itself.
+cdef struct Counters:           # under the arena's lock
+    uint64_t hits               # allocations served by the exact-size cache; see `class_hits`
+    uint64_t fits               # allocations served by the bins
+    uint64_t recalls            # allocations served by recalls, without a driver call
+    uint64_t slow               # slow allocations; also those that were refused at once
+    uint64_t failures           # allocations that returned NULL
+    uint64_t flushes            # times that cached blocks were moved into the bins
+    uint64_t rungs[16]          # slow allocations by the last Rung that brought memory
+    uint64_t steals             # pages moved within the arena, or given a second view in it
+    uint64_t donated            # pages given to other arenas or to the source
+    uint64_t syncs              # waits for the stream
+    uint64_t sync_failures      # waits that expired or were refused
+    uint64_t refused            # foreign pointers and double frees
+
+# What a slow allocation last saw of one arena, or the sums of that over all arenas
+# (`Source.shares`). Part of the Arena or the Source. Under the source's lock.
+cdef struct Share:              # bytes that an arena had when a slow allocation last looked at it
+    size_t live
+    size_t requested
+    size_t asleep
+    size_t peak                 # most bytes of `requested`
+
+# The allocator of one stream. `arena_add` makes it in a slot of the zone, on the first use of a
+# stream; when its stream has ended, a later stream may inherit it. It is closed with its pool; if
+# ACL or C code has its address, its first host page is kept for ever and refuses calls. All fields
+# are under its lock unless they say otherwise.
+cdef struct Arena:
+    BiasedLock lock
+    char *slab                  # block descriptors: reserved addresses of the host
+    size_t slab_used            # bytes of the slab that have ever been descriptors
+    size_t slab_blocks          # descriptors in these bytes
+    size_t live                 # bytes (I7)
+    size_t live_peak            # since the last decay tick or reset
+    size_t requested            # bytes (I7)
+    size_t requested_peak
+    Block *spare                # unused descriptors, linked by `links.next`
+    Counters counters
+    uint32_t mode               # ArenaMode bits
+    bint told                   # ACL or C code has its address, and may call with it for ever
+    Pool *pool                  # NULL: the pool was destroyed; no field below is valid
+    Block *cache[CACHE_SIZES]   # by size / 512 (I4)
+    size_t tag_live[TAGS]       # bytes of each tag but 0
+    uint32_t tag_blocks[TAGS]
+    uint64_t tags               # bit t: some block has had tag t
+    Bins bins
+    char cached[CACHE_SIZES]    # by size / 512: 1 if a block was cached since the last flush (I4)
+    Range **ranges              # the newest of `range_tables`
+    uint32_t range_count        # slots of `ranges` in use, some of them NULL
+    uint32_t range_room         # slots of `ranges`
+    Range **range_tables[RANGE_TABLES]  # old ones stay: who reads without the lock may use one
+    uint64_t pages              # backed pages, those of segments included (I8)
+    size_t slab_ready           # bytes of the slab that may be touched
+    size_t past_peak            # live peak before the last decay tick
+    size_t past_requested_peak
+    uint32_t by_device          # published: the stream was destroyed; a device sync covers its work
+    bint settled                # the stream was destroyed, and all its work is complete
+    bint offered                # its pages were preallocated: the next stream of any kind gets it
+    aclError fault              # error of a task that only a wait of the pool has seen; 0: none
+    bint registered             # ACL has its callbacks for `stream`
+    Use **uses                  # Uses of LIVE blocks: USE_BEDS lists; NULL until a block is shared
+    uint64_t guests             # `guest_bit` of each stream in `uses`; ended Uses may leave theirs
+    Use *waiting                # the oldest Use of the queue that is polled next (I10); NULL: none
+    uint32_t queues             # queues of Uses in the ring that `waiting` points into
+    Use *wait_beds[WAIT_BEDS]   # hash table of queues, each by its oldest Use
+    uint32_t asking             # threads in driver calls with `stream`; `stream_end` waits for them
+    uint32_t marking            # threads that record events for Uses; `stream_end` waits for them
+    bint early                  # frees come before launches: an event at a free proves nothing
+    uint32_t climbing           # slow allocations under way, whose blocks are not live yet (I7)
+    uint32_t polling            # threads that hold waiting Uses or blocks off all lists (I10)
+    uint64_t moment             # number of the last synchronisation that has begun (I14)
+    uint64_t rested             # number of the last synchronisation that succeeded
+    uint64_t search             # number of the last search, which is put into `Frame.stamp`
+    uint64_t window             # number of the last window priced, which is put into `Frame.mark`
+    uint64_t shadows            # views that do not hold their frame
+    uint64_t away               # frames whose holder is not their home
+    View *barred                # views that the driver refused to unmap, to be tried again
+    uint64_t borrows            # slow allocations that moved pages since `growth_paid` last allowed
+    uint64_t grown_at           # arena_allocs() when `growth_paid` last allowed growth
+    uint64_t vain_flush         # `counters.fits` when a flush last found no place for a block
+    uint32_t refusals           # how often the driver refused to map a page twice
+    size_t turn_peak            # bytes requested at the peaks of its last bursts (`turn_begin`)
+    bint recent                 # in `source.climbers`; under the source's lock
+    Share share                 # under the source's lock
+    uint64_t vain_fits          # `counters.fits` when pages were last taken out (`pages_move_out`)
+    size_t vain_live            # `live` at that time if no page was free, else 0
+    Block *wired                # the sentinel: LIVE, its free may end the iteration; NULL: none
+    uint64_t wired_at           # arena_allocs() when the sentinel was chosen
+    size_t staying              # bytes of the long-lived blocks: LIVE, WIRED, not the sentinel
+    size_t looked               # offset in the slab where the next search for a live block begins
+    uint64_t hits_seen          # arena_hits() as last summed, for arena_allocs()
+    uint64_t hits_at            # misses when the hits were last summed
+    uint64_t emptied            # arena_allocs() at the last iteration's end; 0: none, or pages left
+    aclrtStream stream          # NULL: the default stream of `context`
+    aclrtContext context        # where the stream lives; NULL: not known, or no contexts at all
+    uint32_t role               # ArenaRole
+    Arena *owner                # in a capture's arena: the arena of the captured stream
+    bint owns                   # a capture's arena in use has this owner; only in `arena_inherit`
+    Arena *capture              # the arena of the capture under way
+    aclmdlRI graph              # in a capture's arena: its graph
+    bint released               # in a capture's arena: the graph was destroyed
+    size_t asleep               # bytes of live blocks that are asleep (I15)
+    bint turning                # a sleep batch is open: VOID may lie in pages with memory (I15)
+    Nap **naps                  # NAP_BEDS lists; NULL until a block sleeps
+    Nap *naps_over              # Naps of blocks that woke or were freed: their copies are to free
+    uint16_t default_tag        # the tag that reports show for its blocks without one; 0: none
+    bint named                  # the user chose `default_tag`, so that no model changes it
+    uint32_t guard_every        # the guard checks one block in `guard_every`
+    uint32_t guard_left         # allocations until the next guarded one
+    void *guard                 # the `Guard`, with the blocks in quarantine; NULL: never guarded
+    Ring *ring                  # the last events, while it is recorded
+    size_t alarm                # live bytes above which a peak's composition is taken
+    uint64_t class_hits[CACHE_SIZES]  # hits by size / 512: allocations from the cache
+    uint32_t class_seen[CACHE_SIZES]  # by size / 512: `counters.fits` at the size's last fit
+    uint64_t bin_counts[BINS]   # allocations that the cache did not serve, by the bin of their size
+    uint64_t slow_counts[SLOW_BUCKETS]  # slow allocations, by their time
+    uint64_t slow_ns            # sum of the times of slow allocations
+    uint64_t slow_longest_ns
+
+cdef enum ArenaRole:
+    ROLE_STREAM                 # what ACL is given for a stream, and what `pool.alloc` uses
+    ROLE_USER                   # the arena of `pool.alloc`, if the pool has the option early_frees
+    ROLE_CAPTURE                # private blocks of a captured graph
+    ROLE_FRAMEWORK              # a framework with a task queue, which frees blocks before launches
+
+# The functions of the ACL library that the pool calls, or those of a test. `driver_bind` fills it
+# when the pool is made. Part of the Source; read only afterwards, so no lock.
+cdef struct Driver:
+    aclError (*reserve)(void **addr, size_t size, size_t alignment, void *expect,
+                        uint64_t flags) noexcept nogil
+    aclError (*release)(void *addr) noexcept nogil
+    aclError (*physical)(aclrtDrvMemHandle *handle, size_t size, const aclrtPhysicalMemProp *prop,
+                         uint64_t flags) noexcept nogil
+    aclError (*free_physical)(aclrtDrvMemHandle handle) noexcept nogil
+    aclError (*map)(void *addr, size_t size, size_t offset, aclrtDrvMemHandle handle,
+                    uint64_t flags) noexcept nogil
+    aclError (*unmap)(void *addr) noexcept nogil
+    aclError (*malloc)(void **addr, size_t size, aclrtMemMallocPolicy policy) noexcept nogil
+    aclError (*free)(void *addr) noexcept nogil
+    aclError (*sync)(aclrtStream stream, int32_t timeout_ms) noexcept nogil
+    aclError (*sync_device)(int32_t timeout_ms) noexcept nogil
+    aclError (*query)(aclrtStream stream, aclrtStreamStatus *status) noexcept nogil
+    aclError (*mem_info)(aclrtMemAttr attr, size_t *free, size_t *total) noexcept nogil
+    aclError (*capture_info)(aclrtStream stream, aclmdlRICaptureStatus *status,
+                             aclmdlRI *graph) noexcept nogil
+    # Asks ACL to tell the pools when the graph is destroyed.  NULL: ACL cannot do that.
+    aclError (*graph_watch)(aclmdlRI graph) noexcept nogil
+    aclError (*event_create)(aclrtEvent *event, uint32_t flag) noexcept nogil
+    aclError (*event_destroy)(aclrtEvent event) noexcept nogil
+    aclError (*event_record)(aclrtEvent event, aclrtStream stream) noexcept nogil
+    aclError (*event_query)(aclrtEvent event, aclrtEventRecordedStatus *status) noexcept nogil
+    aclError (*context_get)(aclrtContext *context) noexcept nogil   # NULL: it has no contexts
+    aclError (*context_set)(aclrtContext context) noexcept nogil
+
+cdef enum Views:
+    VIEWS_NEVER
+    VIEWS_PAY                   # a second view if shapes repeat, or if moving a page would wait
+    VIEWS_ALWAYS                # a second view always before a page is moved
+
+# What the user chose. Filled by `options_fill`, copied into the Pool when it is made. `limit` and
+# `headroom` may be set at any time, with one store; the rest is read only afterwards.
+cdef struct PoolOptions:
+    int32_t device
+    size_t limit                # most bytes of frames and segments; 0: no limit of ours
+    size_t headroom             # bytes to leave free on the device
+    size_t device_bytes         # all memory that it has; 0: not known
+    size_t granule              # bytes of a page
+    size_t virtual_bytes        # bytes of a range
+    aclrtMemAttr mem_attr       # of frames
+    aclrtMemAttr info_attr      # what `headroom` is read from
+    int32_t sync_timeout_ms     # longest wait for a stream inside an allocation; never 0
+    bint steals                 # pages may move or get a second view
+    uint8_t views               # Views: whether a page may be mapped at several addresses
+    bint early_frees            # frees before launches: MAX_RUNTIME_CORE_NUMBER > 1, task queues
+    bint watches                # each allocation asks whether its stream is being captured
+    bint segments               # never use virtual memory
+    bint exact_segments         # a segment for large blocks is only as large as its first block
+    size_t padding              # bytes that the chip wants behind a user's input or output
+    uint32_t guard_every        # one block in this many of a registered stream is guarded; 0: none
+
+# A context, and how far its work is known to be complete. An entry of `Source.places`; the oldest
+# makes room for a new one. Under the source's lock.
+cdef struct Place:              # a context, and how far its work is known to be complete
+    aclrtContext context
+    uint64_t rested             # `Source.moment` of the last wait for the context that succeeded
+
+cdef enum DriverCall:
+    CALL_RESERVE
+    CALL_RELEASE
+    CALL_PHYSICAL
+    CALL_FREE_PHYSICAL
+    CALL_MAP
+    CALL_UNMAP
+    CALL_MALLOC
+    CALL_FREE
+    CALL_SYNC
+    CALL_QUERY
+    CALL_MEM_INFO
+    CALL_CAPTURE_INFO
+    CALL_EVENT
+    CALLS
+
+# The page source: what a pool holds from the driver, and what all its arenas share. Part of the
+# Pool. Under its own lock, but for `driver` and `prop`, which are set when the pool is made.
+cdef struct Source:             # where frames come from; all but `driver` and `prop` under its lock
+    SpinLock lock
+    Driver driver
+    aclrtPhysicalMemProp prop
+    Frame *spare
+    size_t spare_bytes
+    size_t reserved             # bytes (I11)
+    size_t claimed              # part of `reserved` that the driver has not given yet
+    size_t reserved_peak        # peak of `reserved`, without `claimed`
+    size_t joint_peak           # most requested bytes of all arenas together, at a slow allocation
+    Arena *climbers[CLIMBERS]   # arenas of the latest slow allocations, the newest first
+    uint32_t climber_count
+    uint32_t looked             # index of the arena at which the rotation over all arenas stopped
+    Share shares                # the sums of `Arena.share` over all arenas
+    uint32_t peak_rest          # new peaks to pass over before the next composition is taken
+    uint32_t at_once            # score: from SEEN_OFTEN on, streams count as concurrent
+    aclrtEvent events[EVENT_ROOM]  # free events
+    uint32_t event_count
+    uint64_t moment             # number of the last wait for a context or a framework's queue
+    uint64_t drained            # number of the last successful wait for a framework's queue
+    Place places[PLACES]
+    uint32_t place_count
+    uint64_t calls[16]          # by DriverCall
+    uint64_t failed[16]         # calls that returned an error, by DriverCall
+    aclError last_error         # of the last failure to get memory
+    uint64_t refused[3]         # how often growth was refused, by Refusal
+    uint64_t refused_told[3]    # clock's nanoseconds when Python was last notified, by Refusal
+    size_t refused_bytes[3]     # bytes asked for at that time
+
+# An open scope of `Pool.tag` in one thread. It lies on the stack of a call or in the Python object
+# of the scope, which also unlinks it. Only its thread reads and writes it, so no lock.
+cdef struct TagScope:           # while it is open, of one thread
+    Pool *pool
+    TagScope *outer
+    uint16_t tag
+
+cdef enum Stop:                 # bits: what stood in the way of more memory
+    STOP_LIMIT = 1
+    STOP_HEADROOM = 2
+    STOP_DRIVER = 4
+    STOP_SYNC = 8               # a stream could not be waited for: busy for too long, or captured
+    STOP_TABLE = 16             # the arena has as many ranges as it can have
+
+cdef enum Refusal:              # what refused to let a pool grow
+    REFUSAL_LIMIT
+    REFUSAL_HEADROOM
+    REFUSAL_DRIVER
+    REFUSALS
+
+# What one slow allocation tried, and what stopped it. Kept in thread-local variables from
+# `attempt_begin` on, and copied into the OomReport of a failure. No lock.
+cdef struct Attempt:            # a slow allocation under way in this thread: for the report
+    uint32_t tried              # bit r: Rung r was tried
+    uint32_t stopped            # Stop bits
+    aclError status             # the last error of the driver; 0: none
+
+# What one arena held when an allocation failed. Part of an OomReport.
+cdef struct OomHold:            # what one arena held when the allocation failed
+    aclrtStream stream
+    uint32_t role
+    bint donates
+    size_t reserved
+    size_t live
+    size_t free
+    size_t largest_free
+    size_t whole                # bytes of pages and segments that are free as a whole
+    size_t waiting
+
+# Why an allocation failed, and what held the memory then. `oom_note` fills it on the stack and
+# copies it into the pool, which keeps the last OOMS. Under the pool's lock.
+cdef struct OomReport:          # of one allocation that returned NULL
+    uint64_t number             # counts the reports of the pool, from 1
+    size_t size                 # bytes asked for
+    aclrtStream stream
+    size_t limit
+    size_t reserved
+    size_t spare                # bytes of spare frames
+    size_t live                 # live bytes in all arenas
+    size_t free                 # bytes in the bins of this arena
+    size_t largest_free
+    size_t waiting              # bytes of waiting blocks of this arena
+    size_t others               # bytes reserved by other arenas
+    size_t device_free          # 0 if unknown
+    bint capturing
+    bint moved                  # whether pages were allowed to move
+    uint16_t tag                # of the block that was asked for
+    Attempt attempt
+    size_t missing              # bytes of memory that the best place lacks
+    size_t headroom
+    size_t tags[TAGS]           # live bytes of each tag, in all arenas
+    OomHold holds[HOLDS]        # this arena first, then the arenas that hold the most
+    uint32_t hold_count
+
+# Which events of a pool are recorded, and for how many users. Part of the Pool. Written under the
+# pool's lock with the GIL held; arenas read single fields without a lock.
+cdef struct Notes:              # which events of a pool are recorded
+    uint32_t users              # recordings and trackings under way
+    uint32_t python             # users that want Python stacks
+    uint32_t native             # users that want C stacks
+    uint32_t steps              # model executions so far; written with the GIL
+    uint32_t recordings         # users that keep events
+    size_t capacity             # events of a ring; 0: nothing is recorded
+
+# What one stream held at the joint peak. Part of a Peak.
+cdef struct PeakStream:
+    aclrtStream stream
+    uint32_t role
+    size_t live
+
+# The joint peak of live bytes, and what it was made of. Part of the Pool; `peak_note` fills it.
+# Under the pool's lock.
+cdef struct Peak:               # the joint peak of live bytes, and what it was made of
+    uint64_t number             # counts the peaks that were noted
+    uint64_t time               # ticks
+    size_t live
+    size_t requested
+    size_t reserved
+    size_t tags[TAGS]           # live bytes by tag; bytes without a tag are in none
+    PeakStream streams[PEAK_STREAMS]  # the first streams with live bytes, not the largest
+    uint32_t stream_count
+
+# The memory of one device. `pool_create` makes it, for a Python Pool or a framework; `pool_destroy`
+# frees it once no block is live, no stream is registered and all pages are back. `lock` guards the
+# list of arenas, the reports and the peak; `source` has a lock of its own.
+cdef struct Pool:
+    PoolOptions options
+    Source source
+    aclrtContext context        # current when the pool was made; NULL: the driver has none
+    SpinLock lock               # guards the list of arenas, the reports and the peak
+    Arena **arenas              # appended to only; the newest of `arena_tables`
+    uint32_t arena_count        # published after the arena and the table
+    uint32_t arena_room         # slots of `arenas`
+    Arena **arena_tables[ARENA_TABLES]  # old ones stay: who reads without the lock may use one
+    uint32_t graphs             # arenas that were made for captures
+    Arena *found[FOUND_ARENAS]  # arenas by a hash of their streams; compare, as entries may be old
+    Pool *next                  # all pools of the process, for the child of a fork
+    OomReport oom               # the newest report
+    OomReport ooms[OOMS]        # the newest OOMS reports, each at index `number` modulo OOMS
+    bint no_virtual             # the driver has no virtual memory, or the options forbid it
+    bint (*drain)(Pool *pool) noexcept nogil        # empties a framework's queue, then the device
+    # Puts a marker at the end of a framework's task queue.  NULL if that fails.
+    void *(*mark)(Pool *pool, aclrtStream stream) noexcept nogil
+    bint (*mark_done)(void *mark) noexcept nogil    # true once the stream has reached the marker
+    void (*mark_drop)(void *mark) noexcept nogil
+    bint orphan                 # no Python Pool owns it; it is only destroyed if `dropped` is set
+    bint dropped                # its Pool was deleted before it could be destroyed: try again later
+    bint tagging                # new arenas are ARENA_TAGGED
+    uint32_t modes              # ArenaMode bits with which new arenas begin; under `lock`
+    Notes notes
+    Peak peak                   # under `lock`
+    uint64_t sleeps             # calls that put blocks to sleep; written with the GIL
+    uint64_t wakes              # calls that woke blocks; written with the GIL
+
+# A copy of an arena's numbers. `arena_stats` fills what its caller provides, under the arena's
+# lock; afterwards it is the caller's.
+cdef struct ArenaStats:
+    size_t allocated            # bytes of live blocks
+    size_t allocated_peak
+    size_t requested            # bytes asked for by their users
+    size_t requested_peak
+    size_t reserved             # bytes of pages and segments
+    size_t cached
+    size_t free                 # bytes in bins
+    size_t largest_free
+    size_t waiting
+    size_t asleep
+    uint64_t live_blocks
+    uint64_t frees
+    uint64_t holes
+    uint64_t ranges
+    Counters counters
