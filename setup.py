@@ -58,9 +58,9 @@ COMMON = [
 # Linked into each module of the allocator, and compiled once: see `Build.build_extensions`.
 SHARED = "acl/core/lock.c"
 ALLOCATOR = (
-    "_core", "pool._pool", "pool._registry", "core._arena", "core._asleep", "core._check", "core._climb",
-    "core._driver", "core._guard", "core._order", "core._pages", "core._place", "core._record", "core._tally",
-    "core._turns", "inside._books",
+    "_core", "pool._pool", "pool._registry", "core._arena", "core._asleep", "core._captures", "core._check",
+    "core._climb", "core._driver", "core._guard", "core._oom", "core._order", "core._pages", "core._place",
+    "core._record", "core._tally", "core._trim", "core._turns", "inside._books",
 )
 NEEDS_SHARED = {"acl.tools._rig", "acl.adapters.pluggable._door", *(f"acl.{name}" for name in ALLOCATOR)}
 # Written in C beside a module.

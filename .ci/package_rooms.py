@@ -20,17 +20,8 @@ MEMBERS = {"_core": "core", "_runtime": "runtime"}
 #: Plain values, which import nothing of acl: every room may use them.
 VALUES = "inside._snapshot"
 #: The modules of acl/core, bottom to top, and the callbacks of the allocator (`acl/_core.pyx`).
-CORE = ("_lock", "_events", "types", "_bins", "_record", "_driver", "_place", "_frames", "_check", "_pages", "_tally",
-        "_asleep", "_turns", "_climb", "_order", "_arena", "_core", "_guard")
-#: What still points up.  This list may only get shorter.
-KNOWN = {
-    # the debug build checks itself after each change
-    ("_place", "_check"), ("_frames", "_check"), ("_check", "_pages"), ("_check", "_asleep"),
-    # a frame's views and the pages of a range are told by each other
-    ("_place", "_frames"), ("_record", "_frames"),
-    # a stream that ends is both an arena's and an order's matter
-    ("_asleep", "_order"), ("_order", "_arena"),
-}
+CORE = ("_lock", "_events", "types", "_bins", "_space", "_record", "_driver", "_frames", "_place", "_pages", "_order",
+        "_asleep", "_tally", "_turns", "_climb", "_check", "_oom", "_arena", "_captures", "_trim", "_core", "_guard")
 IMPORT = re.compile(
     r"^from acl(?P<package>[\w.]*) c?import (?:\((?P<many>[^)]*)\)|(?P<one>[^\n(]+))|^c?import acl\.(?P<plain>[\w.]+)",
     re.M)
@@ -76,7 +67,7 @@ def core_complaint(module: str, other: str) -> str | None:
     own, its = module.removeprefix("core."), other.removeprefix("core.")
     if own not in CORE or its not in CORE or CORE.index(its) < CORE.index(own):
         return None
-    return None if own == its or (own, its) in KNOWN else f"cimports {its}, which stands above it in acl/core"
+    return None if own == its else f"cimports {its}, which stands above it in acl/core"
 
 
 def complaints(path: Path) -> list[str]:

@@ -19,14 +19,21 @@ from acl.core._bins cimport (
     block_release_in, block_word, cache_flush, cache_flush_some, core_likely,
     size_units, slab_take,
 )
-from acl.core._check cimport DEBUG_LEVEL, arena_enforce, free_stamp, oom_note
+from acl.core._check cimport arena_enforce
+from acl.core.types cimport (
+    Arena, ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_SHIFT, ARENA_TAGGED, ARENA_UNLOADING,
+    ARENA_WATCHED, Bins, Block, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_COLD, BLOCK_LIVE, BLOCK_SHARED,
+    BLOCK_WIRED, CACHE_UNITS, DEBUG_LEVEL, MAP_SHIFT, MAX_SIZE_BITS, Pool, RANGE_LARGE, RANGE_SMALL,
+    RUNG_WAITING, TagScope, UNIT_SHIFT, Zone,
+)
+from acl.core._frames cimport free_stamp
+from acl.core._oom cimport oom_note
 from acl.core._climb cimport pages_obtain, pages_recall
 from acl.core._driver cimport attempt_begin, context_lend, waits_begin, waits_end
 from acl.core._events cimport PATH_FIT, PATH_HIT, PATH_SLOW
 from acl.core._lock cimport count_read, lock_drop, lock_enter_biased, lock_leave_biased, lock_take
-from acl.core._order cimport (
-    block_park, capture_look, capture_of, capture_owner, waiting_glance, waiting_wait,
-)
+from acl.core._order cimport block_park, capture_owner, waiting_glance, waiting_wait
+from acl.core._captures cimport capture_look, capture_of
 from acl.core._pages cimport pages_home
 from acl.core._place cimport Window
 from acl.core._record cimport record_alloc, record_enter, record_free, record_oom, record_ticks

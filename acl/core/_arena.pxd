@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl.core.types cimport Arena, ArenaStats, Block, Driver, Pool, PoolOptions
+from acl.core.types cimport Arena, Driver, Pool, PoolOptions
 from acl.bind.generated._libacl cimport aclError, aclrtContext, aclrtStream
 
 cdef void driver_bind(Driver *driver) noexcept nogil            # the functions of the ACL library
@@ -18,6 +18,11 @@ cdef void pool_orphan(Pool *pool) noexcept nogil
 # Finds up to `most` pools that `pool_orphan` has marked and that have no live blocks now.  Returns
 # how many.  The caller owns them from then on.
 cdef uint32_t pools_dropped(Pool **found, uint32_t most) noexcept nogil
+# Destroys a pool whose owner has dropped it, and retries earlier ones.  If blocks are live, memory
+# cannot be given back, or ACL has an arena's address, the pool is left to `pools_retry`.
+cdef void pool_drop(Pool *pool) noexcept nogil
+# Destroys the pools that earlier calls could not destroy, if it is possible now.
+cdef void pools_retry() noexcept nogil
 # Finds up to `most` pools of a device that no Python Pool owns.  Returns how many there are in all.
 # No pool is destroyed until `pools_release`.
 cdef uint32_t pools_orphaned(int device, Pool **found, uint32_t most) noexcept nogil
@@ -34,9 +39,6 @@ cdef Arena *pool_arena_in(Pool *pool, aclrtStream stream, uint32_t role,
 cdef void arena_offer(Arena *arena) noexcept nogil
 cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role,
                       aclrtContext context) noexcept nogil
-# True if the arena is of this stream: the stream has not ended, the handles are equal and, for the
-# default stream, also the contexts.
-cdef bint arena_is_of(Arena *arena, aclrtStream stream, aclrtContext context) noexcept nogil
 # Called when a stream is about to be destroyed.  Afterwards no thread finds the stream's arena or
 # makes a driver call with the stream's handle.
 cdef void stream_end(aclrtStream stream) noexcept nogil
@@ -49,18 +51,8 @@ cdef void arena_serves(Arena *arena) noexcept nogil
 # Returns the pool that has an arena at an address, or NULL.  The address may be any bits.
 cdef Pool *pool_with(const void *arena) noexcept nogil
 
-# True if the calling thread has no open scope: it may own an arena that is ARENA_TAGGED.  A function
-# of `_core`, which sets this when it is imported.
+# True if the calling thread has no open scope: it may own an arena that is ARENA_TAGGED.  `_core`
+# sets it when it is imported.
 cdef int (*on_own)() noexcept nogil
 # Sets and clears bits of `arena.mode`.
 cdef void arena_set_mode(Arena *arena, uint32_t set, uint32_t clear) noexcept nogil
-
-# Gives free pages to the driver until only `to` bytes are reserved.  Takes the pages of idle
-# streams; with `wait`, it waits for the other streams and takes theirs too.  Returns how many bytes
-# were given.  Arenas that do not donate keep their pages, unless `drained`: then all work that uses
-# freed blocks has been launched.
-cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept nogil
-# One decay step: gives pages of idle streams to the driver that no allocation has needed since the
-# last step.  Returns how many bytes.
-cdef size_t pool_decay(Pool *pool) noexcept nogil
-cdef void pool_reset_peaks(Pool *pool) noexcept nogil

@@ -8,6 +8,7 @@ when another pool is made, trimmed or dropped.
 After a fork the child must not touch the device: every arena refuses there (ARENA_FORKED).
 """
 
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -23,10 +24,9 @@ from acl.core.types cimport (
     ROLE_STREAM, ROLE_USER, Use, USE_BEDS,
 )
 from acl.core._driver cimport (
-    arena_context, context_enter, context_here, context_leave, events_destroy, faults_seen,
-    page_unmap, range_unreserve, source_shrink, stream_home, stream_wait,
+    arena_context, arena_is_of, context_enter, context_here, context_leave, events_destroy,
+    faults_seen, page_unmap, range_unreserve, source_shrink, stream_home, stream_wait,
 )
-from acl.core._events cimport EVENT_TRIM
 from acl.bind.generated._libacl cimport (
     ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
     ACL_RT_STREAM_STATE_DESTROY_PRE, ACL_STREAM_STATUS_COMPLETE, ACL_STREAM_STATUS_NOT_READY,
@@ -36,11 +36,10 @@ from acl.core._lock cimport (
     SpinLock, count_publish, count_read, lock_drop, lock_enter, lock_leave, lock_start, lock_take,
     pointer_publish, pointer_read, spin_enter, spin_leave, stale_read,
 )
-from acl.core._order cimport capture_ask
-from acl.core._pages cimport pages_donate, pages_may_leave
+from acl.core._order cimport capture_ask, waiting_end
+from acl.core._pages cimport pages_donate
 from acl.core._place cimport range_free
-from acl.core._record cimport record_pool, record_trims, ring_drop, ring_ready
-from acl.core._tally cimport peak_reset, tally_look_all
+from acl.core._record cimport ring_drop, ring_ready
 
 cdef extern from "<sched.h>" nogil:
     int sched_yield()
@@ -338,12 +337,6 @@ cdef Arena *arena_make(Pool *pool, aclrtStream stream, uint32_t role,
     return arena
 
 
-cdef bint arena_is_of(Arena *arena, aclrtStream stream, aclrtContext context) noexcept nogil:
-    # Read `by_device` first: once it is 0 again, `stream` is already the new stream.
-    return (not count_read(&arena.by_device) and arena.stream == stream
-            and (stream != NULL or arena_context(arena) == context))
-
-
 cdef aclrtContext default_home(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
     """Return the context of a default stream; for a framework this is always the pool's context."""
     if stream != NULL:
@@ -542,9 +535,6 @@ cdef Arena *pool_arena_in(Pool *pool, aclrtStream stream, uint32_t role,
     return arena if arena != NULL else arena_add(pool, stream, role, context)
 
 
-cdef int (*on_own)() noexcept nogil = NULL
-
-
 cdef void owner_rules(Arena *arena) noexcept nogil:
     """Under the lock: allow no owner while mode bits are set, so that each caller reads the mode.
 
@@ -590,83 +580,6 @@ cdef Pool *pool_with(const void *arena) noexcept nogil:
         pool = pool.next
     spin_leave(&pools_lock)
     return found
-
-
-# --- trimming -----------------------------------------------------------------------------------
-
-cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept nogil:
-    cdef size_t before = stale_read(&pool.source.reserved)
-    cdef size_t after = before
-    cdef size_t granule = pool.options.granule
-    cdef uint32_t index
-    cdef Arena *arena
-    record_trims(True)
-    naps_reclaim(pool)
-    source_shrink(pool, to)
-    for index in range(count_read(&pool.arena_count)):
-        after = stale_read(&pool.source.reserved)
-        if after <= to:
-            break
-        arena = pool.arenas[index]
-        if pages_may_leave(arena, drained):
-            pages_donate(arena, (after - to + granule - 1) // granule, wait)
-            source_shrink(pool, to)
-    after = stale_read(&pool.source.reserved)
-    before = before - after if before > after else 0
-    record_trims(False)
-    record_pool(pool, EVENT_TRIM, before, 0)
-    return before
-
-
-cdef uint64_t arena_idle_pages(Arena *arena) noexcept nogil:
-    """Return the pages that the arena has not needed since the last decay step; begin the next."""
-    cdef size_t granule = arena.pool.options.granule
-    cdef uint64_t needed
-    lock_take(&arena.lock)
-    needed = (arena.live_peak + arena.live_peak // 50 + granule - 1) // granule
-    if arena.live_peak > arena.past_peak:
-        arena.past_peak = arena.live_peak
-    if arena.requested_peak > arena.past_requested_peak:
-        arena.past_requested_peak = arena.requested_peak
-    arena.live_peak = arena.live
-    arena.requested_peak = arena.requested
-    needed = arena.pages - needed if arena.pages > needed else 0
-    lock_drop(&arena.lock)
-    return needed
-
-
-cdef size_t pool_decay(Pool *pool) noexcept nogil:
-    cdef uint32_t index
-    cdef uint64_t pages
-    cdef size_t freed
-    record_trims(True)
-    freed = source_shrink(pool, 0)
-    for index in range(count_read(&pool.arena_count)):
-        pages = arena_idle_pages(pool.arenas[index])
-        if pages > 0 and pages_may_leave(pool.arenas[index], False) and pool.options.steals:
-            pages_donate(pool.arenas[index], pages, False)
-    freed += source_shrink(pool, 0)
-    record_trims(False)
-    record_pool(pool, EVENT_TRIM, freed, 0)
-    return freed
-
-
-cdef void pool_reset_peaks(Pool *pool) noexcept nogil:
-    cdef uint32_t index
-    cdef Arena *arena
-    for index in range(count_read(&pool.arena_count)):
-        arena = pool.arenas[index]
-        lock_take(&arena.lock)
-        arena.live_peak = arena.live
-        arena.requested_peak = arena.requested
-        arena.past_peak = arena.past_requested_peak = arena.alarm = 0
-        lock_drop(&arena.lock)
-    tally_look_all(pool)
-    spin_enter(&pool.source.lock)
-    pool.source.reserved_peak = pool.source.reserved
-    pool.source.joint_peak = 0
-    spin_leave(&pool.source.lock)
-    peak_reset(pool)
 
 
 # --- the end ------------------------------------------------------------------------------------
@@ -800,3 +713,22 @@ cdef uint32_t pools_orphaned(int device, Pool **found, uint32_t most) noexcept n
         pool = pool.next
     spin_leave(&pools_lock)
     return count
+
+
+cdef void pool_end(Pool *pool) noexcept nogil:
+    waiting_end(pool)
+    if not pool_destroy(pool):
+        pool_orphan(pool)
+
+
+cdef void pool_drop(Pool *pool) noexcept nogil:
+    pool_end(pool)
+    pools_retry()
+
+
+cdef void pools_retry() noexcept nogil:
+    cdef Pool *found[16]
+    cdef uint32_t count = pools_dropped(found, 16)
+    while count > 0:
+        count -= 1
+        pool_end(found[count])

@@ -16,7 +16,7 @@ nor do guarded blocks, whose guard bytes are checked at the free.  `_sleep.pyx` 
 `naps_reclaim` here frees them.
 """
 
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
 from acl.bind.generated cimport _libacl
@@ -26,19 +26,20 @@ from acl.core._bins cimport (
 from acl.core.types cimport (
     ARENA_FORKED, ARENA_UNLOADING, BLOCK_ASLEEP, BLOCK_FREE, BLOCK_GUARDED, BLOCK_HELD, BLOCK_LIVE,
     BLOCK_MOVING, BLOCK_SHARED, BLOCK_VOID, Chunk, Frame, NAP_BEDS, Pinned, ROLE_CAPTURE,
-    RUNG_DRIVER, Range, Use, View,
+    RUNG_DRIVER, Range, Use, View, DEBUG_LEVEL,
 )
-from acl.core._check cimport DEBUG_LEVEL, free_stamp, page_enforce
 from acl.core._driver cimport frame_make, frame_map, frame_return, source_take
 from acl.core._events cimport EVENT_MAP, EVENT_SLEEP, EVENT_WAKE
-from acl.core._frames cimport page_backed, view_hold, view_make, views_doom, views_restore
+from acl.core._frames cimport (
+    free_stamp, page_enforce, view_hold, view_make, views_doom, views_restore,
+)
+from acl.core._space cimport page_backed, block_end, page_ceil, page_floor, range_of
 from acl.bind.generated._libacl cimport ACL_SUCCESS
 from acl.core._lock cimport SpinLock, count_read, lock_drop, lock_take, spin_enter, spin_leave
 from acl.core._order cimport block_park
 from acl.core._pages cimport (
     pages_donate, pages_may_leave, piece_detach, pieces_unmap, views_retry, views_settle,
 )
-from acl.core._place cimport block_end, page_ceil, page_floor, range_of
 from acl.core._record cimport record_block, record_note, record_trims
 
 

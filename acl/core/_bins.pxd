@@ -9,8 +9,8 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl.bind.generated._libacl cimport aclrtStream
 from acl.core.types cimport (
-    Arena, BINS, Bins, Block, BIN_SHIFT, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, CACHE_UNITS, Links,
-    MAP_SHIFT, UNIT_SHIFT, USE_BEDS, Use, Zone,
+    Arena, BIN_SHIFT, BINS, Bins, Block, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, Links, MAP_SHIFT,
+    UNIT_SHIFT, Use, USE_BEDS, Zone,
 )
 
 cdef extern from *:
@@ -34,7 +34,7 @@ cdef enum:
     BIN_DEPTH = 8               # most blocks of a bin that a search examines
     KIND_WORDS = 18             # BINS >> MAP_SHIFT
 
-# The addresses of arenas and descriptors: a variable of `_core`, which sets this when it is imported.
+# The addresses of arenas and descriptors: a variable of `_core`, which sets this at its import.
 cdef Zone *core_zone
 
 cdef void bins_start(Bins *bins) noexcept nogil          # makes all lists empty

@@ -8,6 +8,8 @@ open is readable.  A slab is made writable in steps, each as large as all before
 Runs under the arena's lock; no GIL, no driver.
 """
 
+from libc.stdint cimport uint32_t
+
 from acl.core.types cimport ARENA_CLOSED, ARENA_SHIFT, BINS
 from acl.core._lock cimport SpinLock, lock_start, spin_enter, spin_leave
 
@@ -33,7 +35,6 @@ cdef enum:
     SLAB_FIRST = 1 << 16        # bytes of a slab that are writable at first
     SLAB_ARENAS = 32            # arena slots for each slab: closed arenas may keep their slots
 
-cdef Zone *core_zone = NULL
 cdef SpinLock zone_lock         # guards the variables below, and writes to the zone
 cdef size_t zone_slabs = 0      # slabs that fit into the reserved addresses
 cdef size_t slabs_used = 0

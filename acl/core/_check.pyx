@@ -1,30 +1,24 @@
-"""The checker of the invariants, and the report of a failed allocation.
+"""The checker of the invariants.
 
 `arena_check` walks every block of every range, then every list, and compares the sums.  It runs
 under the arena's lock and changes nothing.  It skips some checks of pages with MOVING blocks, and
 of the lists of waiting Uses during a poll or a free: another thread may be changing them.
 """
 
-from libc.stdint cimport uint16_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdio cimport fprintf, stderr
 from libc.stdlib cimport abort
 from libc.string cimport memset
 
 from acl.core._asleep cimport naps_check
-from acl.core._bins cimport KIND_WORDS, bin_of, cache_flush, links_block, queue_after, size_units
+from acl.core._bins cimport bin_of, KIND_WORDS, links_block, queue_after
 from acl.core.types cimport (
-    BINS, Bins, Block, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
-    BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, CACHE_UNITS, HOLDS, MAP_SHIFT, MAX_SIZE_BITS, OomHold,
-    OomReport, OOMS, Range, RANGE_KINDS, RANGE_LARGE, RANGE_SMALL, TAGS, UNIT, UNIT_SHIFT, Use,
-    View,
+    BINS, Bins, Block, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_MOVING,
+    BLOCK_VOID, BLOCK_WAITING, CACHE_UNITS, MAP_SHIFT, Range, RANGE_KINDS, RANGE_SMALL, TAGS, UNIT,
+    UNIT_SHIFT, Use, View,
 )
-from acl.core._driver cimport attempt_read, device_room, stream_captured
-from acl.core._frames cimport page_backed
-from acl.core._lock cimport (
-    count_read, lock_drop, lock_take, spin_enter, spin_leave,
-)
-from acl.core._pages cimport pages_may_leave
-from acl.core._place cimport DEMAND_ANY, Window, page_ceil, page_floor, window_find
+from acl.core._space cimport page_backed
+from acl.core._lock cimport count_read, lock_drop, lock_take
 
 cdef struct Sums:               # what a walk over the blocks found
     size_t live
@@ -277,155 +271,8 @@ cdef uint32_t pool_check(Pool *pool) noexcept nogil:
     return 0 if bytes == pool.source.reserved else 11
 
 
-cdef void free_stamp(Arena *arena, Block *block) noexcept nogil:
-    cdef size_t granule = arena.pool.options.granule
-    cdef Range *span = arena.ranges[block.range]
-    cdef uint32_t page, end
-    if span.segment or span.freed == NULL:
-        return
-    page = page_floor(span, block.addr, granule)
-    end = page_ceil(span, block.addr + block.size, granule)
-    while page < end:
-        span.freed[page] = arena.moment + 1
-        page += 1
-
-
-cdef void page_enforce(Arena *arena, Range *span, uint32_t page) noexcept nogil:
-    if span.freed != NULL and span.freed[page] > arena.rested:
-        fprintf(stderr, b"acl: the pool's invariant I14 is broken: a page leaves its work\n")
-        abort()
-
-
-cdef void shadow_enforce(Arena *arena, View *view) noexcept nogil:
-    if view.vacated >= arena.rested:
-        fprintf(stderr, b"acl: the pool's invariant I14 is broken: a view leaves its work\n")
-        abort()
-
-
 cdef void arena_enforce(Arena *arena) noexcept nogil:
     cdef uint32_t broken = arena_check(arena) if arena.pool != NULL else 0
     if broken != 0:
         fprintf(stderr, b"acl: the pool's invariant I%u is broken\n", broken)
         abort()
-
-
-# --- out of memory ------------------------------------------------------------------------------
-
-cdef size_t block_whole(Arena *arena, Range *span, Block *block) noexcept nogil:
-    """Return the bytes of a free block that could leave its arena: whole pages, or its segment."""
-    cdef size_t granule = arena.pool.options.granule
-    cdef uint32_t low, high
-    if block.state != BLOCK_FREE:
-        return 0
-    if span.segment:
-        return block.size if block.size == span.bytes else 0
-    low = page_ceil(span, block.addr, granule)
-    high = page_floor(span, block.addr + block.size, granule)
-    return (high - low) * granule if high > low else 0
-
-
-cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept nogil:
-    """Fill in what an arena holds; add its bytes by tag to the report."""
-    cdef uint32_t index
-    cdef size_t untagged
-    cdef Block *block
-    memset(hold, 0, sizeof(OomHold))
-    lock_take(&arena.lock)
-    cache_flush(arena)                          # so that neighbouring free blocks are joined
-    hold.stream = arena.stream
-    hold.role = arena.role
-    hold.donates = pages_may_leave(arena, False)
-    hold.reserved = arena.pages * arena.pool.options.granule
-    untagged = arena.live
-    hold.live = arena.live - arena.asleep
-    for index in range(1, <uint32_t> TAGS):        # an enum
-        report.tags[index] += arena.tag_live[index]
-        untagged -= arena.tag_live[index]
-    report.tags[arena.default_tag] += untagged
-    for index in range(arena.range_count):
-        block = arena.ranges[index].first if arena.ranges[index] != NULL else NULL
-        while block != NULL:
-            hold.whole += block_whole(arena, arena.ranges[index], block)
-            if block.state == BLOCK_FREE:
-                hold.free += block.size
-                hold.largest_free = max(hold.largest_free, block.size)
-            elif block.state == BLOCK_WAITING:
-                hold.waiting += block.size
-            block = block.next
-    lock_drop(&arena.lock)
-
-
-cdef void hold_keep(OomReport *report, const OomHold *hold) noexcept nogil:
-    """Insert an arena into `report.holds`, ordered by `reserved`; the failed arena stays first."""
-    cdef uint32_t place = report.hold_count
-    if place == HOLDS:
-        place -= 1
-        if report.holds[place].reserved >= hold.reserved:
-            return
-    else:
-        report.hold_count += 1
-    while place > 1 and report.holds[place - 1].reserved < hold.reserved:
-        report.holds[place] = report.holds[place - 1]
-        place -= 1
-    report.holds[place] = hold[0]
-
-
-cdef size_t bytes_missing(Arena *arena, size_t size) noexcept nogil:
-    """Return the bytes of memory that are missing at the best place for a block."""
-    cdef size_t granule = arena.pool.options.granule
-    cdef size_t bytes = size_units(size) << UNIT_SHIFT
-    cdef uint32_t kind = RANGE_SMALL if bytes >> UNIT_SHIFT <= CACHE_UNITS else RANGE_LARGE
-    cdef Window window
-    if not arena.pool.no_virtual:
-        lock_take(&arena.lock)
-        window = window_find(arena, bytes, kind, DEMAND_ANY)
-        lock_drop(&arena.lock)
-        if window.first != NULL:
-            return window.holes * granule
-    return (bytes + granule - 1) // granule * granule
-
-
-cdef void oom_fill(Arena *arena, OomReport *report) noexcept nogil:
-    cdef Pool *pool = arena.pool
-    cdef OomHold hold
-    cdef uint32_t index
-    arena_hold(arena, &report.holds[0], report)
-    report.hold_count = 1
-    report.live = report.holds[0].live
-    report.free = report.holds[0].free
-    report.largest_free = report.holds[0].largest_free
-    report.waiting = report.holds[0].waiting
-    for index in range(count_read(&pool.arena_count)):
-        if pool.arenas[index] != arena:
-            arena_hold(pool.arenas[index], &hold, report)
-            report.live += hold.live
-            report.others += hold.reserved
-            hold_keep(report, &hold)
-
-
-cdef uint64_t oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    cdef Pool *pool = arena.pool
-    cdef OomReport report
-    cdef void *graph = NULL
-    memset(&report, 0, sizeof(report))
-    attempt_read(&report.attempt)               # before any call that could change it
-    report.size = size
-    report.tag = tag if tag != 0 else arena.default_tag
-    report.stream = arena.stream
-    report.limit = pool.options.limit
-    report.headroom = pool.options.headroom
-    report.device_free = device_room(pool)
-    report.capturing = stream_captured(pool, arena.stream, &graph)
-    report.moved = pages_may_leave(arena, False) and pool.options.steals and not report.capturing
-    report.missing = bytes_missing(arena, size) if size >> MAX_SIZE_BITS == 0 else size
-    oom_fill(arena, &report)
-    spin_enter(&pool.source.lock)
-    report.reserved = pool.source.reserved
-    report.spare = pool.source.spare_bytes
-    spin_leave(&pool.source.lock)
-    spin_enter(&pool.lock)
-    report.number = pool.oom.number + 1
-    pool.oom = report
-    pool.ooms[report.number % OOMS] = report
-    spin_leave(&pool.lock)
-    return report.number

@@ -6,13 +6,23 @@ None of these may be called with a lock held.
 from libc.stdint cimport uint32_t, uint64_t
 
 from acl.core.types cimport Arena, Attempt, Frame, Pool
-from acl.core._lock cimport pointer_read
+from acl.core._lock cimport count_read, pointer_read
 from acl.bind.generated._libacl cimport aclError, aclrtContext, aclrtEvent, aclrtStream
 
 
 cdef inline aclrtContext arena_context(Arena *arena) noexcept nogil:
     """Return the context of the arena's stream; NULL if no thread has found it yet."""
     return <aclrtContext> pointer_read(<void **> &arena.context)
+
+
+cdef inline bint arena_is_of(Arena *arena, aclrtStream stream, aclrtContext context) noexcept nogil:
+    """True if the arena is of this stream.
+
+    The stream has not ended, the handles are equal and, for the default stream, also the contexts.
+    """
+    # Read `by_device` first: once it is 0 again, `stream` is already the new stream.
+    return (not count_read(&arena.by_device) and arena.stream == stream
+            and (stream != NULL or arena_context(arena) == context))
 
 
 # The `Attempt` of this thread's slow allocation, for the report if it fails.

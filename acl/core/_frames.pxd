@@ -5,7 +5,7 @@ All of it runs under the arena's lock and makes no driver call.
 
 from libc.stdint cimport uint32_t
 
-from acl.core.types cimport Arena, Frame, Range, View
+from acl.core.types cimport Arena, Block, Frame, Range, View
 
 cdef View *view_make(Range *span, uint32_t page) noexcept nogil     # without locks; NULL: no memory
 cdef void view_drop(Arena *arena, View *view) noexcept nogil    # after its page was unmapped
@@ -27,7 +27,9 @@ cdef uint32_t pages_free(Arena *arena) noexcept nogil
 cdef void frames_stamp(Arena *arena, Frame **away) noexcept nogil
 cdef void homes_stamp(Arena *arena) noexcept nogil      # notes the HOLE block around each `home`
 
-
-cdef inline bint page_backed(Range *span, uint32_t page) noexcept nogil:
-    cdef View *view = span.views[page]
-    return view != NULL and view.frame != NULL and view.frame.holder == view
+# Debug builds: `free_stamp` notes a free on each page of a block.  The other two end the process if
+# memory is unmapped too early (I14): a page with a free, or a shadow that held its frame, since the
+# arena's stream was last seen complete.
+cdef void free_stamp(Arena *arena, Block *block) noexcept nogil
+cdef void page_enforce(Arena *arena, Range *span, uint32_t page) noexcept nogil
+cdef void shadow_enforce(Arena *arena, View *view) noexcept nogil

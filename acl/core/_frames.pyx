@@ -13,13 +13,13 @@ its frame (I14).  All views of a frame lie in one arena (I13).
 Thread rule: all under the arena's lock; no driver calls.
 """
 
+from libc.stdio cimport fprintf, stderr
 from libc.stdint cimport uint32_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport abort, calloc, free
 
 from acl.core._bins cimport bin_of, bins_after, links_block
-from acl.core._check cimport DEBUG_LEVEL, shadow_enforce
-from acl.core.types cimport BINS, Bins, Block, RANGE_KINDS, UNIT_SHIFT
-from acl.core._place cimport block_end, page_ceil, page_floor, range_of
+from acl.core.types cimport BINS, Bins, Block, DEBUG_LEVEL, RANGE_KINDS, UNIT_SHIFT
+from acl.core._space cimport block_end, page_ceil, page_floor, range_of
 
 
 cdef View *view_make(Range *span, uint32_t page) noexcept nogil:
@@ -196,3 +196,30 @@ cdef void hole_stamp(Arena *arena, Block *hole) noexcept nogil:
         if view != NULL and view.frame != NULL and view.frame.home == view:
             view.frame.hole = hole
         page += 1
+
+
+# --- invariant I14 ------------------------------------------------------------------------------
+
+cdef void free_stamp(Arena *arena, Block *block) noexcept nogil:
+    cdef size_t granule = arena.pool.options.granule
+    cdef Range *span = arena.ranges[block.range]
+    cdef uint32_t page, end
+    if span.segment or span.freed == NULL:
+        return
+    page = page_floor(span, block.addr, granule)
+    end = page_ceil(span, block.addr + block.size, granule)
+    while page < end:
+        span.freed[page] = arena.moment + 1
+        page += 1
+
+
+cdef void page_enforce(Arena *arena, Range *span, uint32_t page) noexcept nogil:
+    if span.freed != NULL and span.freed[page] > arena.rested:
+        fprintf(stderr, b"acl: the pool's invariant I14 is broken: a page leaves its work\n")
+        abort()
+
+
+cdef void shadow_enforce(Arena *arena, View *view) noexcept nogil:
+    if view.vacated >= arena.rested:
+        fprintf(stderr, b"acl: the pool's invariant I14 is broken: a view leaves its work\n")
+        abort()

@@ -3,7 +3,6 @@
 from libc.stdint cimport uint64_t
 
 from acl.core.types cimport Arena, Block, Pool
-from acl.core._lock cimport pointer_read
 from acl.bind.generated._libacl cimport (
     aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtContext, aclrtStream,
 )
@@ -34,32 +33,9 @@ cdef bint waiting_blindly(Pool *pool) noexcept nogil
 # Called before a pool is destroyed: `waiting_sync`, if any block is WAITING.
 cdef void waiting_end(Pool *pool) noexcept nogil
 
-# Destroys a pool whose owner has dropped it, and retries earlier ones.  If blocks are live, memory
-# cannot be given back, or ACL has an arena's address, the pool is left to `pools_retry`.
-cdef void pool_drop(Pool *pool) noexcept nogil
-# Destroys the pools that earlier calls could not destroy, if it is possible now.
-cdef void pools_retry() noexcept nogil
-
-# From `capture_begin` to `capture_end`, allocations on the arena's stream are made in an arena that
-# belongs to the capture.  `capture_begin` returns it, or NULL.
-cdef Arena *capture_begin(Arena *arena) noexcept nogil
-cdef void capture_end(Arena *arena) noexcept nogil
-
-
-cdef inline Arena *capture_of(Arena *arena) noexcept nogil:
-    """Without locks: return the arena of the capture under way, or NULL."""
-    return <Arena *> pointer_read(<void **> &arena.capture)
-
-
 # As `aclmdlRICaptureGetInfo`.  If the chip has no graphs, it is called only once in a process, and
 # the answer is "not captured".
 cdef aclError capture_ask(
     aclrtStream stream, aclmdlRICaptureStatus *state, aclmdlRI *graph) noexcept nogil
-# Asks the driver whether the stream is being captured, and calls `capture_begin` or `capture_end`
-# accordingly.  False: it is or may be captured, and there is no arena for the capture.
-cdef bint capture_look(Arena *arena) noexcept nogil
-# Called once the graph is destroyed: its blocks are ordinary memory again.  Returns how many pages
-# were given to the source.
-cdef uint64_t capture_release(Arena *capture) noexcept nogil
 # Returns the arena of a capture on this arena's stream to which the block belongs, or NULL.
 cdef Arena *capture_owner(Arena *arena, Block *block) noexcept nogil

@@ -8,36 +8,27 @@ kinds of blocks that would be wrong:
   finds no memory.
 - A block that is freed while a model is unloaded, as the model's auxiliary streams may still use
   it.  It waits for all work of its stream's context, by a Use that is `whole`.
-- A block that was handed out during a capture, as the graph uses its address.  Each capture has an
-  arena of its own, which gives no page away until the graph is destroyed.
+- A block that was handed out during a capture, as the graph uses its address: see `_captures`.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from acl.core._arena cimport (
-    arena_add, arena_is_of, arena_set_mode, pool_destroy, pool_orphan, pools_dropped,
-)
-from acl.core._asleep cimport naps_let_go
 from acl.core._bins cimport block_release, guest_bit, queue_after, use_bed
 from acl.core.types cimport (
-    ARENA_CAPTURING, ARENA_FORKED, ARENA_UNLOADING, BLOCK_LIVE, BLOCK_MOVING, BLOCK_SHARED,
-    BLOCK_WAITING, ROLE_CAPTURE, ROLE_FRAMEWORK, USE_BEDS, Use,
+    ARENA_FORKED, ARENA_UNLOADING, BLOCK_LIVE, BLOCK_MOVING, BLOCK_SHARED, BLOCK_WAITING,
+    ROLE_FRAMEWORK, Use, USE_BEDS,
 )
 from acl.core._driver cimport (
-    arena_context, capture_status, device_wait, event_ask, event_mark, event_put, graph_watched,
-    moment_begin, place_rested, stream_home, waiting_contexts_sync,
+    arena_context, arena_is_of, device_wait, event_ask, event_mark, event_put, moment_begin,
+    place_rested, stream_home, waiting_contexts_sync,
 )
 from acl.bind.generated._libacl cimport (
     ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_RT_THREAD_LEVEL, ACL_SUCCESS, aclError,
     aclmdlRI, aclmdlRICaptureGetInfo, aclmdlRICaptureStatus, aclrtGetLastError,
     aclrtPeekAtLastError,
 )
-from acl.core._lock cimport (
-    count_publish, count_read, lock_drop, lock_enter, lock_leave, lock_take, pointer_publish,
-    spin_enter, spin_leave, stale_read,
-)
-from acl.core._pages cimport pages_donate, pages_may_leave
+from acl.core._lock cimport count_publish, count_read, lock_drop, lock_take, stale_read
 
 
 cdef enum:
@@ -416,92 +407,7 @@ cdef void waiting_end(Pool *pool) noexcept nogil:
             return
 
 
-cdef void pool_end(Pool *pool) noexcept nogil:
-    waiting_end(pool)
-    if not pool_destroy(pool):
-        pool_orphan(pool)
-
-
-cdef void pool_drop(Pool *pool) noexcept nogil:
-    pool_end(pool)
-    pools_retry()
-
-
-cdef void pools_retry() noexcept nogil:
-    cdef Pool *found[16]
-    cdef uint32_t count = pools_dropped(found, 16)
-    while count > 0:
-        count -= 1
-        pool_end(found[count])
-
-
 # --- captures -----------------------------------------------------------------------------------
-
-cdef Arena *capture_spare(Arena *arena) noexcept nogil:
-    """Take a capture's arena whose graph was destroyed and whose blocks are free; NULL: none.
-
-    An arena of another stream is taken only if it has no pages, as no order covers work on both
-    streams.  This stream's arena becomes its owner.
-    """
-    cdef Pool *pool = arena.pool
-    cdef uint32_t index
-    cdef Arena *other
-    cdef Arena *found = NULL
-    spin_enter(&pool.lock)
-    for index in range(count_read(&pool.arena_count)):
-        other = pool.arenas[index]
-        if (found == NULL and other.role == ROLE_CAPTURE and other.released and other.live == 0
-                and (other.owner == arena or (
-                    other.pages == 0 and other.climbing == 0 and other.waiting == NULL
-                    and other.polling == 0))):
-            other.released = False              # no other thread can take it now
-            other.owner = arena
-            other.early = arena.early
-            other.stream = arena.stream
-            other.context = arena_context(arena)
-            other.settled = False
-            count_publish(&other.by_device, 0)
-            found = other
-    spin_leave(&pool.lock)
-    return found
-
-
-cdef Arena *capture_open(Arena *arena) noexcept nogil:
-    cdef Arena *capture = capture_spare(arena)
-    if capture == NULL:
-        capture = arena_add(arena.pool, arena.stream, ROLE_CAPTURE, arena_context(arena))
-        if capture != NULL:
-            capture.early = arena.early
-            capture.owner = arena
-    if capture != NULL:
-        capture.graph = NULL
-    return capture
-
-
-cdef Arena *capture_begin(Arena *arena) noexcept nogil:
-    cdef Arena *capture = capture_of(arena)
-    cdef Arena *other
-    if capture != NULL:
-        return capture
-    capture = capture_open(arena)
-    if capture == NULL:
-        return NULL
-    lock_enter(&arena.lock)
-    other = arena.capture
-    if other == NULL:
-        pointer_publish(<void **> &arena.capture, capture)
-    lock_leave(&arena.lock)
-    if other != NULL:                           # another thread was first
-        capture.released = True
-        return other
-    arena_set_mode(arena, ARENA_CAPTURING, 0)
-    return capture
-
-
-cdef void capture_end(Arena *arena) noexcept nogil:
-    arena_set_mode(arena, 0, ARENA_CAPTURING)
-    pointer_publish(<void **> &arena.capture, NULL)
-
 
 cdef uint32_t graphs_asked = 0          # whether this process has asked for a capture
 cdef uint32_t graphs_missing = 0        # and was told that the chip has no graphs
@@ -524,39 +430,6 @@ cdef aclError capture_ask(
     if first and before == ACL_SUCCESS:
         aclrtGetLastError(ACL_RT_THREAD_LEVEL)  # status: clears the error that this query has set
     return ACL_SUCCESS
-
-
-cdef bint capture_look(Arena *arena) noexcept nogil:
-    cdef void *graph = NULL
-    cdef bint active
-    cdef aclError status = capture_status(arena.pool, arena.stream, &graph, &active)
-    cdef Arena *capture
-    if status != ACL_SUCCESS and arena.stream != NULL and not count_read(&arena.by_device):
-        return False                            # a block might become part of a graph
-    if not active:
-        if capture_of(arena) != NULL:
-            capture_end(arena)
-        return True
-    capture = capture_of(arena)
-    if capture != NULL and (capture.released or (
-            capture.graph != NULL and capture.graph != graph)):
-        capture_end(arena)                      # another capture began since the last call
-        capture = NULL
-    if capture == NULL:
-        capture = capture_begin(arena)
-    if capture != NULL and capture.graph != graph:
-        capture.graph = graph
-        if arena.pool.source.driver.graph_watch != NULL:
-            graph_watched(arena.pool, graph)    # there is no other way to learn of its end
-    return capture != NULL
-
-
-cdef uint64_t capture_release(Arena *capture) noexcept nogil:
-    capture.released = True
-    lock_take(&capture.lock)
-    naps_let_go(capture)
-    lock_drop(&capture.lock)
-    return pages_donate(capture, ~<uint64_t> 0, True) if pages_may_leave(capture, False) else 0
 
 
 cdef Arena *capture_owner(Arena *arena, Block *block) noexcept nogil:

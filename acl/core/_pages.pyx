@@ -17,19 +17,19 @@ from acl.core._bins cimport (
 )
 from acl.core.types cimport (
     BINS, BLOCK_FREE, BLOCK_HOLE, Bins, Block, Frame, BLOCK_MOVING, Pool, RANGE_KINDS, RUNG_OWN,
-    Range, UNIT_SHIFT, View,
+    Range, UNIT_SHIFT, View, DEBUG_LEVEL,
 )
-from acl.core._check cimport DEBUG_LEVEL, page_enforce
 from acl.core._driver cimport (
     frame_map, page_unmap, segment_free, source_put, stream_idle, stream_wait,
 )
 from acl.core._events cimport EVENT_MAP, EVENT_UNMAP
 from acl.core._frames cimport (
-    frames_stamp, homes_stamp, page_backed, view_doom, view_drop, view_hold, view_make, views_doom,
+    frames_stamp, homes_stamp, page_enforce, view_doom, view_drop, view_hold, view_make, views_doom,
     views_restore,
 )
+from acl.core._space cimport page_backed, block_end, page_ceil, page_floor, range_of
 from acl.core._lock cimport lock_drop, lock_take
-from acl.core._place cimport Window, block_end, page_ceil, page_floor, range_drop, range_of
+from acl.core._place cimport Window, range_drop
 from acl.core._record cimport record_note, record_pages
 
 

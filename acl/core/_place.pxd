@@ -2,8 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
-from acl.core._bins cimport bit_lowest
-from acl.core.types cimport Arena, BLOCK_FREE, BLOCK_HOLE, Block, Range
+from acl.core.types cimport Arena, Block, Range
 
 # A candidate placement for a block. A value on the stack of the thread that searches. It is valid
 # until the arena's lock is opened.
@@ -33,24 +32,3 @@ cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
 cdef void range_free(Range *span) noexcept nogil        # frees only host memory
 # Removes a range that consists of one block, with the block's descriptor.
 cdef void range_drop(Arena *arena, Block *block) noexcept nogil
-
-
-cdef inline Range *range_of(Arena *arena, Block *block) noexcept nogil:
-    return arena.ranges[block.range]
-
-
-cdef inline char *block_end(Block *block) noexcept nogil:
-    return block.addr + block.size
-
-
-cdef inline uint32_t page_floor(Range *span, char *addr, size_t granule) noexcept nogil:
-    # Shift, as the page size is a power of two: divisions would take most of a search's time.
-    return <uint32_t> (<size_t> (addr - span.base) >> bit_lowest(granule))      # fits: span.pages
-
-
-cdef inline uint32_t page_ceil(Range *span, char *addr, size_t granule) noexcept nogil:
-    return <uint32_t> ((<size_t> (addr - span.base) + granule - 1) >> bit_lowest(granule))
-
-
-cdef inline bint is_space(Block *block) noexcept nogil:
-    return block != NULL and (block.state == BLOCK_FREE or block.state == BLOCK_HOLE)

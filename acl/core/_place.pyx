@@ -19,12 +19,13 @@ from libc.string cimport memcpy
 
 from acl.core._bins cimport bit_lowest, block_drop, block_make, hole_insert, links_block
 from acl.core.types cimport (
-    BINS, BLOCK_MOVING, FIRST_RANGES, Frame, MAX_RANGES, Pool, RANGE_SMALL, STOP_TABLE, View,
+    BINS, BLOCK_FREE, BLOCK_HOLE, BLOCK_MOVING, DEBUG_LEVEL, FIRST_RANGES, Frame, MAX_RANGES, Pool,
+    RANGE_SMALL, STOP_TABLE, View,
 )
-from acl.core._check cimport DEBUG_LEVEL
 from acl.core._driver cimport attempt_stop, range_reserve, range_unreserve
 from acl.core._frames cimport frames_stamp, pages_free
 from acl.core._lock cimport count_read, lock_drop, lock_take, pointer_publish
+from acl.core._space cimport block_end, is_space, page_ceil, page_floor, range_of
 
 cdef struct Search:
     Arena *arena

@@ -23,7 +23,7 @@ from acl.core.types cimport (
 from acl.core._events cimport (
     Birth, EVENT_ALLOC, EVENT_FREE, EVENT_LIVE, EVENT_OOM, EVENT_PAGES, EVENT_UNMAP, OWNED, Ring,
 )
-from acl.core._frames cimport page_backed
+from acl.core._space cimport page_backed
 from acl.core._lock cimport (
     SpinLock, count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
 )

@@ -33,7 +33,7 @@ from acl.core._pages cimport (
     climb_add, pages_may_leave, pages_move_out, piece_detach, window_map, window_settle,
     window_unclaim,
 )
-from acl.core._place cimport block_end, page_floor, range_of
+from acl.core._space cimport block_end, page_floor, range_of
 from acl.core._tally cimport tally_near
 
 cdef enum:

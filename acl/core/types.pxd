@@ -64,6 +64,16 @@ from acl.bind.generated._libacl cimport (
 from acl.core._events cimport Ring
 from acl.core._lock cimport BiasedLock, SpinLock
 
+cdef extern from *:
+    """
+    #ifndef ACL_POOL_DEBUG
+    #define ACL_POOL_DEBUG 0
+    #endif
+    """
+    enum:
+        # 0: no check is compiled in; 1: I14 is checked; 2: also `arena_check` after each operation
+        DEBUG_LEVEL "ACL_POOL_DEBUG"
+
 cdef enum:
     UNIT_SHIFT = 9              # sizes are counted in units of 512 bytes
     UNIT = 512

@@ -14,7 +14,8 @@ from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
 from libc.string cimport memcpy, memset
 
-from acl.core._arena cimport arena_find, pool_arena, pool_trim
+from acl.core._arena cimport arena_find, pool_arena
+from acl.core._trim cimport pool_trim
 from acl.core._tally cimport arena_stats
 from acl.runtime._buffer cimport Buffer, buffer_wrap
 from acl.core._check cimport pool_check

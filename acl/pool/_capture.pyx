@@ -4,7 +4,7 @@ Thread rule: as for `Pool`; the capture itself is the caller's to begin and to e
 """
 
 from acl.core._arena cimport pool_arena
-from acl.core._order cimport capture_begin, capture_end, capture_release
+from acl.core._captures cimport capture_begin, capture_end, capture_release
 from acl.core.types cimport Arena, ROLE_STREAM
 from acl.bind.generated._libacl cimport aclrtStream
 from acl.pool._pool cimport Pool

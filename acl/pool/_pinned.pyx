@@ -13,9 +13,8 @@ cimport cython
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memset
 
-from acl.core._arena cimport (
-    driver_bind, pool_arena, pool_create, pool_destroy, pool_trim,
-)
+from acl.core._arena cimport driver_bind, pool_arena, pool_create, pool_destroy
+from acl.core._trim cimport pool_trim
 from acl.runtime._buffer cimport host_buffer_wrap
 from acl.core._check cimport pool_check
 from acl._core cimport arena_alloc, arena_free, arena_try

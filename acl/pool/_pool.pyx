@@ -16,17 +16,19 @@ import itertools
 import os
 
 from acl.core._arena cimport (
-    arena_find, arena_is_of, arena_offer, arena_set_mode, pool_arena, pool_arena_in, pool_create,
-    pool_decay, pool_live_bytes, pool_reset_peaks, pool_trim,
+    arena_find, arena_offer, arena_set_mode, pool_arena, pool_arena_in, pool_create, pool_drop,
+    pool_live_bytes, pools_retry,
 )
+from acl.core._trim cimport pool_decay, pool_reset_peaks, pool_trim
 from acl.runtime._buffer cimport buffer_wrap
 from acl.core._check cimport pool_check
-from acl._core cimport (
+from acl._core cimport arena_alloc, arena_free, arena_try
+from acl.core.types cimport (
     ARENA_CLOSED, ARENA_TAGGED, ARENA_UNLOADING, Block, MAX_SIZE_BITS, PoolOptions, ROLE_STREAM,
-    ROLE_USER, TAGS, arena_alloc, arena_free, arena_try,
+    ROLE_USER, TAGS,
 )
 from acl.runtime._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
-from acl.core._driver cimport context_here, events_destroy
+from acl.core._driver cimport arena_is_of, context_here, events_destroy
 from acl.core._guard cimport GUARD_BYTES
 from acl.bind._error cimport check, host_memory_error
 from acl.pool._guarded cimport buffer_guard, buffers_close, buffers_flush, guarded_back, turn_of
@@ -35,8 +37,7 @@ from acl.bind.generated._libacl cimport (
 )
 from acl.core._lock cimport count_read, spin_enter, spin_leave
 from acl.pool._options cimport odd_bytes, options_fill, soc_padding, stream_on
-from acl.core._order cimport block_share_in, pool_drop, pools_retry, waiting_blindly
-from acl.core._order cimport waiting_poll, waiting_sync
+from acl.core._order cimport block_share_in, waiting_blindly, waiting_poll, waiting_sync
 from acl.core._record cimport block_own, record_native_open
 from acl.pool._registry cimport arena_register, arena_unregister, handle_of, handle_on
 from acl.pool._registry cimport register_check
@@ -57,7 +58,6 @@ cdef extern from "Python.h":
 __all__ = ["Pool", "open_pools", "use_pool"]
 
 numbers = itertools.count()
-
 OTHER_TAGS = "(other tags)"
 
 

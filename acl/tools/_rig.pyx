@@ -19,15 +19,13 @@ from acl.core.types cimport (
     aclrtMemAttr, aclrtMemMallocPolicy, OomReport, aclrtPhysicalMemProp, aclrtStream,
     aclrtStreamStatus,
 )
-from acl.core._arena cimport (
-    arena_set_mode, pool_arena, pool_create, pool_decay, pool_destroy, pool_trim,
-)
+from acl.core._arena cimport arena_set_mode, pool_arena, pool_create, pool_destroy
+from acl.core._trim cimport pool_decay, pool_trim
 from acl.core._tally cimport arena_stats
 from acl.core._check cimport arena_check, pool_check
 from acl.core._lock cimport SpinLock, count_read, lock_drop, lock_take, spin_enter, spin_leave
-from acl.core._order cimport (
-    block_share, capture_begin, capture_end, capture_release, waiting_poll, waiting_sync,
-)
+from acl.core._order cimport block_share, waiting_poll, waiting_sync
+from acl.core._captures cimport capture_begin, capture_end, capture_release
 from acl.core._pages cimport pages_home
 
 cdef extern from *:

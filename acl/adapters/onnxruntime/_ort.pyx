@@ -18,9 +18,8 @@ from libc.string cimport memset
 
 import os
 
-from acl.core._arena cimport (
-    pool_arena, pool_create, pool_destroy, pool_reset_peaks, pool_trim,
-)
+from acl.core._arena cimport pool_arena, pool_create, pool_destroy
+from acl.core._trim cimport pool_reset_peaks, pool_trim
 from acl.core._tally cimport arena_stats
 from acl.core._check cimport pool_check
 from acl._core cimport arena_alloc, arena_free, arena_try

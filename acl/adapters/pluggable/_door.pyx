@@ -20,14 +20,15 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from acl.core._arena cimport arena_is_of, pool_arena, pool_create, pool_trim
+from acl.core._arena cimport pool_arena, pool_create
+from acl.core._trim cimport pool_trim
 from acl._core cimport arena_alloc, arena_free, arena_try
 from acl.core.types cimport (
     ARENA_CLOSED, Arena, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Block, CALL_FREE,
     CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_PHYSICAL, MAX_SIZE_BITS, Pool as CorePool, PoolOptions,
     RANGE_SMALL, ROLE_FRAMEWORK, ROLE_STREAM, ROLE_USER, Range,
 )
-from acl.core._driver cimport device_wait
+from acl.core._driver cimport arena_is_of, device_wait
 from acl.bind.generated._libacl cimport (
     ACL_HBM_MEM_HUGE, aclrtContext, aclrtGetCurrentContext, aclrtGetDevice,
     aclrtGetMemInfo, aclrtSetCurrentContext, aclrtSetDevice, aclrtStream, libacl_open,

@@ -1,0 +1,24 @@
+"""Captures of a stream: the arenas that serve them.  See `_captures.pyx`."""
+
+from libc.stdint cimport uint64_t
+
+from acl.core._lock cimport pointer_read
+from acl.core.types cimport Arena
+
+# From `capture_begin` to `capture_end`, allocations on the arena's stream are made in an arena that
+# belongs to the capture.  `capture_begin` returns it, or NULL.
+cdef Arena *capture_begin(Arena *arena) noexcept nogil
+cdef void capture_end(Arena *arena) noexcept nogil
+
+
+cdef inline Arena *capture_of(Arena *arena) noexcept nogil:
+    """Without locks: return the arena of the capture under way, or NULL."""
+    return <Arena *> pointer_read(<void **> &arena.capture)
+
+
+# Asks the driver whether the stream is being captured, and calls `capture_begin` or `capture_end`
+# accordingly.  False: it is or may be captured, and there is no arena for the capture.
+cdef bint capture_look(Arena *arena) noexcept nogil
+# Called once the graph is destroyed: its blocks are ordinary memory again.  Returns how many pages
+# were given to the source.
+cdef uint64_t capture_release(Arena *capture) noexcept nogil
