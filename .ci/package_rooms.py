@@ -14,7 +14,9 @@ __all__ = ["complaints"]
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Bottom to top; rooms of one line do not use each other.
-ROOMS = (("bind",), ("core",), ("runtime",), ("pool",), ("inside", "pyacl"), ("execution",), ("adapters",), ("tools",))
+ROOMS = (
+    ("bind",), ("core",), ("runtime",), ("pool",), ("inside", "pyacl"), ("execution",), ("adapters", "serving"),
+    ("tools",))
 #: Modules outside the rooms that belong to one: the callbacks of the core, and the runtime under one name.
 MEMBERS = {"_core": "core", "_runtime": "runtime"}
 #: Plain values, which import nothing of acl: every room may use them.

@@ -3,7 +3,8 @@
 `import aclpool as acl` gets this module on every machine, also where CANN's own `acl` comes first.
 
 Begin with `Pool` (device memory), `Stream` (a queue of work) and `Model` (inference); `memory_ledger`
-says who holds a device's memory.  `acl.rt`, `acl.mdl`, `acl.op`, `acl.util` and `acl.prof` are pyACL.
+says who holds a device's memory, and `acl.serving` is inference behind a queue.  `acl.rt`, `acl.mdl`,
+`acl.op`, `acl.util` and `acl.prof` are pyACL.
 `acl.sim` steers the simulator; `acl.torch`, `acl.mindspore`, `acl.vllm`, `acl.ge` and `acl.ort` put a
 pool behind a framework, if that is installed.
 """
@@ -105,7 +106,7 @@ from acl.runtime._stream import Event, Stream
 # without `typing`, whose import would cost a tenth of ours.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from acl import ge, metrics, ort, sim, vllm
+    from acl import ge, metrics, ort, serving, sim, vllm
     from acl import mindspore as mindspore
     from acl import torch as torch
     from acl.execution._kernel import Kernel, Module
@@ -198,6 +199,7 @@ __all__ = [
     "pinned_empty",
     "pool_capi",
     "serve_top",
+    "serving",
     "sim",
     "to_bytes",
     "to_numpy",
@@ -276,7 +278,7 @@ __all__ += [
 
 # Loaded at first use, so that `import acl` stays quick.  `torch` and `mindspore` are in `dir(acl)`, but not
 # in `__all__`: `from acl import *` would import the frameworks.
-_MODULES = {"ge", "metrics", "mindspore", "ort", "sim", "torch", "vllm"}
+_MODULES = {"ge", "metrics", "mindspore", "ort", "serving", "sim", "torch", "vllm"}
 _LATER = {
     "Array": "acl.runtime._array",
     "BlockInfo": "acl.inside._snapshot",

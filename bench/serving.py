@@ -51,12 +51,15 @@ def served(way: dict[str, Any]) -> Iterator[tuple[Any, int]]:
 
     sys.path.insert(0, str(SERVING))
     from app import application
-    from engine import Engine, Options
     from task import TextTask
 
-    engine = Engine(TextTask(), Options(
+    from acl.serving import Engine, Options
+
+    task = TextTask()
+    engine = Engine(Options(
         pool=way.get("pool", True), limit=way.get("limit", "256MiB"), queue=way.get("queue", 256)))
-    server = uvicorn.Server(uvicorn.Config(application(engine), port=0, log_level="error", access_log=False))
+    engine.load("text", task)
+    server = uvicorn.Server(uvicorn.Config(application(engine, task), port=0, log_level="error", access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

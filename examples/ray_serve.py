@@ -36,13 +36,16 @@ class Replica:
     """The model class: an engine, an HTTP request in, an embedding out."""
 
     def __init__(self, limit: str) -> None:
-        from engine import Engine, Options
         from ray import serve
         from ray.util.metrics import Gauge
         from task import TextTask
 
+        from acl.serving import Engine, Options
+
         self.name = serve.get_replica_context().replica_id.unique_id
-        self.engine = Engine(TextTask(), Options(limit=limit))
+        self.task = TextTask()
+        self.engine = Engine(Options(limit=limit))
+        self.engine.load("text", self.task)
         self.ledger = Gauge("aclpool_ledger_bytes", "A device's memory by owner.", tag_keys=("owner", "replica_name"))
         self.pools: dict[str, Gauge] = {}
         self.teller = asyncio.get_event_loop().create_task(self.tell())
@@ -84,7 +87,7 @@ class Replica:
 
         body = await request.body()             # Ray's proxy has it already
         status, content, headers = (
-            too_large() if len(body) > BODY_BYTES else await answer(self.engine, parsed(body)))
+            too_large() if len(body) > BODY_BYTES else await answer(self.engine, self.task, parsed(body)))
         return JSONResponse({**content, "replica": self.name}, status, headers)
 
     def check_health(self) -> None:

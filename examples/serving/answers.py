@@ -6,13 +6,14 @@ Nothing here knows of Starlette, uvicorn or Ray.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import traceback
 from typing import Any
 
-from engine import Engine, Refused
+from task import TextTask
+
+from acl.serving import Engine, Refused
 
 __all__ = ["BODY_BYTES", "Answer", "answer", "parsed", "too_large"]
 
@@ -53,18 +54,18 @@ def too_large() -> Answer:
     return 413, {"error": f"expected a body of at most {BODY_BYTES} bytes"}, {"Connection": "close"}
 
 
-async def answer(engine: Engine, content: Any) -> Answer:
+async def answer(engine: Engine, task: TextTask, content: Any) -> Answer:
     """One text; waits for its batch without holding a thread."""
     try:
-        item = engine.task.item(text_of(content))
+        item = task.item(text_of(content))
     except ValueError as error:
         return 400, {"error": f"expected {{'input': text}}: {error}"}, {}
     try:
-        vector, shared = await asyncio.wrap_future(engine.submit(item))
+        result = await engine.ask(item)
     except Refused as refused:
         after = {} if refused.after is None else {"Retry-After": str(max(1, round(refused.after)))}
         return refused.status, {"error": refused.reason}, after
     except Exception as error:
         log.error("a request failed: %s", "".join(traceback.format_exception_only(error)).strip())
         return 500, {"error": f"{type(error).__name__}: {error}"}, {}
-    return 200, {"embedding": vector, "length": len(item), "batch": shared}, {}
+    return 200, {"embedding": result.value, "length": len(item), "batch": result.batch}, {}

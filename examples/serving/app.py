@@ -16,18 +16,15 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import asdict
-from itertools import accumulate
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import uvicorn
 from answers import BODY_BYTES, answer, parsed, too_large
-from engine import Engine, Options
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -35,7 +32,7 @@ from starlette.routing import Route
 from task import TextTask
 
 import acl
-from acl.metrics import PrometheusCollector
+from acl.serving import Engine, Options, metrics_page
 
 __all__ = ["Server", "application", "main"]
 
@@ -54,46 +51,19 @@ async def embed(request: Request) -> Response:
         if len(body) > BODY_BYTES:
             break
     status, content, headers = too_large() if len(body) > BODY_BYTES else await answer(
-        request.app.state.engine, parsed(body))
+        request.app.state.engine, request.app.state.task, parsed(body))
     return JSONResponse(content, status, headers)
 
 
 async def health(request: Request) -> Response:
     engine: Engine = request.app.state.engine
-    state = "draining" if engine.draining else "ok" if engine.healthy else "failing"
-    return JSONResponse({"state": state}, 200 if state == "ok" else 503)
+    health = engine.health()
+    content = {"state": health.state, "lanes": [lane._asdict() for lane in health.lanes]}
+    return JSONResponse(content, 200 if health.state == "ok" else 503)
 
 
 async def metrics(request: Request) -> Response:
-    return Response(generate_latest(request.app.state.registry), media_type=CONTENT_TYPE_LATEST)
-
-
-class EngineCollector:
-    """What the service knows of itself, for `prometheus_client`."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    def collect(self) -> Iterator[Metric]:
-        engine = self.engine
-        events = CounterMetricFamily("serving_requests", "Requests by what became of them.", labels=["event"])
-        for name, count in sorted(engine.counts.items()):
-            events.add_metric([name], count)
-        sizes = CounterMetricFamily("serving_batches", "Batches by how many requests shared them.", labels=["size"])
-        for size, count in sorted(engine.batches.items()):
-            sizes.add_metric([str(size)], count)
-        yield from (events, sizes)
-        for name, help_, histogram in (
-            ("queue_seconds", "Of a request in the queue.", engine.waited),
-            ("latency_seconds", "Of a request until it was answered.", engine.took),
-        ):
-            bounds = [*(f"{bound:.6g}" for bound in histogram.BOUNDS), "+Inf"]
-            yield HistogramMetricFamily(
-                f"serving_{name}", help_, list(zip(bounds, accumulate(histogram.counts), strict=True)), histogram.sum)
-        yield GaugeMetricFamily("serving_lanes_ended", "Lanes whose thread is gone: restart.", len(engine.ended))
-        yield GaugeMetricFamily("serving_queued", "Requests that are accepted and not begun.", len(engine.queue))
-        yield GaugeMetricFamily("serving_promised_bytes", "What the batches that run may need.", engine.promised)
-        yield GaugeMetricFamily("serving_room_bytes", "What they may need at most.", engine.room)
+    return Response(metrics_page(request.app.state.engine), media_type=CONTENT_TYPE_LATEST)
 
 
 def picture(engine: Engine) -> dict[str, Any]:
@@ -105,7 +75,7 @@ def picture(engine: Engine) -> dict[str, Any]:
         "pool": None if engine.pool is None else asdict(engine.pool.stats()),
         "engine": {
             "counts": dict(engine.counts), "queued": len(engine.queue), "promised": engine.promised,
-            "room": engine.room, "batches": dict(engine.batches), "lanes_ended": len(engine.ended),
+            "room": engine.room, "lanes_ended": len(engine.ended),
         },
     }
 
@@ -123,7 +93,7 @@ def picture_here(engine: Engine) -> dict[str, Any]:
     return picture(engine)
 
 
-def application(engine: Engine, grace_s: float | None = None) -> Starlette:
+def application(engine: Engine, task: TextTask, grace_s: float | None = None) -> Starlette:
     """The routes around an engine; closing the application drains it, for so long at most."""
 
     @contextlib.asynccontextmanager
@@ -136,9 +106,7 @@ def application(engine: Engine, grace_s: float | None = None) -> Starlette:
         Route("/healthz", health), Route("/metrics", metrics), Route("/memory", memory),
     ])
     app.state.engine = engine
-    app.state.registry = CollectorRegistry()
-    app.state.registry.register(EngineCollector(engine))
-    PrometheusCollector(app.state.registry, device=engine.options.device)
+    app.state.task = task
     return app
 
 
@@ -154,7 +122,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         again, hasty = self.engine.draining, self.engine.hasty
-        self.engine.draining = True
+        self.engine.drain()
         timer = threading.Timer(0 if again else self.grace_s, self.engine.cut_short)
         timer.daemon = True
         timer.start()
@@ -213,15 +181,21 @@ def main(arguments: list[str] | None = None) -> None:
         reason = (error.strerror or str(error)).lower()
         parser.exit(1, f"{parser.prog}: cannot listen on {given.host}:{given.port}: {reason}\n")
     try:
-        engine = Engine(TextTask(given.layers), Options(
+        engine = Engine(Options(
             lanes=given.lanes, batch=given.batch, queue=given.queue, limit=given.limit, headroom=given.headroom,
             pool=not given.no_pool))
     except (ValueError, TypeError) as error:
         parser.error(str(error))
     except acl.AclError as error:
         parser.exit(1, f"{parser.prog}: {error}\n")
+    task = TextTask(given.layers)
+    try:
+        engine.load("text", task, instances=given.lanes, warm=[[task.item("warm")]])
+    except acl.AclError as error:
+        engine.close(0)
+        parser.exit(1, f"{parser.prog}: {error}\n")
     config = uvicorn.Config(
-        application(engine, 1.0), log_level="warning", access_log=False,
+        application(engine, task, 1.0), log_level="warning", access_log=False,
         timeout_graceful_shutdown=round(given.grace) + ANSWER_S)
     try:
         Server(engine, config, given.grace).run([door])

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from acl.serving import Task
 from acl.tools.demo.models import WIDTH, encoder
 
 __all__ = ["TextTask"]
@@ -19,10 +20,11 @@ __all__ = ["TextTask"]
 LONGEST = 512
 
 
-class TextTask:
+class TextTask(Task):
     """Texts to vectors: a row of a fixed table for each byte, an encoder, the mean over the text."""
 
     def __init__(self, layers: int = 2) -> None:
+        super().__init__()
         self.layers = layers
         self.table = np.random.default_rng(7).standard_normal((256, WIDTH)).astype(np.float32)
 

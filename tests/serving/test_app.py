@@ -135,9 +135,11 @@ def test_the_routes(serve: Callable[..., Client]) -> None:
     server = serve("--limit", "64MiB")
     status, _, text = server.embed("hello")
     assert (status, len(json.loads(text)["embedding"]), json.loads(text)["length"]) == (200, 64, 5)
-    assert server.ask("GET", "/healthz")[::2] == (200, '{"state":"ok"}')
+    status, _, said = server.ask("GET", "/healthz")
+    assert (status, json.loads(said)["state"]) == (200, "ok")
+    assert [lane["state"] for lane in json.loads(said)["lanes"]] == ["working"] * 2
     metrics = server.ask("GET", "/metrics")[2]
-    assert 'serving_requests_total{event="answered"} 1.0' in metrics
+    assert 'aclpool_serving_requests_total{event="answered",model="text"} 1.0' in metrics
     assert 'aclpool_reserved_bytes{device="0",pool="serving"} 2.097152e+06' in metrics
     picture = json.loads(server.ask("GET", "/memory")[2])
     assert sum(row["bytes"] for row in picture["ledger"]["rows"]) == picture["ledger"]["total"]
@@ -220,10 +222,11 @@ def test_histograms_of_latency_and_queueing(serve: Callable[..., Client]) -> Non
     for _ in range(3):
         server.embed("hello")
     metrics = server.ask("GET", "/metrics")[2]
-    for name in ("serving_queue_seconds", "serving_latency_seconds"):
-        assert f'{name}_bucket{{le="+Inf"}} 3.0' in metrics and f"{name}_count 3.0" in metrics
-        assert float(re.findall(rf"^{name}_sum (\S+)$", metrics, re.M)[0]) > 0
-    assert "serving_lanes_ended 0.0" in metrics
+    for name in ("aclpool_serving_queue_seconds", "aclpool_serving_latency_seconds"):
+        assert f'{name}_bucket{{le="+Inf",model="text"}} 3.0' in metrics
+        assert f'{name}_count{{model="text"}} 3.0' in metrics
+        assert float(re.findall(rf'^{name}_sum{{model="text"}} (\S+)$', metrics, re.M)[0]) > 0
+    assert 'aclpool_serving_lanes{state="ended"} 0.0' in metrics
     server.stop()
 
 

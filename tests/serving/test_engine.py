@@ -1,4 +1,4 @@
-"""The engine of the example service: batching, admission, and what happens when things fail."""
+"""acl.serving.Engine: batching, admission, and what happens when things fail."""
 
 import gc
 import sys
@@ -12,11 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine import Costs, Engine, Histogram, Job, Lane, Options, Refused
 from support.child import run_python
 from task import TextTask
 
 import acl
+from acl.serving import Engine, Histogram, Options, Refused
+from acl.serving._attempts import relieve
+from acl.serving._lane import Lane
+from acl.serving._queue import Job
+from acl.serving._tally import Costs
 from acl.tools.demo.models import encoder
 from acl.tools.numpy_ops import evaluate
 
@@ -42,7 +46,14 @@ def nothing_stays(no_leaks: None) -> Iterator[None]:
 
 
 def engine(**options: Any) -> Engine:
-    return Engine(TASK, Options(**{"limit": "64MiB", **options}))
+    return loaded(TASK, **options)
+
+
+def loaded(task: TextTask, **options: Any) -> Engine:
+    """An engine with one model."""
+    made = Engine(Options(**{"limit": "64MiB", **options}))
+    made.load("text", task)
+    return made
 
 
 def ask(service: Engine, count: int) -> list[tuple[int, Future[Any]]]:
@@ -64,7 +75,7 @@ def check(asked: list[tuple[int, Future[Any]]], expected: list[Any]) -> set[int]
     """Every answer is right; the sizes of the batches."""
     sizes = set()
     for which, future in asked:
-        vector, shared = future.result(300)
+        vector, shared, _ = future.result(300)
         np.testing.assert_allclose(vector, expected[which], rtol=1e-4, atol=1e-5)
         sizes.add(shared)
     return sizes
@@ -123,7 +134,7 @@ def test_what_waits_is_not_charged_and_what_runs_fits(expected: list[Any], monke
 
 def test_what_never_fits_is_413() -> None:
     with engine(limit="2MiB") as service, pytest.raises(Refused) as raised:
-        service.costs.ratio = 1000.0
+        service.models["text"].costs.ratio = 1000.0
         service.submit(TASK.item(TEXT))
     assert (raised.value.status, raised.value.after) == (413, None)
 
@@ -174,8 +185,8 @@ def test_memory_that_runs_out(expected: list[Any], sim: Any) -> None:
 
 def test_a_batch_that_is_too_large_is_halved(expected: list[Any]) -> None:
     with engine(limit="2MiB", lanes=1, queue=100) as service:
-        service.costs.learn = lambda *of, **how: None       # type: ignore[method-assign]
-        service.costs.ratio = 0.1                           # admits, and batches, what cannot fit
+        service.models["text"].costs.learn = lambda *of, **how: None       # type: ignore[method-assign]
+        service.models["text"].costs.ratio = 0.1                           # admits, and batches, what cannot fit
         asked = [(4, service.submit(TASK.item(TEXTS[4]))) for _ in range(24)]
         check(asked, expected)
         assert service.counts["ooms"] > 0
@@ -229,7 +240,7 @@ def test_patience_ends_for_each_by_itself(expected: list[Any], sim: Any) -> None
         with sim.device_lost(0):
             with service.changed:               # no lane takes one without the other
                 jobs = [service.submit(TASK.item(TEXTS[0])) for _ in range(2)]
-                service.queue[0].arrived -= 100
+                service.queue.first().arrived -= 100
             with pytest.raises(acl.AclError):
                 jobs[0].result(300)
         check([(0, jobs[1])], expected)
@@ -242,15 +253,15 @@ def test_lanes_that_want_the_memory_alone_do_not_wait_for_each_other(monkeypatch
         monkeypatch.setattr(
             service.changed, "wait_for", lambda met, timeout: found.append(wait_for(met, 60)))
         service.running = 2
-        job = Job(None, 0)
+        job = Job(service.models["text"], None, 0)
 
-        def relieve() -> None:
-            service.relieve(job, acl.OutOfMemoryError(207001, "test", "none"))
+        def wait_alone() -> None:
+            relieve(service, job, acl.OutOfMemoryError(207001, "test", "none"))
             with service.changed:               # what `work` does after the batch
                 service.running -= 1
                 service.changed.notify_all()
 
-        threads = [threading.Thread(target=relieve) for _ in range(2)]
+        threads = [threading.Thread(target=wait_alone) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -332,8 +343,7 @@ class Task(TextTask):
         self.bad = bad
 
     def item(self, text: str) -> Any:
-        item = super().item(text)
-        item = item.copy()
+        item = super().item(text).copy()
         item[0, 0] = ord(text[0])               # by which the other methods know it
         return item
 
@@ -371,13 +381,14 @@ def outcome(future: Future[Any]) -> str:
 @pytest.mark.parametrize(("method", "fails"), [
     ("goes_with", False), ("padded_bytes", False), ("collate", True), ("split", True)])
 def test_a_tasks_exception_fails_the_request_that_raises_it_alone(method: str, fails: bool) -> None:
-    with Engine(Task(**{method: "x"}), Options(limit="64MiB", lanes=1, linger_ms=50)) as service:
+    task = Task(**{method: "x"})
+    with loaded(task, lanes=1, linger_ms=50) as service:
         with service.changed:
-            futures = [service.submit(service.task.item(text)) for text in ("aaa", "xxx", "bbb", "ccc", "xyz", "d")]
+            futures = [service.submit(task.item(text)) for text in ("aaa", "xxx", "bbb", "ccc", "xyz", "d")]
         bad = "ZeroDivisionError" if fails else "answered"
         found = [outcome(future) for future in futures]
         assert found == ["answered", bad, "answered", "answered", bad, "answered"]
-        assert outcome(service.submit(service.task.item("abc"))) == "answered"
+        assert outcome(service.submit(task.item("abc"))) == "answered"
         assert service.healthy and service.promised == 0
         assert service.counts["answered"] + service.counts["failed"] == 7
 
@@ -424,11 +435,11 @@ class Poisoned:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str, error: Exception) -> None:
         first, run, self.tried = TASK.item(text)[0], Lane.run, 0
 
-        def failing(lane: Lane, inputs: dict[str, Any], *of: Any) -> list[Any]:
+        def failing(lane: Lane, version: Any, inputs: dict[str, Any], *of: Any) -> list[Any]:
             if (inputs["tokens"][:, 0] == first).all(axis=1).any():
                 self.tried += 1
                 raise error
-            return run(lane, inputs, *of)
+            return run(lane, version, inputs, *of)
 
         monkeypatch.setattr(Lane, "run", failing)
 
@@ -458,7 +469,7 @@ def test_no_memory_for_one_request_fails_no_other(expected: list[Any], monkeypat
 
 def test_a_request_that_needs_more_than_the_limit_is_told_soon(expected: list[Any]) -> None:
     with engine(limit="2MiB", lanes=1, patience_s=600) as service:
-        service.costs.ratio = 1.0               # believes that everything fits
+        service.models["text"].costs.ratio = 1.0               # believes that everything fits
         large = service.submit(TASK.item("x" * 512))
         with pytest.raises(Refused) as raised:
             large.result(300)
@@ -521,8 +532,9 @@ def test_the_end_has_a_grace_period(sim: Any) -> None:
 def test_latencies_are_counted(expected: list[Any]) -> None:
     with engine() as service:
         check(ask(service, 20), expected)
-        assert sum(service.took.counts) == sum(service.waited.counts) == 20
-        assert service.took.sum >= service.waited.sum > 0
+        tally = service.models["text"].tally
+        assert sum(tally.took.counts) == sum(tally.waited.counts) == 20
+        assert tally.took.sum >= tally.waited.sum > 0
     histogram = Histogram()
     for seconds in (0, 1 / 1024, 0.0011, 1, 100):
         histogram.add(seconds)
@@ -534,12 +546,14 @@ def test_latencies_are_counted(expected: list[Any]) -> None:
 def test_a_program_that_ends_does_not_wait_for_its_queue(block: bool) -> None:
     done = run_python(f"""
         import atexit, sys
-        sys.path.insert(0, {str(Path(sys.modules["engine"].__file__).parent)!r})
-        from engine import Engine, Options
+        sys.path.insert(0, {str(Path(sys.modules["task"].__file__).parent)!r})
+        from acl.serving import Engine, Options
         from task import TextTask
-        service = Engine(TextTask(layers=8), Options(limit="64MiB", lanes=1, batch=1, queue=5000))
+        task = TextTask(layers=8)
+        service = Engine(Options(limit="64MiB", lanes=1, batch=1, queue=5000))
+        service.load("text", task)
         atexit.register(lambda: print(len(asked), service.counts["answered"] < 5000, all(f.done() for f in asked)))
-        asked = [service.submit(service.task.item("x" * 300)) for _ in range(5000)]
+        asked = [service.submit(task.item("x" * 300)) for _ in range(5000)]
         asked[0].result()
         if {block}:
             with service:

@@ -10,20 +10,22 @@ from pathlib import Path
 import pytest
 import uvicorn
 from app import application
-from engine import Engine, Options
 from support.chromium import Browser, Page, chromium
 from task import TextTask
 
 import acl
+from acl.serving import Engine, Options
 
 MIB = 1 << 20
+TASK = TextTask(layers=1)
 
 
 @pytest.fixture
 def service() -> Iterator[tuple[Engine, str]]:
     """An engine, and its address in HTTP."""
-    engine = Engine(TextTask(layers=1), Options(limit="64MiB"))
-    server = uvicorn.Server(uvicorn.Config(application(engine), port=0, log_level="error", access_log=False))
+    engine = Engine(Options(limit="64MiB"))
+    engine.load("text", TASK)
+    server = uvicorn.Server(uvicorn.Config(application(engine, TASK), port=0, log_level="error", access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -50,7 +52,7 @@ def test_the_page_shows_and_follows_the_pool(service: tuple[Engine, str], page: 
     page.call("Page.navigate", url=address + "/memory")
     page.wait("document.title === 'Memory' && document.querySelectorAll('#rows tr').length > 0", 60)
     assert "0 answered" in page.js("document.getElementById('state').textContent")
-    engine.submit(engine.task.item("hello")).result(300)
+    engine.submit(TASK.item("hello")).result(300)
     with engine.pool.alloc(10 * MIB, tag="<b>mine</b>"):
         page.wait("document.getElementById('state').textContent.startsWith('1 answered')", 60)
         text = page.wait(

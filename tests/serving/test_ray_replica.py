@@ -41,7 +41,7 @@ class Request:
 
 
 def test_a_replica_answers_as_the_single_server_does(replica: Any) -> None:
-    from engine import Refused
+    from acl.serving import Refused
 
     async def main() -> None:
         made = replica("64MiB")
@@ -54,7 +54,7 @@ def test_a_replica_answers_as_the_single_server_does(replica: Any) -> None:
                 assert answer.status_code == status, (body[:20], answer.body)
                 assert json.loads(answer.body)["replica"] == "r1"
 
-            def full(item: Any) -> Any:
+            def full(item: Any, *of: Any, **how: Any) -> Any:
                 raise Refused(429, "full", 0.1)
 
             made.engine.submit, submit = full, made.engine.submit

@@ -1,0 +1,150 @@
+"""A batch is tried until each of its requests is answered or has failed.
+
+A batch that finds no memory is halved, down to one request, which then waits for the other lanes and tries again with
+all of the memory.  After a fault of the device the lane gets a new stream.  A fault looks the same whether the device
+or a request caused it.  So if the device works again, the batch is halved, and a request that meets a fault alone is
+tried `Options.tries` times.  After any other error the batch is halved, and a request that is alone fails at once.
+No request is tried again once its patience is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from acl.bind._error import AclError, DeviceLostError, OutOfMemoryError, TimeoutError
+from acl.serving._values import Refused, Result
+
+if TYPE_CHECKING:
+    from acl.serving._engine import Engine
+    from acl.serving._lane import Lane
+    from acl.serving._queue import Job
+    from acl.serving._version import Version
+
+__all__ = ["compute", "is_fault", "relieve", "serve"]
+
+log = logging.getLogger("acl.serving")
+PAUSES = 0.001, 0.25                    # seconds before a batch is tried again: first, at most
+FAULTS = range(507000, 508000)          # the runtime's codes for a failure of the device, its driver or a kernel
+
+
+def is_fault(error: Exception) -> bool:
+    """Whether an error is one of the device, after which another try may succeed."""
+    if isinstance(error, (DeviceLostError, TimeoutError)):
+        return True
+    return isinstance(error, AclError) and not isinstance(error, OutOfMemoryError) and error.code in FAULTS
+
+
+def compute(lane: Lane, version: Version, items: list[Any]) -> list[Any]:
+    """Run a batch and return a result for each item."""
+    task = version.task
+    outputs = lane.run(version, task.collate(items), task.padded_bytes(items), len(items))
+    results = list(task.split(outputs, items))
+    if len(results) != len(items):
+        raise ValueError(f"the task gave {len(results)} results for {len(items)} requests")
+    return results
+
+
+def serve(engine: Engine, lane: Lane, batch: list[Job]) -> None:
+    """Run a batch until each of its requests is answered or has failed."""
+    version = batch[0].version
+    pause, longest = PAUSES
+    while True:
+        try:
+            results = compute(lane, version, [job.item for job in batch])
+            break
+        except OutOfMemoryError as error:
+            engine.count(version, "ooms")
+            again = len(batch) == 1 and relieve(engine, batch[0], error)
+        except Exception as error:
+            if is_fault(error):
+                engine.count(version, "faults")
+                again = recover(engine, lane, batch, error)
+            else:
+                log.warning("model %s: a batch of %d failed: %s", version.name, len(batch), traceback.format_exc())
+                again = False
+                if isinstance(error, AclError):
+                    lane.works()                # a new stream, if the error is still in this one
+                if len(batch) == 1:
+                    engine.fail(batch, error)
+        if not again:
+            halve(engine, lane, batch)
+            return
+        time.sleep(pause)
+        pause = min(2 * pause, longest)
+    engine.worked(lane)
+    with engine.changed:
+        version.tally.batches[len(batch)] += 1
+    for job, result in zip(batch, results, strict=True):
+        engine.answer(job, Result(result, len(batch), version.number))
+
+
+def halve(engine: Engine, lane: Lane, batch: list[Job]) -> None:
+    """A batch failed: serve what is left of it in two halves, one after the other."""
+    left = [job for job in batch if not job.over]
+    middle = (len(left) + 1) // 2
+    for half in (left[:middle], left[middle:]):
+        if half:
+            serve(engine, lane, half)
+
+
+def relieve(engine: Engine, job: Job, error: OutOfMemoryError) -> bool:
+    """One request found no memory: give back what is idle, and let the others finish first.
+
+    Return False if it has failed, and is not to be tried again.
+    """
+    if job.alone and at_limit(engine):
+        engine.fail([job], Refused(413, f"the request needs more than the pool's {engine.largest} bytes: {error}"))
+        return False
+    if weary(engine, job):
+        engine.fail([job], error)
+        return False
+    if engine.pool is not None:
+        with suppress(AclError):
+            engine.pool.trim(idle=True)
+    with engine.changed:                        # a lane that waits here uses no memory
+        engine.running -= 1
+        engine.changed.notify_all()
+    with engine.alone, engine.changed:
+        if job.cost < engine.room:              # and no batch begins meanwhile
+            engine.promised += engine.room - job.cost
+            job.cost = engine.room
+        job.alone = engine.changed.wait_for(lambda: engine.running == 0, timeout=1.0)
+        engine.running += 1
+    return True
+
+
+def at_limit(engine: Engine) -> bool:
+    """Whether it was the pool's own limit that the last allocation met."""
+    report = None if engine.pool is None else engine.pool.last_oom()
+    return report is not None and report.stopped == ("limit",)
+
+
+def recover(engine: Engine, lane: Lane, batch: list[Job], error: Exception) -> bool:
+    """The device reported a fault: take a new stream, as soon as the device gives one.
+
+    Return whether the batch is to be tried again as it is.  Requests whose patience is over have failed, and so has
+    a request that failed `Options.tries` times alone while the device works.
+    """
+    log.warning("lane %d: %s", lane.number, str(error))
+    lane.faults += 1
+    lane.error = str(error)
+    lane.drop(hung=isinstance(error, TimeoutError))
+    works = lane.works()
+    if not works:
+        engine.failing.add(lane.number)
+    elif len(batch) == 1:
+        batch[0].tried += 1
+    over = [job for job in batch if weary(engine, job) or job.tried >= engine.options.tries]
+    engine.fail(over, error)
+    return not over and (not works or len(batch) == 1)
+
+
+def weary(engine: Engine, job: Job) -> bool:
+    """Whether a request is not to be tried again."""
+    now = time.monotonic()
+    late = job.deadline is not None and now > job.deadline
+    return engine.hasty or late or now - job.arrived > engine.options.patience_s

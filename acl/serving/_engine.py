@@ -1,0 +1,634 @@
+"""The engine: what is accepted, which models there are, the lanes' threads, and the end.
+
+What is accepted is answered, or fails with its own error.  What cannot be served is refused at the door, in words that
+HTTP has a number for.  A request that waits takes no device memory, so only the queue's length counts there; a batch
+begins as soon as the memory that it may need is not promised to those that run.
+
+A request belongs to the version of its model that was current when it was accepted.  `load` puts a new version in the
+place of the old one, which is unloaded once its requests are over.
+
+Any thread may call any method.  Lanes end with the program: once its main thread has ended, what is not answered fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any
+
+from acl.bind._error import AclError
+from acl.pool._pool import Pool
+from acl.runtime._device import Device
+from acl.serving._attempts import compute, serve
+from acl.serving._lane import Lane, Streams
+from acl.serving._queue import Job, Queue
+from acl.serving._tally import MARGIN, Tally
+from acl.serving._task import Task
+from acl.serving._values import Health, LaneHealth, Options, Refused, Result, number_checked
+from acl.serving._version import Version
+
+__all__ = ["Engine"]
+
+log = logging.getLogger("acl.serving")
+NO_LIMIT = 1 << 62
+IDLE_S = 0.5                            # how often an idle lane looks at the device
+
+
+def program_ended() -> bool:
+    """Whether the interpreter waits only for threads such as the lanes'."""
+    return not threading.main_thread().is_alive()
+
+
+class Engine:
+    """Models behind one queue, on the lanes of one device.
+
+    Parameters
+    ----------
+    options : Options, optional
+        How it is set up.
+
+    Attributes
+    ----------
+    options : Options
+        As given.
+    pool : acl.Pool or None
+        The lanes' memory.
+    draining : bool
+        Whether it accepts nothing any more.
+    """
+
+    def __init__(self, options: Options | None = None) -> None:
+        self.options = options or Options()
+        self.process = os.getpid()
+        self.pool: Pool | None = None
+        device = self.options.device
+        if self.options.pool:
+            self.pool = Pool(
+                device, limit=self.options.limit, headroom=self.options.headroom, name=self.options.name)
+        self.headroom = 0 if self.pool is None else self.pool.headroom
+        self.tally = Tally()                # of what belongs to no model
+        self.models: dict[str, Version] = {}
+        self.retired: list[Version] = []    # versions that are to be unloaded
+        self.versions = 0
+        self.largest = NO_LIMIT if self.pool is None else self.pool.limit or NO_LIMIT
+        self.room = NO_LIMIT
+        self.promised = 0                   # bytes, to the batches that run
+        self.running = 0                    # batches
+        self.failing: set[int] = set()      # lanes whose last batch failed for the device
+        self.ended: set[int] = set()        # lanes whose thread has ended though nobody drained
+        self.draining = False
+        self.hasty = False                  # the grace period is over: nothing is tried again
+        self.closed = False
+        self.queue = Queue()
+        self.late: list[Job] = []           # requests that have waited for too long, for the clock
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
+        self.timed = threading.Condition(lock)          # for the clock alone
+        self.alone = threading.Lock()       # held by a lane that has the memory to itself
+        self.loading = threading.RLock()    # held by the thread that loads or unloads a model
+        self.streams = Streams(device, self.pool)
+        self.lanes = [Lane(self.streams, number, self.options.run_timeout_s) for number in range(self.options.lanes)]
+        with Device(device):
+            self.room = self.measure()
+        self.clock = threading.Thread(target=self.tick, name="serving clock", daemon=True)
+        self.threads = [
+            threading.Thread(target=self.work, args=(lane,), name=f"serving lane {lane.number}") for lane in self.lanes]
+        for thread in (self.clock, *self.threads):
+            thread.start()
+
+    # -- models
+
+    def load(self, name: str, task: Task, *, instances: int = 1, warm: Iterable[Sequence[Any]] = ()) -> int:
+        """Load a model, or a new version of one, and serve it.
+
+        Requests are answered meanwhile.  A new version is used from the moment that it is loaded and warmed up; then
+        this call waits until the requests of the old version are over, and unloads it.  If anything fails, the old
+        version stays.
+
+        Parameters
+        ----------
+        name : str
+            Of the model, by which requests choose it, and under which its memory is counted.
+        task : Task
+            The model's file, and what its requests are.
+        instances : int
+            How often the model is loaded, with one copy of its weights: as often as there are lanes, for lanes that
+            run beside each other (see `acl.Model.instances`).
+        warm : iterable of sequences of items
+            Batches that each instance runs before it serves, so that no request waits for what only a model's
+            first run does.
+
+        Returns
+        -------
+        int
+            The version's number, which is in each `Result`.
+        """
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"name must be a str that is not empty, not {name!r}")
+        number_checked("instances", instances, least=1, whole=True)
+        batches = [list(items) for items in warm]
+        if not all(batches):
+            raise ValueError("warm must be batches of at least one item each")
+        self.open_check()
+        with self.loading:
+            with self.changed:
+                self.versions += 1
+                old = self.models.get(name)
+                new = Version(name, self.versions, task, Tally() if old is None else old.tally)
+            try:
+                with Device(self.options.device):
+                    new.load(instances, self.options.device)
+                    self.warm(new, batches)
+                self.open_check()
+            except BaseException:
+                new.close()
+                raise
+            with self.changed:
+                self.models[name] = new
+                new.tally.counts["loads"] += 1
+            self.retire(old)
+        return new.number
+
+    def unload(self, name: str) -> None:
+        """Accept nothing more for a model, wait until its requests are over, and unload it.
+
+        Raises
+        ------
+        KeyError
+            There is none of that name.
+        """
+        with self.loading:
+            with self.changed:
+                old = self.models.pop(name)
+            self.retire(old)
+
+    def warm(self, version: Version, batches: list[list[Any]]) -> None:
+        """Run batches on each instance, with memory that is promised to them."""
+        lane = Lane(self.streams, 0, None)
+        try:
+            for lane.number in range(len(version.models) if batches else 0):
+                for items in batches:
+                    cost = min(version.costs.estimate(version.task.padded_bytes(items), len(items)), self.room)
+                    with self.changed:
+                        self.promised += cost
+                    try:
+                        compute(lane, version, items)
+                    finally:
+                        with self.changed:
+                            self.promised -= cost
+                            self.changed.notify_all()
+        finally:
+            lane.drop()
+
+    def retire(self, old: Version | None) -> None:
+        """Unload a version that takes no more requests, once its requests are over."""
+        if old is None:
+            return
+        with self.changed:
+            self.retired.append(old)
+            self.changed.wait_for(lambda: old.jobs == 0)
+        old.close()
+        self.retired.remove(old)
+
+    # -- the door
+
+    def measure(self) -> int:
+        """Bytes that the running batches may need together: what the pool may take, less its slack.
+
+        What others take of the device makes it less.  Wants the device to be current.
+        """
+        if self.pool is None:
+            return NO_LIMIT
+        stats = self.pool.stats()
+        room = stats.limit or NO_LIMIT
+        with suppress(AclError):
+            room = min(room, Device(self.options.device).memory_info()[0] + stats.reserved - self.headroom)
+        return max(room, 0) * 9 // 10
+
+    def open_check(self) -> None:
+        """Refuse to work in a forked child, and at the end."""
+        if os.getpid() != self.process:
+            raise RuntimeError("the Engine was made before a fork, and its threads are not in this process: make one "
+                               "in each worker")
+        if self.draining:
+            raise Refused(503, "the server is going down")
+
+    def submit(
+        self, item: Any, model: str | None = None, *, priority: int = 0, deadline_s: float | None = None
+    ) -> Future[Result]:
+        """Accept a request, and return the future of its `Result`.
+
+        Cancelling the future takes effect until its batch begins.
+
+        Parameters
+        ----------
+        item : object
+            What the model's task takes.
+        model : str, optional
+            The model's name; may be left out while there is only one.
+        priority : int
+            Requests of a higher one are served first.  If the queue is full, one of a lower priority is refused in
+            the place of a new one.
+        deadline_s : float, optional
+            Seconds after which the answer is of no use: a request that has not begun by then is refused with 504,
+            and none is tried again after it.
+
+        Raises
+        ------
+        Refused
+            404 for a model that is not there, 413 for what never fits, 429 for a full queue, 503 where others on the
+            device have taken the memory or the engine drains.
+        """
+        number_checked("priority", priority, least=-(2**31), whole=True)
+        number_checked("deadline_s", deadline_s, least=0, none=True)
+        displaced: Job | None = None
+        job: Job | None = None
+        while job is None:
+            version = self.version_of(model)
+            nbytes = version.task.padded_bytes([item])
+            with self.changed:
+                if self.models.get(version.name) is not version:
+                    continue                    # replaced at this moment
+                self.admission_check(version, version.costs.estimate(nbytes))
+                displaced = self.room_made(version, priority)
+                job = self.accept(Job(version, item, nbytes, priority), deadline_s)
+        if displaced is not None:
+            self.turn_away(displaced, "displaced", Refused(429, "requests of a higher priority fill the queue", 0.1))
+        return job.result
+
+    async def ask(
+        self, item: Any, model: str | None = None, *, priority: int = 0, deadline_s: float | None = None
+    ) -> Result:
+        """Coroutine: `submit`, and wait for the result without blocking the event loop.
+
+        If it is cancelled before its batch begins, the request is dropped.
+        """
+        return await asyncio.wrap_future(self.submit(item, model, priority=priority, deadline_s=deadline_s))
+
+    def version_of(self, name: str | None) -> Version:
+        """The current version of a model."""
+        try:
+            self.open_check()
+        except Refused:
+            with self.changed:
+                self.tally.counts["refused_draining"] += 1
+            raise
+        with self.changed:
+            return self.version_now(name)
+
+    def version_now(self, name: str | None) -> Version:
+        """The current version of a model, under the lock."""
+        if name is None and len(self.models) == 1:
+            return next(iter(self.models.values()))
+        found = None if name is None else self.models.get(name)
+        if found is None:
+            self.tally.counts["refused_model"] += 1
+            there = ", ".join(sorted(self.models)) or "none"
+            raise Refused(404, f"there is no model {name!r}: {there}" if name is not None else
+                          f"the request names no model: {there}")
+        return found
+
+    def admission_check(self, version: Version, cost: int) -> None:
+        """Refuse a request that cannot be served now, under the lock."""
+        if self.draining:
+            raise self.refuse(version, "draining", 503, "the server is going down")
+        if len(self.ended) == self.options.lanes:
+            raise self.refuse(version, "ended", 503, "every lane has ended")
+        if cost > MARGIN * self.largest:
+            raise self.refuse(
+                version, "size", 413, f"the request needs some {cost} bytes, there are {self.largest}")
+        if min(cost, self.largest * 9 // 10) > self.room:           # it may just fit, alone
+            raise self.refuse(version, "memory", 503, "others on the device have taken the memory", 0.1)
+
+    def room_made(self, version: Version, priority: int) -> Job | None:
+        """Make room in the queue, under the lock; return the request of a lower priority that had to go."""
+        if len(self.queue) >= self.options.queue:
+            self.queue.take(self.is_cancelled)
+        if len(self.queue) < self.options.queue:
+            return None
+        last = self.queue.last_below(priority)
+        if last is None:
+            raise self.refuse(version, "queue", 429, f"{len(self.queue)} requests wait already", 0.1)
+        self.queue.take(lambda job: job is last)
+        return last
+
+    def accept(self, job: Job, deadline_s: float | None) -> Job:
+        """Put a job into the queue, under the lock."""
+        if deadline_s is not None:
+            job.deadline = job.arrived + deadline_s
+        if self.options.queue_timeout_s is not None:
+            job.expires = job.arrived + self.options.queue_timeout_s
+        job.version.jobs += 1
+        job.version.tally.counts["accepted"] += 1
+        self.queue.add(job)
+        self.changed.notify()
+        if job.due is not None:
+            self.timed.notify()
+        return job
+
+    def is_cancelled(self, job: Job) -> bool:
+        """Whether nobody wants it any more; it is counted then, and is to be dropped."""
+        return job.result.cancelled() and not self.begin(job)
+
+    def refuse(self, version: Version, why: str, status: int, reason: str, after: float | None = None) -> Refused:
+        """Count a refusal and return it."""
+        version.tally.counts[f"refused_{why}"] += 1
+        return Refused(status, reason, after)
+
+    # -- the clock
+
+    def tick(self) -> None:
+        """The clock's thread: turn away requests that have waited for too long."""
+        while True:
+            with self.timed:
+                late, self.late = self.late + self.take_late(), []
+                if not late:
+                    if self.closed:
+                        return
+                    due = self.queue.next_due()
+                    self.timed.wait(None if due is None else max(due - time.monotonic(), 0.0))
+                    continue
+            for job in late:
+                overdue = job.deadline is not None and time.monotonic() >= job.deadline
+                self.turn_away(job, "expired", Refused(504, "its deadline passed while it waited") if overdue else
+                               Refused(503, f"it waited for more than {self.options.queue_timeout_s} s", 1.0))
+
+    def take_late(self) -> list[Job]:
+        """Take what has waited for too long out of the queue, under the lock."""
+        now = time.monotonic()
+        return self.queue.take(lambda job: job.due is not None and job.due <= now)
+
+    def turn_away(self, job: Job, event: str, error: BaseException) -> None:
+        """End a request that was accepted, with an error."""
+        if self.settle(job, "cancelled" if job.result.cancelled() else event):
+            with suppress(InvalidStateError):           # it is cancelled
+                job.result.set_exception(error)
+
+    # -- the lanes
+
+    def work(self, lane: Lane) -> None:
+        """A lane's thread; it ends when the engine is drained."""
+        batch: list[Job] = []
+        try:
+            while True:
+                batch = []
+                try:
+                    Device(self.options.device).use()
+                    if program_ended():
+                        self.drain()
+                        self.cut_short()
+                    batch = self.take()
+                    if not batch:
+                        return
+                    self.attend(lane, batch)
+                except Exception as error:
+                    # As text: a record that holds the traceback would hold the engine.
+                    log.error("lane %d: %s", lane.number, traceback.format_exc())
+                    self.fail(batch, error)
+                    with self.changed:
+                        self.tally.counts["lane_errors"] += 1
+                    time.sleep(0.05)
+        finally:
+            with suppress(Exception):
+                lane.drop()
+            self.end(lane, batch)
+
+    def end(self, lane: Lane, batch: list[Job]) -> None:
+        """A lane's thread ends; before its time only by a SystemExit or the like."""
+        left = list(batch)
+        with self.changed:
+            if batch or not (self.draining or program_ended()):
+                self.ended.add(lane.number)
+                log.error("lane %d has ended", lane.number)
+            if len(self.ended) == self.options.lanes:
+                left += self.queue.take(lambda job: True)
+        self.fail(left, RuntimeError("the lane has ended"))
+
+    def attend(self, lane: Lane, batch: list[Job]) -> None:
+        """Serve a batch as one of those that run."""
+        with self.changed:
+            self.running += 1
+        try:
+            serve(self, lane, batch)
+        finally:
+            with self.changed:
+                self.running -= 1
+                self.changed.notify_all()
+
+    def take(self) -> list[Job]:
+        """The next batch, after it has waited for company; nothing once the engine is drained."""
+        with self.changed:
+            while True:
+                while not self.queue:
+                    if self.draining or program_ended():
+                        return []
+                    if not self.changed.wait(IDLE_S):
+                        self.room = self.measure()      # what others have left by now
+                self.linger()
+                if late := self.take_late():
+                    self.late += late
+                    self.timed.notify()
+                if not self.queue:                      # another lane was quicker
+                    continue
+                if batch := self.gather():
+                    return batch
+                if self.queue:                          # it waits for memory that others were promised
+                    self.changed.wait(IDLE_S)
+
+    def linger(self) -> None:
+        """Wait for company, but not so long that the first request would miss its deadline."""
+        first = self.queue.first()
+        until = first.arrived + self.options.linger_ms / 1e3
+        if first.due is not None:
+            until = min(until, first.due - first.version.costs.seconds)
+        while 0 < len(self.queue) < self.options.batch and not self.draining:
+            left = until - time.monotonic()
+            if left <= 0 or not self.changed.wait(left):
+                return
+
+    def gather(self) -> list[Job]:
+        """The first request and those that go with it, as far as there is memory for them.
+
+        Nothing while the memory for the first is promised to those that run.
+        """
+        self.queue.take(self.is_cancelled)
+        if not self.queue:
+            return []
+        first = self.queue.first()
+        version = first.version
+        cost = min(version.costs.estimate(first.nbytes), self.largest * 9 // 10)
+        if self.promised and self.promised + cost > self.room:
+            return []
+        share = min(self.room // self.options.lanes, self.room - self.promised)
+        batch: list[Job] = []
+
+        def joins(job: Job) -> bool:
+            nonlocal cost
+            if len(batch) >= self.options.batch or job.version is not version:
+                return False
+            if batch:
+                joined = self.joined_cost(batch, job)
+                if joined is None or joined > share:
+                    return False
+                if not self.begin(job):
+                    return True
+                cost = joined
+            elif not self.begin(job):
+                return True
+            batch.append(job)
+            return True
+
+        self.queue.take(joins)
+        for job in batch:
+            job.cost = cost // len(batch) + 1
+            self.promised += job.cost
+        if self.queue:
+            self.changed.notify()
+        return batch
+
+    def begin(self, job: Job) -> bool:
+        """From here on it cannot be cancelled; False if it was."""
+        if not job.result.set_running_or_notify_cancel():
+            self.settle(job, "cancelled")
+            return False
+        job.version.tally.waited.add(time.monotonic() - job.arrived)
+        return True
+
+    def joined_cost(self, batch: list[Job], job: Job) -> int | None:
+        """What the batch would need with a further request; None if they do not go together."""
+        items = [*(one.item for one in batch), job.item]
+        task = job.version.task
+        try:
+            if task.goes_with(items[0], job.item):
+                return job.version.costs.estimate(task.padded_bytes(items), len(items))
+        except Exception:
+            log.warning("the task cannot join two requests: %s", traceback.format_exc(limit=-1))
+        return None
+
+    # -- what becomes of requests
+
+    def count(self, version: Version, event: str) -> None:
+        """Count something that happened to a model's batch."""
+        with self.changed:
+            version.tally.counts[event] += 1
+
+    def worked(self, lane: Lane) -> None:
+        """A batch of a lane has run."""
+        self.failing.discard(lane.number)
+        self.room = self.measure()
+
+    def settle(self, job: Job, event: str) -> bool:
+        """A request is over; False if it was before."""
+        with self.changed:
+            if job.over:
+                return False
+            job.over = True
+            self.promised -= job.cost
+            job.cost = 0
+            job.version.tally.counts[event] += 1
+            job.version.jobs -= 1
+            if job.version.jobs == 0:
+                self.changed.notify_all()       # `retire` may wait for it
+        return True
+
+    def answer(self, job: Job, result: Result) -> None:
+        """A request has its result."""
+        with self.changed:
+            job.version.tally.took.add(time.monotonic() - job.arrived)
+        if self.settle(job, "answered"):
+            job.result.set_result(result)
+
+    def fail(self, batch: Iterable[Job], error: BaseException) -> None:
+        """End requests that were tried for too long, or cannot be served."""
+        if self.hasty and not isinstance(error, Refused):
+            error = Refused(503, f"the server went down before it had answered: {error}")
+        for job in batch:
+            self.turn_away(job, "failed", error)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What happened to requests of all models that are loaded, and what belongs to none."""
+        with self.changed:
+            found = Counter(self.tally.counts)
+            for version in self.models.values():
+                found.update(version.tally.counts)
+        return found
+
+    # -- health, and the end
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it accepts requests, a lane works, and none has ended."""
+        return not self.draining and not self.ended and len(self.failing) < self.options.lanes
+
+    def health(self) -> Health:
+        """How the engine and each lane is; waits for nothing, and does not ask the device."""
+        with self.changed:
+            state = "draining" if self.draining else "failing" if not self.healthy else "ok" if self.models else "empty"
+            return Health(state, tuple(
+                LaneHealth(lane.number, "ended" if lane.number in self.ended else
+                           "failing" if lane.number in self.failing else "working", lane.faults, lane.error)
+                for lane in self.lanes))
+
+    def drain(self) -> None:
+        """Accept nothing any more; what is accepted is answered."""
+        with self.changed:
+            self.draining = True
+            self.changed.notify_all()
+
+    def close(self, grace_s: float | None = None) -> None:
+        """Drain, wait for the lanes, and give everything back; a second call does nothing.
+
+        Parameters
+        ----------
+        grace_s : float, optional
+            Longest wait for what is accepted; what is not answered by then fails.  No end if not given.
+        """
+        if os.getpid() != self.process:
+            return                              # a forked child has none of it
+        self.drain()
+        if grace_s is not None:
+            due = time.monotonic() + grace_s
+            for thread in self.threads:
+                thread.join(max(0.0, due - time.monotonic()))
+            if any(thread.is_alive() for thread in self.threads):
+                self.cut_short()
+        for thread in self.threads:
+            thread.join()
+        with self.changed:
+            left = self.queue.take(lambda job: True)
+            self.closed = True
+            self.timed.notify()
+        self.fail(left, Refused(503, "the server is down"))         # no lane would
+        self.clock.join()
+        with self.loading:
+            Device(self.options.device).use()
+            self.streams.sweep()
+            for version in (*self.models.values(), *self.retired):
+                version.close()
+            if self.pool is not None:
+                self.pool.close()
+
+    def cut_short(self) -> None:
+        """The grace period is over: nothing begins, nothing is tried again, what runs is aborted."""
+        with self.changed:
+            self.hasty = True
+            left = self.queue.take(lambda job: True)
+            self.changed.notify_all()
+        self.fail(left, Refused(503, "the server went down before it came to this request"))
+        for lane in self.lanes:
+            lane.abort()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close(None if error[0] is None else 0)     # Ctrl-C does not wait for the queue
