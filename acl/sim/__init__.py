@@ -27,6 +27,7 @@ __all__ = [
     "device_lost",
     "fail_stream",
     "fault",
+    "functions",
     "lend_stack",
     "library_dir",
     "live_handles",
@@ -214,6 +215,11 @@ def _names(what: str) -> list[str]:
     return found
 
 
+def functions() -> list[str]:
+    """The functions of the C API that the simulator has."""
+    return _names("function")
+
+
 def counters() -> dict[str, int]:
     """How often each function was called in this process since it started or `reset_counters`.
 
@@ -224,7 +230,7 @@ def counters() -> dict[str, int]:
         count too.
     """
     calls = _sim().acl_sim_calls
-    found = {name: calls(i) for i, name in enumerate(_names("function"))}
+    found = {name: calls(i) for i, name in enumerate(functions())}
     return {name: count for name, count in found.items() if count}
 
 
@@ -380,7 +386,9 @@ def fail_stream(stream: int, code: int = 507015) -> None:
 
 @contextmanager
 def trace(path: str | Path) -> Iterator[Path]:
-    """Write a line for each call, `SECONDS THREAD FUNCTION STATUS`, while the `with` statement lasts.
+    """Write a line for each call while the `with` statement lasts.
+
+    A line is `SECONDS THREAD FUNCTION STATUS PROCESS MICROSECONDS STREAM TASK ARGUMENTS` (docs/simulator.md).
 
     Parameters
     ----------

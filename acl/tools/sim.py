@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from acl import sim
-from acl.tools import sim_check
+from acl.tools import sim_check, sim_faults, sim_trace
 from acl.tools.outputs import check_output
 
 __all__ = ["add_parser", "environment", "folder", "main", "run"]
@@ -34,6 +34,7 @@ SETTINGS = [
     ("trace", "ACL_SIM_TRACE", "FILE", "write each call with its result to a file (%%p: the process's number)"),
     ("json", "ACL_SIM_RACES_JSON", "FILE", "with --races: add each finding, a JSON object a line ('-': to stderr)"),
     ("counters", "ACL_SIM_COUNTERS", "FILE", "at exit, add how often each function was called ('-': to stderr)"),
+    ("coverage", "ACL_SIM_COVERAGE", "FILE", "at exit, add which statuses each function gave ('-': to stderr)"),
 ]
 SWITCHES = [
     ("races", "ACL_SIM_RACES", "report accesses of streams that nothing orders; ends with 1 if there are any"),
@@ -84,7 +85,7 @@ def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, 
 
 def tried(option: str, value: str) -> None:
     """Refuse what the library would refuse: it is asked, in this process, before the program starts."""
-    if option in ("trace", "counters", "json"):
+    if option in ("trace", "counters", "coverage", "json"):
         check_output(f"--{option}", value)
     try:
         if option in ("devices", "capacity", "soc", "cann", "latency"):
@@ -119,10 +120,18 @@ def started(options: argparse.Namespace, verb: str) -> tuple[str, list[str], dic
     if path is None:
         print(f"aclpool sim {verb}: {line[0]}: not found, or not executable", file=sys.stderr)
         return 127
-    for file in (options.trace, options.counters, options.json):
-        if file and Path(file).is_file():
-            Path(file).write_bytes(b"")      # the program, and those that it starts, add to it
+    for file in filter(None, (options.trace, options.counters, options.coverage, options.json)):
+        for old in existing(file):
+            old.write_bytes(b"")             # the program, and those that it starts, add to it
     return path, line, env
+
+
+def existing(file: str) -> list[Path]:
+    """The files of that name, or, with a "%p", of each process's number."""
+    try:
+        return sim_trace.files([file])
+    except ValueError:
+        return []
 
 
 def run(options: argparse.Namespace) -> int:
@@ -144,6 +153,19 @@ def check(options: argparse.Namespace) -> int:
         return 2
     ready = started(options, "check")
     return ready if isinstance(ready, int) else sim_check.run(*ready, options)
+
+
+def faults(options: argparse.Namespace) -> int:
+    """Let one call after another of the program fail, and report."""
+    wanted, options.json = options.json, None        # the option of `run` is the order checker's
+    try:
+        sim_faults.look(argparse.Namespace(**{**vars(options), "json": wanted}))
+    except ValueError as error:
+        print(f"aclpool sim faults: {error}", file=sys.stderr)
+        return 2
+    ready = started(options, "faults")
+    options.json = wanted
+    return ready if isinstance(ready, int) else sim_faults.sweep(*ready, options)
 
 
 def folder(options: argparse.Namespace) -> int:
@@ -191,6 +213,24 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_arguments(verb, without=("json", "races", "strict"))
     sim_check.add_arguments(verb)
     verb.set_defaults(run=check, json=None, races=False, strict=False)
+    verb = verbs.add_parser("faults", help="let each call of a program fail once; list what crashed, hung or leaked",
+                            formatter_class=argparse.RawDescriptionHelpFormatter, description=sim_faults.__doc__)
+    without = ("json", "races", "faults", "trace", "counters", "coverage")
+    add_arguments(verb, without=without)
+    sim_faults.add_arguments(verb)
+    verb.set_defaults(run=faults, races=False, **dict.fromkeys(without[2:]))
+    verb = verbs.add_parser("trace", help="merge traces of processes; for people, as JSON, or for chrome://tracing",
+                            description=sim_trace.__doc__)
+    verb.add_argument("files", nargs="+", metavar="FILE", help="what --trace wrote")
+    verb.add_argument("--chrome", metavar="OUT", help="write a file for chrome://tracing and Perfetto")
+    verb.add_argument("--json", action="store_true", help="write JSON to standard output")
+    verb.set_defaults(run=sim_trace.trace_run)
+    verb = verbs.add_parser("coverage", help="which functions were called, and which statuses they gave",
+                            description=sim_trace.__doc__)
+    verb.add_argument("files", nargs="+", metavar="FILE", help="what --coverage or --counters wrote")
+    verb.add_argument("--missing", action="store_true", help="list the functions that were never called, too")
+    verb.add_argument("--json", action="store_true", help="write JSON to standard output")
+    verb.set_defaults(run=sim_trace.coverage_run)
     verb = verbs.add_parser("folder", help="make a tree like CANN's toolkit, for projects that build against one")
     verb.add_argument("folder", metavar="DIR", help="DIR/latest is made: include, lib64, set_env.sh, a CMake package")
     verb.add_argument("--cann", metavar="VERSION", help="the version of CANN in the version files")

@@ -47,6 +47,11 @@ CASTS = """#define POINTER(value) ((const void *)(uintptr_t)(value))
 #define REAL(value) ((double)(value))
 """
 
+# Where a call puts the handle or the address that it made, and what it gave is worth a word in the trace.
+PUTS_HANDLE = {f"aclrt{name} *" for name in (
+    "ArgsHandle", "BinHandle", "Context", "DrvMemHandle", "Event", "FuncHandle", "MemPool", "Notify", "Stream")}
+PUTS_ADDRESS = {"devPtr", "hostPtr", "pDevice", "ptr", "virPtr"}
+
 
 def argument(parameter: Row) -> tuple[str, str] | None:
     """How error_sign is told an argument: "name:sort" and the value; None for a struct by value."""
@@ -57,7 +62,9 @@ def argument(parameter: Row) -> tuple[str, str] | None:
         return f"{name}:i", f"SIGNED({name})"
     if bare in UNSIGNED:
         return f"{name}:u", f"UNSIGNED({name})"
-    return None if bare in type_names("structs") else (f"{name}:p", f"POINTER({name})")
+    puts = (bare in PUTS_HANDLE and not name.endswith("s")) or (bare == "void **" and name in PUTS_ADDRESS)
+    sort = "o" if puts else "p"
+    return None if bare in type_names("structs") else (f"{name}:{sort}", f"POINTER({name})")
 
 
 def sign(row: Row, status: str, indent: str) -> str:
@@ -80,12 +87,12 @@ def gate(row: Row) -> str:
     if name in ALWAYS_ANSWERED:
         return f"{head}    gate_count(FN_{name});\n    return {call};\n}}\n"
     far = "acl_sim_" if row["header"] == COMPILER_HEADER else ""
-    enter, leave = f"{far}gate_enter(FN_{name})", f"{far}gate_leave(FN_{name}, "
+    enter, leave, tells = f"{far}gate_enter(FN_{name})", f"{far}gate_leave(FN_{name}, ", f"{far}gate_tells("
     if returns == "aclError":
         body = (
             f"    aclError gate_status = {enter};\n"
             f"    if (gate_status == ACL_SUCCESS) {{\n        gate_status = {call};\n    }}\n"
-            f"    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {{\n{sign(row, 'gate_status', ' ' * 8)}    }}\n"
+            f"    if ({tells}gate_status)) {{\n{sign(row, 'gate_status', ' ' * 8)}    }}\n"
             f"    return {leave}gate_status);\n"
         )
     elif returns == "void":
@@ -99,7 +106,8 @@ def gate(row: Row) -> str:
         body = (
             f"    {api.declare(returns, 'gate_result')} = {zero};\n"
             f"    if ({enter} == ACL_SUCCESS) {{\n        gate_result = {call};\n    }}\n"
-            f"    if (gate_result == {zero}) {{\n{sign(row, 'ERROR_ANY', ' ' * 8)}    }}\n"
+            f"    aclError gate_status = gate_result == {zero} ? ERROR_ANY : ACL_SUCCESS;\n"
+            f"    if ({tells}gate_status)) {{\n{sign(row, 'gate_status', ' ' * 8)}    }}\n"
             f"    (void){leave}ACL_SUCCESS);\n    return gate_result;\n"
         )
     return head + body + "}\n"

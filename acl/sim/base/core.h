@@ -49,12 +49,14 @@ aclError error_set_quiet(const char *function, aclError code, const char *format
 aclError error_argument(const char *function, aclError code, const char *condition)
     __attribute__((cold));
 
-/* Called by a gate whose call failed. If the newest message has this status and no gate has
+/* Called by a gate whose call failed, or while calls are traced. If the newest message has this status and no gate has
  * signed it yet, it becomes a message of `function` and gets the arguments (see arguments_words).
  * ERROR_ANY: the call returns no status, but NULL. */
 enum { ERROR_ANY = -0x7fffffff };
 void error_sign(const char *function, aclError status, const char *names, ...)
     __attribute__((cold));
+/* Gives the arguments that error_sign kept while calls are traced, "" if none, and forgets them. */
+void arguments_take(char *text, size_t room);
 
 /* Gives the thread's newest message without its head, "" if there is none, and deletes all its
  * messages. For the simulator's own threads, whose messages no program reads. */
@@ -226,7 +228,7 @@ bool size_parse(const char *text, size_t *bytes);
 /* ---- the gate (call_hooks.c) ----------------------------------------------------------------------
  * What every exported function passes.  The quiet path is one relaxed add and one load. */
 enum { GATE_FAULTS = 1, GATE_TRACE = 2, GATE_LATENCY = 4, GATE_FORKED = 8,
-       GATE_CHECK = 16 };
+       GATE_CHECK = 16, GATE_COVERAGE = 32 };
 
 extern atomic_ullong gate_calls[];
 extern atomic_uint gate_watch;
@@ -255,9 +257,17 @@ static inline aclError gate_leave(unsigned function, aclError status)
     return gate_leave_watched(function, status);
 }
 
-/* gate_enter and gate_leave for libacl_op_compiler.so, which cannot reach the counters. */
+/* True if the gate is to call error_sign. */
+static inline bool gate_tells(aclError status)
+{
+    return !SIM_LIKELY(status == ACL_SUCCESS
+                       && (atomic_load_explicit(&gate_watch, memory_order_relaxed) & GATE_TRACE) == 0);
+}
+
+/* gate_enter and its like for libacl_op_compiler.so, which cannot reach the counters. */
 SIM_SHARED aclError acl_sim_gate_enter(unsigned function);
 SIM_SHARED aclError acl_sim_gate_leave(unsigned function, aclError status);
+SIM_SHARED bool acl_sim_gate_tells(aclError status);
 SIM_SHARED void acl_sim_error_sign(const char *function, aclError status, const char *names, ...)
     __attribute__((cold));
 /* The body of functions that are exported only so that programs can be linked: returns an error. */

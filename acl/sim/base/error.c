@@ -28,6 +28,7 @@ enum { TEXT_MAX = 4096, LINE_MAX_BYTES = 512, ARGUMENTS_MAX = 512, WORDS_MAX = 2
 typedef struct Messages {
     char text[TEXT_MAX];  /* all messages, newest first */
     char shown[TEXT_MAX]; /* the text that aclGetRecentErrMsg returned last */
+    char called[ARGUMENTS_MAX]; /* for the trace: the arguments of the call that ends now, or "" */
 } Messages;
 
 static _Thread_local Messages *messages; /* allocated with the first message */
@@ -174,13 +175,41 @@ static void newest_sign(const char *function, const char *arguments)
     text_push(line);
 }
 
+atomic_uint gate_watch; /* here and not with the gate, because it says whether arguments are kept */
+
+/* Keeps the arguments of a call for the trace. */
+static void arguments_keep(aclError status, const char *names, va_list values)
+{
+    Messages *all = messages_get();
+    if (all != NULL) {
+        arguments_words(names, values, status == ACL_SUCCESS, all->called, sizeof all->called);
+    }
+}
+
+void arguments_take(char *text, size_t room)
+{
+    snprintf(text, room, "%s", messages == NULL ? "" : messages->called);
+    if (messages != NULL) {
+        messages->called[0] = '\0';
+    }
+}
+
 static void error_sign_list(
     const char *function, aclError status, const char *names, va_list values)
 {
     char arguments[ARGUMENTS_MAX];
     bool ours = unsigned_code != 0 && (status == unsigned_code || status == ERROR_ANY);
+    if ((atomic_load_explicit(&gate_watch, memory_order_relaxed) & GATE_TRACE) != 0) {
+        va_list again;
+        va_copy(again, values);
+        arguments_keep(status, names, again);
+        va_end(again);
+    }
+    if (status == ACL_SUCCESS) {
+        return;
+    }
     if (ours && messages != NULL) {
-        arguments_words(names, values, arguments, sizeof arguments);
+        arguments_words(names, values, false, arguments, sizeof arguments);
         newest_sign(function, arguments);
     }
     unsigned_code = 0;
@@ -192,7 +221,7 @@ void error_sign(const char *function, aclError status, const char *names, ...)
     va_start(values, names);
     error_sign_list(function, status, names, values);
     va_end(values);
-    if (check_on(CHECK_MEM)) {
+    if (status != ACL_SUCCESS && check_on(CHECK_MEM)) {
         va_start(values, names);
         checks.arguments(function, names, values);
         va_end(values);

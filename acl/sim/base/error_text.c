@@ -204,7 +204,7 @@ void condition_words(const char *condition, char *text, size_t room)
     }
 }
 
-void arguments_words(const char *names, va_list values, char *text, size_t room)
+void arguments_words(const char *names, va_list values, bool done, char *text, size_t room)
 {
     Text out = {text, room};
     text[0] = '\0';
@@ -212,10 +212,13 @@ void arguments_words(const char *names, va_list values, char *text, size_t room)
         size_t length = strcspn(names, ":");
         text_add(&out, "%.*s=", (int)length, names);
         char sort = names[length + 1];
-        const void *pointer = sort == 'p' ? va_arg(values, const void *) : NULL;
-        if (sort == 'p' && pointer != NULL) {
+        bool is_pointer = sort == 'p' || sort == 'o';
+        const void *pointer = is_pointer ? va_arg(values, const void *) : NULL;
+        if (sort == 'o' && done && pointer != NULL) {
+            text_add(&out, "->%p", *(void *const *)pointer);
+        } else if (is_pointer && pointer != NULL) {
             text_add(&out, "%p", pointer);
-        } else if (sort == 'p') {
+        } else if (is_pointer) {
             text_add(&out, "NULL");
         } else if (sort == 'd') {
             text_add(&out, "%g", va_arg(values, double));

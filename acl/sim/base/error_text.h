@@ -15,7 +15,8 @@ void condition_words(const char *condition, char *text, size_t room);
 bool condition_is_pointer(const char *condition);
 
 /* Writes the arguments as "devPtr=NULL, size=16", from names such as "devPtr:p size:u" and their
- * values: p is a pointer, u an unsigned and i a signed 64-bit number, d a double. */
-void arguments_words(const char *names, va_list values, char *text, size_t room);
+ * values: p is a pointer, u an unsigned and i a signed 64-bit number, d a double. o is a pointer to
+ * where the call puts a pointer or handle: if the call is `done`, what it put there is written. */
+void arguments_words(const char *names, va_list values, bool done, char *text, size_t room);
 
 #endif

@@ -7,7 +7,6 @@
 #include "generated/exports.h"
 
 atomic_ullong gate_calls[FN_COUNT + 1];
-atomic_uint gate_watch;
 
 /* The checker, which stands below, was chosen by now (check_start). */
 __attribute__((constructor(107))) static void checker_follow(void)
@@ -20,6 +19,9 @@ __attribute__((constructor(107))) static void checker_follow(void)
 aclError gate_enter_watched(unsigned function)
 {
     unsigned watch = atomic_load(&gate_watch);
+    if (watch & GATE_TRACE) {
+        trace_begin(function);
+    }
     if (watch & GATE_CHECK) {
         check_entered(function);
     }
@@ -36,7 +38,11 @@ aclError gate_enter_watched(unsigned function)
 
 aclError gate_leave_watched(unsigned function, aclError status)
 {
-    if (atomic_load(&gate_watch) & GATE_TRACE) {
+    unsigned watch = atomic_load(&gate_watch);
+    if (watch & GATE_COVERAGE) {
+        coverage_count(function, status);
+    }
+    if (watch & GATE_TRACE) {
         trace_write(function, status);
     }
     return status;
@@ -50,6 +56,11 @@ aclError acl_sim_gate_enter(unsigned function)
 aclError acl_sim_gate_leave(unsigned function, aclError status)
 {
     return gate_leave(function, status);
+}
+
+bool acl_sim_gate_tells(aclError status)
+{
+    return gate_tells(status);
 }
 
 aclError acl_sim_unsupported(const char *function)

@@ -104,23 +104,6 @@ const char *acl_sim_message(void)
     return error_peek();
 }
 
-const char *acl_sim_function(size_t index)
-{
-    return index < FN_COUNT ? function_names[index] : NULL;
-}
-
-uint64_t acl_sim_calls(size_t index)
-{
-    return index < FN_COUNT ? atomic_load_explicit(&gate_calls[index], memory_order_relaxed) : 0;
-}
-
-void acl_sim_calls_clear(void)
-{
-    for (size_t i = 0; i < FN_COUNT; i++) {
-        atomic_store_explicit(&gate_calls[i], 0, memory_order_relaxed);
-    }
-}
-
 const char *acl_sim_kind(size_t index)
 {
     return index < HANDLE_KINDS ? handle_kind_name((HandleKind)index) : NULL;
@@ -134,83 +117,4 @@ size_t acl_sim_live(size_t index)
 const char *acl_sim_soc(size_t index)
 {
     return soc_name_at(index);
-}
-
-/* ---- what the environment asks for ----------------------------------------------------------- */
-
-static void complain(const char *variable)
-{
-    fprintf(stderr, "acl.sim: %s: %s", variable, sim_aclGetRecentErrMsg());
-}
-
-static void faults_from_environment(void)
-{
-    char copy[4096];
-    const char *text = getenv("ACL_SIM_FAULTS");
-    uint32_t number;
-    if (text == NULL || *text == '\0') {
-        return;
-    }
-    snprintf(copy, sizeof copy, "%s", text);
-    char *rest = NULL;
-    for (char *rule = strtok_r(copy, ",", &rest); rule != NULL; rule = strtok_r(NULL, ",", &rest)) {
-        if (acl_sim_fault_add(rule, &number) != ACL_SUCCESS) {
-            complain("ACL_SIM_FAULTS");
-        }
-    }
-}
-
-__attribute__((constructor(105))) static void environment_apply(void)
-{
-    const char *trace = getenv("ACL_SIM_TRACE");
-    const char *latency = getenv("ACL_SIM_LATENCY");
-    faults_from_environment();
-    if (trace != NULL && *trace != '\0' && trace_open(trace, false) != ACL_SUCCESS) {
-        complain("ACL_SIM_TRACE");
-    }
-    if (latency != NULL && *latency != '\0' && latency_choose(latency) != ACL_SUCCESS) {
-        complain("ACL_SIM_LATENCY");
-    }
-}
-
-/* A forked child counts its own calls. */
-__attribute__((constructor(105))) static void counters_watch(void)
-{
-    pthread_atfork(NULL, NULL, acl_sim_calls_clear);
-}
-
-/* ACL_SIM_COUNTERS=FILE ('-': standard error): the counters as a line of JSON when the process
-   ends.  Programs that this one started add a line each, or have a file each if FILE has a "%p". */
-__attribute__((destructor)) static void counters_write(void)
-{
-    const char *path = getenv("ACL_SIM_COUNTERS");
-    if (path == NULL || *path == '\0') {
-        return;
-    }
-    bool to_stderr = strcmp(path, "-") == 0;
-    char *line = NULL;
-    size_t length = 0;
-    int fd = to_stderr ? STDERR_FILENO : output_open(path, false);
-    FILE *text = fd < 0 ? NULL : open_memstream(&line, &length);
-    if (text == NULL) {
-        fprintf(stderr, "acl.sim: ACL_SIM_COUNTERS: cannot write %s\n", path);
-        return;
-    }
-    const char *separator = "{";
-    for (size_t i = 0; i < FN_COUNT; i++) {
-        if (acl_sim_calls(i) != 0) {
-            fprintf(text, "%s\"%s\": %llu", separator, function_names[i],
-                    (unsigned long long)acl_sim_calls(i));
-            separator = ", ";
-        }
-    }
-    fputs(*separator == '{' ? "{}\n" : "}\n", text);
-    /* In one piece, so that the lines of two processes do not mix. */
-    if (fclose(text) != 0 || write(fd, line, length) != (ssize_t)length) {
-        fprintf(stderr, "acl.sim: ACL_SIM_COUNTERS: cannot write %s\n", path);
-    }
-    free(line);
-    if (!to_stderr) {
-        close(fd);
-    }
 }

@@ -40,9 +40,14 @@ SIM_SHARED aclError acl_sim_device_lost(int32_t device, aclError code);
 /* The stream's next task fails with `code`. */
 SIM_SHARED aclError acl_sim_stream_fail(aclrtStream stream, aclError code);
 
+/* The names of the ACL_SIM_* variables; NULL ends them. */
+SIM_SHARED const char *acl_sim_variable(size_t index);
+
 /* What call_hooks.c asks of faults.c and trace.c. */
 aclError fault_due(unsigned function);
+void trace_begin(unsigned function);
 void trace_write(unsigned function, aclError status);
+void coverage_count(unsigned function, aclError status);
 void latency_wait(unsigned function);
 
 /* Traces to that file from now on, emptied first if `fresh`; "" ends it. */

@@ -2,11 +2,14 @@
 
    The trace has a line for each exported call, written in one piece when the call returns:
 
-       SECONDS THREAD FUNCTION STATUS
+       SECONDS THREAD FUNCTION STATUS PROCESS MICROSECONDS STREAM TASK ARGUMENTS
 
-   with the seconds since the library was loaded.  The file that ACL_SIM_TRACE names is added to, as
-   programs that this one starts inherit the name; "%p" in it stands for the process's number, and a
-   forked child then writes to a file of its own.  The latency model lets a call take at least as
+   SECONDS is when the call began, by the machine's monotonic clock, so that traces of several
+   processes can be merged; MICROSECONDS is how long it took.  TASK is the number of the last task
+   that the call queued, and STREAM the number of its stream, or of the stream that was given; "-"
+   stands for none.  The file that ACL_SIM_TRACE names is added to, as programs that this one starts
+   inherit the name; "%p" in it stands for the process's number, and a forked child then writes to a
+   file of its own.  The latency model lets a call take at least as
    long as the chosen preset says, by waiting before it is served; it is off by default.
 
    Thread rule: the trace's file is under a mutex, so that no line goes to a descriptor that is
@@ -24,12 +27,22 @@
 #include <unistd.h>
 
 #include "control/control_api.h"
+#include "streams/stream.h"
 #include "generated/exports.h"
 
 FILE_LOCK(trace_lock);
 static int trace_file = -1;
 static char trace_name[PATH_MAX]; /* with its %p */
-static int64_t loaded_ns;
+
+/* The calls of a thread that have begun and not ended: a callback makes calls inside another one. */
+enum { CALLS_DEEP = 8 };
+typedef struct OpenCall {
+    unsigned function;
+    int64_t begin_ns;
+    uint64_t tasks; /* tasks that the thread had submitted before */
+} OpenCall;
+static _Thread_local OpenCall open_calls[CALLS_DEEP];
+static _Thread_local unsigned open_count;
 
 static void trace_freeze(void)
 {
@@ -79,7 +92,6 @@ static void trace_in_child(void)
 
 __attribute__((constructor(104))) static void trace_start(void)
 {
-    loaded_ns = now_ns();
     pthread_atfork(trace_freeze, trace_thaw, trace_in_child);
 }
 
@@ -96,13 +108,60 @@ aclError trace_open(const char *name, bool fresh)
     return ACL_SUCCESS;
 }
 
+void trace_begin(unsigned function)
+{
+    if (open_count < CALLS_DEEP) {
+        open_calls[open_count++] = (OpenCall){function, now_ns(), stream_last_submission().tasks};
+    }
+}
+
+/* Takes the newest open call of that function.  Calls above it ended while nothing was traced.  If there is
+   none, the call began before the trace, and counts as just begun. */
+static OpenCall call_close(unsigned function)
+{
+    for (unsigned i = open_count; i > 0; i--) {
+        if (open_calls[i - 1].function == function) {
+            open_count = i - 1;
+            return open_calls[open_count];
+        }
+    }
+    return (OpenCall){function, now_ns(), stream_last_submission().tasks};
+}
+
+/* Writes the numbers of the stream and the task of a call, or "-". */
+static void work_words(const OpenCall *call, const char *arguments, char *text, size_t room)
+{
+    StreamSubmission last = stream_last_submission();
+    const char *given = strncmp(arguments, "stream=", 7) == 0 ? arguments : strstr(arguments, " stream=");
+    void *handle = NULL;
+    Stream *stream;
+    if (last.tasks != call->tasks) {
+        snprintf(text, room, "%u %u", last.stream_id, last.task_id);
+        return;
+    }
+    given = given == NULL ? NULL : strchr(given, '=') + 1;
+    bool read = given != NULL && sscanf(given + (strncmp(given, "->", 2) == 0 ? 2 : 0), "%p", &handle) == 1;
+    if (read && handle_follow(handle, HANDLE_STREAM)) {
+        stream = handle;
+        snprintf(text, room, "%u -", stream->id);
+        handle_drop(stream);
+    } else {
+        snprintf(text, room, "- -");
+    }
+}
+
 void trace_write(unsigned function, aclError status)
 {
-    char line[160];
-    int64_t at_ns = now_ns() - loaded_ns;
-    int length = snprintf(line, sizeof line, "%lld.%06lld %ld %s %d\n",
-                          (long long)(at_ns / 1000000000), (long long)(at_ns / 1000 % 1000000),
-                          syscall(SYS_gettid), function_names[function], status);
+    char line[1024], arguments[512], work[32];
+    OpenCall call = call_close(function);
+    int64_t took_ns = now_ns() - call.begin_ns;
+    arguments_take(arguments, sizeof arguments);
+    work_words(&call, arguments, work, sizeof work);
+    int length = snprintf(line, sizeof line, "%lld.%06lld %ld %s %d %d %lld.%03lld %s%s%s\n",
+                          (long long)(call.begin_ns / 1000000000), (long long)(call.begin_ns / 1000 % 1000000),
+                          syscall(SYS_gettid), function_names[function], status, (int)getpid(),
+                          (long long)(took_ns / 1000), (long long)(took_ns % 1000), work,
+                          arguments[0] == '\0' ? "" : " ", arguments);
     pthread_mutex_lock(&trace_lock);
     if (trace_file >= 0 && write(trace_file, line, (size_t)length) != length) {
         trace_replace(-1); /* the disk is full: better no trace than a torn one */

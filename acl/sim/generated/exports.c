@@ -13,8 +13,9 @@ float aclFloat16ToFloat(aclFloat16 value)
     if (gate_enter(FN_aclFloat16ToFloat) == ACL_SUCCESS) {
         gate_result = sim_aclFloat16ToFloat(value);
     }
-    if (gate_result == 0) {
-        error_sign("aclFloat16ToFloat", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclFloat16ToFloat", gate_status,
             "value:u",
             UNSIGNED(value));
     }
@@ -28,8 +29,9 @@ aclFloat16 aclFloatToFloat16(float value)
     if (gate_enter(FN_aclFloatToFloat16) == ACL_SUCCESS) {
         gate_result = sim_aclFloatToFloat16(value);
     }
-    if (gate_result == 0) {
-        error_sign("aclFloatToFloat16", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclFloatToFloat16", gate_status,
             "value:d",
             REAL(value));
     }
@@ -43,8 +45,9 @@ aclDataBuffer *aclCreateDataBuffer(void *data, size_t size)
     if (gate_enter(FN_aclCreateDataBuffer) == ACL_SUCCESS) {
         gate_result = sim_aclCreateDataBuffer(data, size);
     }
-    if (gate_result == NULL) {
-        error_sign("aclCreateDataBuffer", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclCreateDataBuffer", gate_status,
             "data:p size:u",
             POINTER(data), UNSIGNED(size));
     }
@@ -58,7 +61,7 @@ aclError aclDestroyDataBuffer(const aclDataBuffer *dataBuffer)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclDestroyDataBuffer(dataBuffer);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclDestroyDataBuffer", gate_status,
             "dataBuffer:p",
             POINTER(dataBuffer));
@@ -72,7 +75,7 @@ aclError aclUpdateDataBuffer(aclDataBuffer *dataBuffer, void *data, size_t size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclUpdateDataBuffer(dataBuffer, data, size);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclUpdateDataBuffer", gate_status,
             "dataBuffer:p data:p size:u",
             POINTER(dataBuffer), POINTER(data), UNSIGNED(size));
@@ -86,8 +89,9 @@ void *aclGetDataBufferAddr(const aclDataBuffer *dataBuffer)
     if (gate_enter(FN_aclGetDataBufferAddr) == ACL_SUCCESS) {
         gate_result = sim_aclGetDataBufferAddr(dataBuffer);
     }
-    if (gate_result == NULL) {
-        error_sign("aclGetDataBufferAddr", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclGetDataBufferAddr", gate_status,
             "dataBuffer:p",
             POINTER(dataBuffer));
     }
@@ -101,8 +105,9 @@ uint32_t aclGetDataBufferSize(const aclDataBuffer *dataBuffer)
     if (gate_enter(FN_aclGetDataBufferSize) == ACL_SUCCESS) {
         gate_result = sim_aclGetDataBufferSize(dataBuffer);
     }
-    if (gate_result == 0) {
-        error_sign("aclGetDataBufferSize", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclGetDataBufferSize", gate_status,
             "dataBuffer:p",
             POINTER(dataBuffer));
     }
@@ -116,8 +121,9 @@ size_t aclGetDataBufferSizeV2(const aclDataBuffer *dataBuffer)
     if (gate_enter(FN_aclGetDataBufferSizeV2) == ACL_SUCCESS) {
         gate_result = sim_aclGetDataBufferSizeV2(dataBuffer);
     }
-    if (gate_result == 0) {
-        error_sign("aclGetDataBufferSizeV2", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclGetDataBufferSizeV2", gate_status,
             "dataBuffer:p",
             POINTER(dataBuffer));
     }
@@ -131,8 +137,9 @@ size_t aclDataTypeSize(aclDataType dataType)
     if (gate_enter(FN_aclDataTypeSize) == ACL_SUCCESS) {
         gate_result = sim_aclDataTypeSize(dataType);
     }
-    if (gate_result == 0) {
-        error_sign("aclDataTypeSize", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclDataTypeSize", gate_status,
             "dataType:i",
             SIGNED(dataType));
     }
@@ -146,8 +153,9 @@ const char *aclrtGetSocName(void)
     if (gate_enter(FN_aclrtGetSocName) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetSocName();
     }
-    if (gate_result == NULL) {
-        error_sign("aclrtGetSocName", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclrtGetSocName", gate_status,
             "");
     }
     (void)gate_leave(FN_aclrtGetSocName, ACL_SUCCESS);
@@ -160,7 +168,7 @@ aclError aclGetCannAttributeList(const aclCannAttr **cannAttrList, size_t *num)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclGetCannAttributeList(cannAttrList, num);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclGetCannAttributeList", gate_status,
             "cannAttrList:p num:p",
             POINTER(cannAttrList), POINTER(num));
@@ -174,7 +182,7 @@ aclError aclGetCannAttribute(aclCannAttr cannAttr, int32_t *value)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclGetCannAttribute(cannAttr, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclGetCannAttribute", gate_status,
             "cannAttr:i value:p",
             SIGNED(cannAttr), POINTER(value));
@@ -188,7 +196,7 @@ aclError aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo, int
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclGetDeviceCapability(deviceId, deviceInfo, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclGetDeviceCapability", gate_status,
             "deviceId:u deviceInfo:i value:p",
             UNSIGNED(deviceId), SIGNED(deviceInfo), POINTER(value));
@@ -202,8 +210,9 @@ aclTensorDesc *aclCreateTensorDesc(aclDataType dataType, int numDims, const int6
     if (gate_enter(FN_aclCreateTensorDesc) == ACL_SUCCESS) {
         gate_result = sim_aclCreateTensorDesc(dataType, numDims, dims, format);
     }
-    if (gate_result == NULL) {
-        error_sign("aclCreateTensorDesc", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclCreateTensorDesc", gate_status,
             "dataType:i numDims:i dims:p format:i",
             SIGNED(dataType), SIGNED(numDims), POINTER(dims), SIGNED(format));
     }
@@ -228,7 +237,7 @@ aclError aclSetTensorShapeRange(aclTensorDesc *desc, size_t dimsCount, int64_t d
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorShapeRange(desc, dimsCount, dimsRange);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclSetTensorShapeRange", gate_status,
             "desc:p dimsCount:u dimsRange:p",
             POINTER(desc), UNSIGNED(dimsCount), POINTER(dimsRange));
@@ -242,7 +251,7 @@ aclError aclSetTensorValueRange(aclTensorDesc *desc, size_t valueCount, int64_t 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorValueRange(desc, valueCount, valueRange);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclSetTensorValueRange", gate_status,
             "desc:p valueCount:u valueRange:p",
             POINTER(desc), UNSIGNED(valueCount), POINTER(valueRange));
@@ -256,8 +265,9 @@ aclDataType aclGetTensorDescType(const aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescType) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescType(desc);
     }
-    if (gate_result == 0) {
-        error_sign("aclGetTensorDescType", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclGetTensorDescType", gate_status,
             "desc:p",
             POINTER(desc));
     }
@@ -271,8 +281,9 @@ aclFormat aclGetTensorDescFormat(const aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescFormat) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescFormat(desc);
     }
-    if (gate_result == 0) {
-        error_sign("aclGetTensorDescFormat", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclGetTensorDescFormat", gate_status,
             "desc:p",
             POINTER(desc));
     }
@@ -286,8 +297,9 @@ size_t aclGetTensorDescSize(const aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescSize) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescSize(desc);
     }
-    if (gate_result == 0) {
-        error_sign("aclGetTensorDescSize", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclGetTensorDescSize", gate_status,
             "desc:p",
             POINTER(desc));
     }
@@ -301,8 +313,9 @@ size_t aclGetTensorDescElementCount(const aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescElementCount) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescElementCount(desc);
     }
-    if (gate_result == 0) {
-        error_sign("aclGetTensorDescElementCount", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclGetTensorDescElementCount", gate_status,
             "desc:p",
             POINTER(desc));
     }
@@ -316,8 +329,9 @@ size_t aclGetTensorDescNumDims(const aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescNumDims) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescNumDims(desc);
     }
-    if (gate_result == 0) {
-        error_sign("aclGetTensorDescNumDims", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclGetTensorDescNumDims", gate_status,
             "desc:p",
             POINTER(desc));
     }
@@ -331,8 +345,9 @@ int64_t aclGetTensorDescDim(const aclTensorDesc *desc, size_t index)
     if (gate_enter(FN_aclGetTensorDescDim) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescDim(desc, index);
     }
-    if (gate_result == 0) {
-        error_sign("aclGetTensorDescDim", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclGetTensorDescDim", gate_status,
             "desc:p index:u",
             POINTER(desc), UNSIGNED(index));
     }
@@ -346,7 +361,7 @@ aclError aclGetTensorDescDimV2(const aclTensorDesc *desc, size_t index, int64_t 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclGetTensorDescDimV2(desc, index, dimSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclGetTensorDescDimV2", gate_status,
             "desc:p index:u dimSize:p",
             POINTER(desc), UNSIGNED(index), POINTER(dimSize));
@@ -360,7 +375,7 @@ aclError aclGetTensorDescDimRange(const aclTensorDesc *desc, size_t index, size_
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclGetTensorDescDimRange(desc, index, dimRangeNum, dimRange);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclGetTensorDescDimRange", gate_status,
             "desc:p index:u dimRangeNum:u dimRange:p",
             POINTER(desc), UNSIGNED(index), UNSIGNED(dimRangeNum), POINTER(dimRange));
@@ -385,8 +400,9 @@ const char *aclGetTensorDescName(aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescName) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescName(desc);
     }
-    if (gate_result == NULL) {
-        error_sign("aclGetTensorDescName", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclGetTensorDescName", gate_status,
             "desc:p",
             POINTER(desc));
     }
@@ -400,7 +416,7 @@ aclError aclTransTensorDescFormat(const aclTensorDesc *srcDesc, aclFormat dstFor
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclTransTensorDescFormat(srcDesc, dstFormat, dstDesc);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclTransTensorDescFormat", gate_status,
             "srcDesc:p dstFormat:i dstDesc:p",
             POINTER(srcDesc), SIGNED(dstFormat), POINTER(dstDesc));
@@ -414,7 +430,7 @@ aclError aclSetTensorStorageFormat(aclTensorDesc *desc, aclFormat format)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorStorageFormat(desc, format);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclSetTensorStorageFormat", gate_status,
             "desc:p format:i",
             POINTER(desc), SIGNED(format));
@@ -428,7 +444,7 @@ aclError aclSetTensorStorageShape(aclTensorDesc *desc, int numDims, const int64_
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorStorageShape(desc, numDims, dims);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclSetTensorStorageShape", gate_status,
             "desc:p numDims:i dims:p",
             POINTER(desc), SIGNED(numDims), POINTER(dims));
@@ -442,7 +458,7 @@ aclError aclSetTensorFormat(aclTensorDesc *desc, aclFormat format)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorFormat(desc, format);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclSetTensorFormat", gate_status,
             "desc:p format:i",
             POINTER(desc), SIGNED(format));
@@ -456,7 +472,7 @@ aclError aclSetTensorShape(aclTensorDesc *desc, int numDims, const int64_t *dims
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorShape(desc, numDims, dims);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclSetTensorShape", gate_status,
             "desc:p numDims:i dims:p",
             POINTER(desc), SIGNED(numDims), POINTER(dims));
@@ -470,7 +486,7 @@ aclError aclSetTensorOriginFormat(aclTensorDesc *desc, aclFormat format)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorOriginFormat(desc, format);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclSetTensorOriginFormat", gate_status,
             "desc:p format:i",
             POINTER(desc), SIGNED(format));
@@ -484,7 +500,7 @@ aclError aclSetTensorOriginShape(aclTensorDesc *desc, int numDims, const int64_t
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorOriginShape(desc, numDims, dims);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclSetTensorOriginShape", gate_status,
             "desc:p numDims:i dims:p",
             POINTER(desc), SIGNED(numDims), POINTER(dims));
@@ -498,8 +514,9 @@ aclTensorDesc *aclGetTensorDescByIndex(aclTensorDesc *desc, size_t index)
     if (gate_enter(FN_aclGetTensorDescByIndex) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescByIndex(desc, index);
     }
-    if (gate_result == NULL) {
-        error_sign("aclGetTensorDescByIndex", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclGetTensorDescByIndex", gate_status,
             "desc:p index:u",
             POINTER(desc), UNSIGNED(index));
     }
@@ -513,8 +530,9 @@ void *aclGetTensorDescAddress(const aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescAddress) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescAddress(desc);
     }
-    if (gate_result == NULL) {
-        error_sign("aclGetTensorDescAddress", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclGetTensorDescAddress", gate_status,
             "desc:p",
             POINTER(desc));
     }
@@ -528,7 +546,7 @@ aclError aclSetTensorDynamicInput(aclTensorDesc *desc, const char *dynamicInputN
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorDynamicInput(desc, dynamicInputName);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclSetTensorDynamicInput", gate_status,
             "desc:p dynamicInputName:p",
             POINTER(desc), POINTER(dynamicInputName));
@@ -542,7 +560,7 @@ aclError aclSetTensorConst(aclTensorDesc *desc, void *dataBuffer, size_t length)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorConst(desc, dataBuffer, length);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclSetTensorConst", gate_status,
             "desc:p dataBuffer:p length:u",
             POINTER(desc), POINTER(dataBuffer), UNSIGNED(length));
@@ -556,7 +574,7 @@ aclError aclSetTensorPlaceMent(aclTensorDesc *desc, aclMemType memType)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorPlaceMent(desc, memType);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclSetTensorPlaceMent", gate_status,
             "desc:p memType:i",
             POINTER(desc), SIGNED(memType));
@@ -570,8 +588,9 @@ aclrtAllocatorDesc aclrtAllocatorCreateDesc(void)
     if (gate_enter(FN_aclrtAllocatorCreateDesc) == ACL_SUCCESS) {
         gate_result = sim_aclrtAllocatorCreateDesc();
     }
-    if (gate_result == 0) {
-        error_sign("aclrtAllocatorCreateDesc", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclrtAllocatorCreateDesc", gate_status,
             "");
     }
     (void)gate_leave(FN_aclrtAllocatorCreateDesc, ACL_SUCCESS);
@@ -584,7 +603,7 @@ aclError aclrtAllocatorDestroyDesc(aclrtAllocatorDesc allocatorDesc)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorDestroyDesc(allocatorDesc);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtAllocatorDestroyDesc", gate_status,
             "allocatorDesc:p",
             POINTER(allocatorDesc));
@@ -598,7 +617,7 @@ aclError aclrtAllocatorSetObjToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAlloc
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorSetObjToDesc(allocatorDesc, allocator);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtAllocatorSetObjToDesc", gate_status,
             "allocatorDesc:p allocator:p",
             POINTER(allocatorDesc), POINTER(allocator));
@@ -612,7 +631,7 @@ aclError aclrtAllocatorSetAllocFuncToDesc(aclrtAllocatorDesc allocatorDesc, aclr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorSetAllocFuncToDesc(allocatorDesc, func);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtAllocatorSetAllocFuncToDesc", gate_status,
             "allocatorDesc:p func:p",
             POINTER(allocatorDesc), POINTER(func));
@@ -626,7 +645,7 @@ aclError aclrtAllocatorSetFreeFuncToDesc(aclrtAllocatorDesc allocatorDesc, aclrt
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorSetFreeFuncToDesc(allocatorDesc, func);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtAllocatorSetFreeFuncToDesc", gate_status,
             "allocatorDesc:p func:p",
             POINTER(allocatorDesc), POINTER(func));
@@ -640,7 +659,7 @@ aclError aclrtAllocatorSetAllocAdviseFuncToDesc(aclrtAllocatorDesc allocatorDesc
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorSetAllocAdviseFuncToDesc(allocatorDesc, func);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtAllocatorSetAllocAdviseFuncToDesc", gate_status,
             "allocatorDesc:p func:p",
             POINTER(allocatorDesc), POINTER(func));
@@ -654,7 +673,7 @@ aclError aclrtAllocatorSetGetAddrFromBlockFuncToDesc(aclrtAllocatorDesc allocato
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorSetGetAddrFromBlockFuncToDesc(allocatorDesc, func);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtAllocatorSetGetAddrFromBlockFuncToDesc", gate_status,
             "allocatorDesc:p func:p",
             POINTER(allocatorDesc), POINTER(func));
@@ -668,7 +687,7 @@ aclError aclrtAllocatorRegister(aclrtStream stream, aclrtAllocatorDesc allocator
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorRegister(stream, allocatorDesc);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtAllocatorRegister", gate_status,
             "stream:p allocatorDesc:p",
             POINTER(stream), POINTER(allocatorDesc));
@@ -682,7 +701,7 @@ aclError aclrtAllocatorGetByStream(aclrtStream stream, aclrtAllocatorDesc *alloc
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorGetByStream(stream, allocatorDesc, allocator, allocFunc, freeFunc, allocAdviseFunc, getAddrFromBlockFunc);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtAllocatorGetByStream", gate_status,
             "stream:p allocatorDesc:p allocator:p allocFunc:p freeFunc:p allocAdviseFunc:p "
             "getAddrFromBlockFunc:p",
@@ -698,7 +717,7 @@ aclError aclrtAllocatorUnregister(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorUnregister(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtAllocatorUnregister", gate_status,
             "stream:p",
             POINTER(stream));
@@ -712,7 +731,7 @@ aclError aclInit(const char *configPath)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclInit(configPath);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclInit", gate_status,
             "configPath:p",
             POINTER(configPath));
@@ -726,7 +745,7 @@ aclError aclFinalize(void)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclFinalize();
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclFinalize", gate_status,
             "");
     }
@@ -739,7 +758,7 @@ aclError aclFinalizeReference(uint64_t *refCount)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclFinalizeReference(refCount);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclFinalizeReference", gate_status,
             "refCount:p",
             POINTER(refCount));
@@ -759,7 +778,7 @@ aclError aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion *ve
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclsysGetCANNVersion(name, version);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclsysGetCANNVersion", gate_status,
             "name:i version:p",
             SIGNED(name), POINTER(version));
@@ -773,7 +792,7 @@ aclError aclsysGetVersionStr(char *pkgName, char *versionStr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclsysGetVersionStr(pkgName, versionStr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclsysGetVersionStr", gate_status,
             "pkgName:p versionStr:p",
             POINTER(pkgName), POINTER(versionStr));
@@ -787,7 +806,7 @@ aclError aclsysGetVersionNum(char *pkgName, int32_t *versionNum)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclsysGetVersionNum(pkgName, versionNum);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclsysGetVersionNum", gate_status,
             "pkgName:p versionNum:p",
             POINTER(pkgName), POINTER(versionNum));
@@ -813,7 +832,7 @@ aclError aclrtSetExceptionInfoCallback(aclrtExceptionInfoCallback callback)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetExceptionInfoCallback(callback);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetExceptionInfoCallback", gate_status,
             "callback:p",
             POINTER(callback));
@@ -827,7 +846,7 @@ aclError aclrtExceptionInfoCallbackRegister(aclrtExceptionInfoCallback callback)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtExceptionInfoCallbackRegister(callback);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtExceptionInfoCallbackRegister", gate_status,
             "callback:p",
             POINTER(callback));
@@ -841,7 +860,7 @@ aclError aclrtExceptionInfoCallbackUnregister(aclrtExceptionInfoCallback callbac
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtExceptionInfoCallbackUnregister(callback);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtExceptionInfoCallbackUnregister", gate_status,
             "callback:p",
             POINTER(callback));
@@ -855,8 +874,9 @@ uint32_t aclrtGetTaskIdFromExceptionInfo(const aclrtExceptionInfo *info)
     if (gate_enter(FN_aclrtGetTaskIdFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetTaskIdFromExceptionInfo(info);
     }
-    if (gate_result == 0) {
-        error_sign("aclrtGetTaskIdFromExceptionInfo", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclrtGetTaskIdFromExceptionInfo", gate_status,
             "info:p",
             POINTER(info));
     }
@@ -870,8 +890,9 @@ uint32_t aclrtGetStreamIdFromExceptionInfo(const aclrtExceptionInfo *info)
     if (gate_enter(FN_aclrtGetStreamIdFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetStreamIdFromExceptionInfo(info);
     }
-    if (gate_result == 0) {
-        error_sign("aclrtGetStreamIdFromExceptionInfo", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclrtGetStreamIdFromExceptionInfo", gate_status,
             "info:p",
             POINTER(info));
     }
@@ -885,8 +906,9 @@ uint32_t aclrtGetThreadIdFromExceptionInfo(const aclrtExceptionInfo *info)
     if (gate_enter(FN_aclrtGetThreadIdFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetThreadIdFromExceptionInfo(info);
     }
-    if (gate_result == 0) {
-        error_sign("aclrtGetThreadIdFromExceptionInfo", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclrtGetThreadIdFromExceptionInfo", gate_status,
             "info:p",
             POINTER(info));
     }
@@ -900,8 +922,9 @@ uint32_t aclrtGetDeviceIdFromExceptionInfo(const aclrtExceptionInfo *info)
     if (gate_enter(FN_aclrtGetDeviceIdFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetDeviceIdFromExceptionInfo(info);
     }
-    if (gate_result == 0) {
-        error_sign("aclrtGetDeviceIdFromExceptionInfo", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclrtGetDeviceIdFromExceptionInfo", gate_status,
             "info:p",
             POINTER(info));
     }
@@ -915,8 +938,9 @@ uint32_t aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo *info)
     if (gate_enter(FN_aclrtGetErrorCodeFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetErrorCodeFromExceptionInfo(info);
     }
-    if (gate_result == 0) {
-        error_sign("aclrtGetErrorCodeFromExceptionInfo", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclrtGetErrorCodeFromExceptionInfo", gate_status,
             "info:p",
             POINTER(info));
     }
@@ -930,7 +954,7 @@ aclError aclrtGetArgsFromExceptionInfo(const aclrtExceptionInfo *info, void **de
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetArgsFromExceptionInfo(info, devArgsPtr, devArgsLen);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetArgsFromExceptionInfo", gate_status,
             "info:p devArgsPtr:p devArgsLen:p",
             POINTER(info), POINTER(devArgsPtr), POINTER(devArgsLen));
@@ -944,9 +968,9 @@ aclError aclrtGetFuncHandleFromExceptionInfo(const aclrtExceptionInfo *info, acl
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetFuncHandleFromExceptionInfo(info, func);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetFuncHandleFromExceptionInfo", gate_status,
-            "info:p func:p",
+            "info:p func:o",
             POINTER(info), POINTER(func));
     }
     return gate_leave(FN_aclrtGetFuncHandleFromExceptionInfo, gate_status);
@@ -958,7 +982,7 @@ aclError aclrtBinarySetExceptionCallback(aclrtBinHandle binHandle, aclrtOpExcept
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinarySetExceptionCallback(binHandle, callback, userData);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtBinarySetExceptionCallback", gate_status,
             "binHandle:p callback:p userData:p",
             POINTER(binHandle), POINTER(callback), POINTER(userData));
@@ -972,7 +996,7 @@ aclError aclrtSubscribeReport(uint64_t threadId, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSubscribeReport(threadId, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSubscribeReport", gate_status,
             "threadId:u stream:p",
             UNSIGNED(threadId), POINTER(stream));
@@ -986,7 +1010,7 @@ aclError aclrtLaunchCallback(aclrtCallback fn, void *userData, aclrtCallbackBloc
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchCallback(fn, userData, blockType, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtLaunchCallback", gate_status,
             "fn:p userData:p blockType:i stream:p",
             POINTER(fn), POINTER(userData), SIGNED(blockType), POINTER(stream));
@@ -1000,7 +1024,7 @@ aclError aclrtProcessReport(int32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtProcessReport(timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtProcessReport", gate_status,
             "timeout:i",
             SIGNED(timeout));
@@ -1014,7 +1038,7 @@ aclError aclrtUnSubscribeReport(uint64_t threadId, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtUnSubscribeReport(threadId, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtUnSubscribeReport", gate_status,
             "threadId:u stream:p",
             UNSIGNED(threadId), POINTER(stream));
@@ -1028,9 +1052,9 @@ aclError aclrtCreateContext(aclrtContext *context, int32_t deviceId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateContext(context, deviceId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCreateContext", gate_status,
-            "context:p deviceId:i",
+            "context:o deviceId:i",
             POINTER(context), SIGNED(deviceId));
     }
     return gate_leave(FN_aclrtCreateContext, gate_status);
@@ -1042,7 +1066,7 @@ aclError aclrtDestroyContext(aclrtContext context)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyContext(context);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDestroyContext", gate_status,
             "context:p",
             POINTER(context));
@@ -1056,7 +1080,7 @@ aclError aclrtSetCurrentContext(aclrtContext context)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetCurrentContext(context);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetCurrentContext", gate_status,
             "context:p",
             POINTER(context));
@@ -1070,9 +1094,9 @@ aclError aclrtGetCurrentContext(aclrtContext *context)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetCurrentContext(context);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetCurrentContext", gate_status,
-            "context:p",
+            "context:o",
             POINTER(context));
     }
     return gate_leave(FN_aclrtGetCurrentContext, gate_status);
@@ -1084,7 +1108,7 @@ aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t *value)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCtxGetSysParamOpt(opt, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCtxGetSysParamOpt", gate_status,
             "opt:i value:p",
             SIGNED(opt), POINTER(value));
@@ -1098,7 +1122,7 @@ aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCtxSetSysParamOpt(opt, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCtxSetSysParamOpt", gate_status,
             "opt:i value:i",
             SIGNED(opt), SIGNED(value));
@@ -1112,7 +1136,7 @@ aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t *value)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetSysParamOpt(opt, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetSysParamOpt", gate_status,
             "opt:i value:p",
             SIGNED(opt), POINTER(value));
@@ -1126,7 +1150,7 @@ aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetSysParamOpt(opt, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetSysParamOpt", gate_status,
             "opt:i value:i",
             SIGNED(opt), SIGNED(value));
@@ -1140,7 +1164,7 @@ aclError aclrtSetDevice(int32_t deviceId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetDevice(deviceId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetDevice", gate_status,
             "deviceId:i",
             SIGNED(deviceId));
@@ -1154,7 +1178,7 @@ aclError aclrtResetDevice(int32_t deviceId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtResetDevice(deviceId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtResetDevice", gate_status,
             "deviceId:i",
             SIGNED(deviceId));
@@ -1168,7 +1192,7 @@ aclError aclrtResetDeviceForce(int32_t deviceId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtResetDeviceForce(deviceId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtResetDeviceForce", gate_status,
             "deviceId:i",
             SIGNED(deviceId));
@@ -1182,7 +1206,7 @@ aclError aclrtGetDevice(int32_t *deviceId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDevice(deviceId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetDevice", gate_status,
             "deviceId:p",
             POINTER(deviceId));
@@ -1196,7 +1220,7 @@ aclError aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetStreamFailureMode(stream, mode);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetStreamFailureMode", gate_status,
             "stream:p mode:u",
             POINTER(stream), UNSIGNED(mode));
@@ -1210,7 +1234,7 @@ aclError aclrtGetRunMode(aclrtRunMode *runMode)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetRunMode(runMode);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetRunMode", gate_status,
             "runMode:p",
             POINTER(runMode));
@@ -1224,7 +1248,7 @@ aclError aclrtSynchronizeDevice(void)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSynchronizeDevice();
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSynchronizeDevice", gate_status,
             "");
     }
@@ -1237,7 +1261,7 @@ aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSynchronizeDeviceWithTimeout(timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSynchronizeDeviceWithTimeout", gate_status,
             "timeout:i",
             SIGNED(timeout));
@@ -1251,7 +1275,7 @@ aclError aclrtSetTsDevice(aclrtTsId tsId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetTsDevice(tsId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetTsDevice", gate_status,
             "tsId:i",
             SIGNED(tsId));
@@ -1265,7 +1289,7 @@ aclError aclrtGetDeviceUtilizationRate(int32_t deviceId, aclrtUtilizationInfo *u
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDeviceUtilizationRate(deviceId, utilizationInfo);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetDeviceUtilizationRate", gate_status,
             "deviceId:i utilizationInfo:p",
             SIGNED(deviceId), POINTER(utilizationInfo));
@@ -1279,7 +1303,7 @@ aclError aclrtGetDeviceCount(uint32_t *count)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDeviceCount(count);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetDeviceCount", gate_status,
             "count:p",
             POINTER(count));
@@ -1293,9 +1317,9 @@ aclError aclrtCreateEvent(aclrtEvent *event)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateEvent(event);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCreateEvent", gate_status,
-            "event:p",
+            "event:o",
             POINTER(event));
     }
     return gate_leave(FN_aclrtCreateEvent, gate_status);
@@ -1307,9 +1331,9 @@ aclError aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateEventWithFlag(event, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCreateEventWithFlag", gate_status,
-            "event:p flag:u",
+            "event:o flag:u",
             POINTER(event), UNSIGNED(flag));
     }
     return gate_leave(FN_aclrtCreateEventWithFlag, gate_status);
@@ -1321,9 +1345,9 @@ aclError aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateEventExWithFlag(event, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCreateEventExWithFlag", gate_status,
-            "event:p flag:u",
+            "event:o flag:u",
             POINTER(event), UNSIGNED(flag));
     }
     return gate_leave(FN_aclrtCreateEventExWithFlag, gate_status);
@@ -1335,7 +1359,7 @@ aclError aclrtDestroyEvent(aclrtEvent event)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyEvent(event);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDestroyEvent", gate_status,
             "event:p",
             POINTER(event));
@@ -1349,7 +1373,7 @@ aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRecordEvent(event, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtRecordEvent", gate_status,
             "event:p stream:p",
             POINTER(event), POINTER(stream));
@@ -1363,7 +1387,7 @@ aclError aclrtRecordEventWithFlag(aclrtEvent event, aclrtStream stream, uint32_t
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRecordEventWithFlag(event, stream, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtRecordEventWithFlag", gate_status,
             "event:p stream:p flag:u",
             POINTER(event), POINTER(stream), UNSIGNED(flag));
@@ -1377,7 +1401,7 @@ aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtResetEvent(event, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtResetEvent", gate_status,
             "event:p stream:p",
             POINTER(event), POINTER(stream));
@@ -1391,7 +1415,7 @@ aclError aclrtQueryEvent(aclrtEvent event, aclrtEventStatus *status)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtQueryEvent(event, status);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtQueryEvent", gate_status,
             "event:p status:p",
             POINTER(event), POINTER(status));
@@ -1405,7 +1429,7 @@ aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *statu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtQueryEventStatus(event, status);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtQueryEventStatus", gate_status,
             "event:p status:p",
             POINTER(event), POINTER(status));
@@ -1419,7 +1443,7 @@ aclError aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus *statu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtQueryEventWaitStatus(event, status);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtQueryEventWaitStatus", gate_status,
             "event:p status:p",
             POINTER(event), POINTER(status));
@@ -1433,7 +1457,7 @@ aclError aclrtSynchronizeEvent(aclrtEvent event)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSynchronizeEvent(event);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSynchronizeEvent", gate_status,
             "event:p",
             POINTER(event));
@@ -1447,7 +1471,7 @@ aclError aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSynchronizeEventWithTimeout(event, timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSynchronizeEventWithTimeout", gate_status,
             "event:p timeout:i",
             POINTER(event), SIGNED(timeout));
@@ -1461,7 +1485,7 @@ aclError aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endE
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtEventElapsedTime(ms, startEvent, endEvent);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtEventElapsedTime", gate_status,
             "ms:p startEvent:p endEvent:p",
             POINTER(ms), POINTER(startEvent), POINTER(endEvent));
@@ -1475,7 +1499,7 @@ aclError aclrtEventGetTimestamp(aclrtEvent event, uint64_t *timestamp)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtEventGetTimestamp(event, timestamp);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtEventGetTimestamp", gate_status,
             "event:p timestamp:p",
             POINTER(event), POINTER(timestamp));
@@ -1489,9 +1513,9 @@ aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMalloc(devPtr, size, policy);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMalloc", gate_status,
-            "devPtr:p size:u policy:i",
+            "devPtr:o size:u policy:i",
             POINTER(devPtr), UNSIGNED(size), SIGNED(policy));
     }
     return gate_leave(FN_aclrtMalloc, gate_status);
@@ -1503,9 +1527,9 @@ aclError aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy pol
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMallocAlign32(devPtr, size, policy);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMallocAlign32", gate_status,
-            "devPtr:p size:u policy:i",
+            "devPtr:o size:u policy:i",
             POINTER(devPtr), UNSIGNED(size), SIGNED(policy));
     }
     return gate_leave(FN_aclrtMallocAlign32, gate_status);
@@ -1517,9 +1541,9 @@ aclError aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy poli
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMallocCached(devPtr, size, policy);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMallocCached", gate_status,
-            "devPtr:p size:u policy:i",
+            "devPtr:o size:u policy:i",
             POINTER(devPtr), UNSIGNED(size), SIGNED(policy));
     }
     return gate_leave(FN_aclrtMallocCached, gate_status);
@@ -1531,9 +1555,9 @@ aclError aclrtMallocWithCfg(void **devPtr, size_t size, aclrtMemMallocPolicy pol
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMallocWithCfg(devPtr, size, policy, cfg);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMallocWithCfg", gate_status,
-            "devPtr:p size:u policy:i cfg:p",
+            "devPtr:o size:u policy:i cfg:p",
             POINTER(devPtr), UNSIGNED(size), SIGNED(policy), POINTER(cfg));
     }
     return gate_leave(FN_aclrtMallocWithCfg, gate_status);
@@ -1545,9 +1569,9 @@ aclError aclrtMallocForTaskScheduler(void **devPtr, size_t size, aclrtMemMallocP
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMallocForTaskScheduler(devPtr, size, policy, cfg);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMallocForTaskScheduler", gate_status,
-            "devPtr:p size:u policy:i cfg:p",
+            "devPtr:o size:u policy:i cfg:p",
             POINTER(devPtr), UNSIGNED(size), SIGNED(policy), POINTER(cfg));
     }
     return gate_leave(FN_aclrtMallocForTaskScheduler, gate_status);
@@ -1559,9 +1583,9 @@ aclError aclrtMallocHostWithCfg(void **ptr, uint64_t size, aclrtMallocConfig *cf
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMallocHostWithCfg(ptr, size, cfg);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMallocHostWithCfg", gate_status,
-            "ptr:p size:u cfg:p",
+            "ptr:o size:u cfg:p",
             POINTER(ptr), UNSIGNED(size), POINTER(cfg));
     }
     return gate_leave(FN_aclrtMallocHostWithCfg, gate_status);
@@ -1573,7 +1597,7 @@ aclError aclrtPointerGetAttributes(const void *ptr, aclrtPtrAttributes *attribut
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtPointerGetAttributes(ptr, attributes);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtPointerGetAttributes", gate_status,
             "ptr:p attributes:p",
             POINTER(ptr), POINTER(attributes));
@@ -1587,7 +1611,7 @@ aclError aclrtMemManagedGetAttr(aclrtMemManagedRangeAttribute attribute, const v
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemManagedGetAttr(attribute, ptr, size, data, dataSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemManagedGetAttr", gate_status,
             "attribute:i ptr:p size:u data:p dataSize:u",
             SIGNED(attribute), POINTER(ptr), UNSIGNED(size), POINTER(data), UNSIGNED(dataSize));
@@ -1601,7 +1625,7 @@ aclError aclrtMemManagedGetAttrs(aclrtMemManagedRangeAttribute *attributes, size
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemManagedGetAttrs(attributes, numAttributes, ptr, size, data, dataSizes);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemManagedGetAttrs", gate_status,
             "attributes:p numAttributes:u ptr:p size:u data:p dataSizes:p",
             POINTER(attributes), UNSIGNED(numAttributes), POINTER(ptr), UNSIGNED(size), POINTER(data),
@@ -1616,9 +1640,9 @@ aclError aclrtHostRegister(void *ptr, uint64_t size, aclrtHostRegisterType type,
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtHostRegister(ptr, size, type, devPtr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtHostRegister", gate_status,
-            "ptr:p size:u type:i devPtr:p",
+            "ptr:p size:u type:i devPtr:o",
             POINTER(ptr), UNSIGNED(size), SIGNED(type), POINTER(devPtr));
     }
     return gate_leave(FN_aclrtHostRegister, gate_status);
@@ -1630,7 +1654,7 @@ aclError aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtHostRegisterV2(ptr, size, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtHostRegisterV2", gate_status,
             "ptr:p size:u flag:u",
             POINTER(ptr), UNSIGNED(size), UNSIGNED(flag));
@@ -1644,9 +1668,9 @@ aclError aclrtHostGetDevicePointer(void *pHost, void **pDevice, uint32_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtHostGetDevicePointer(pHost, pDevice, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtHostGetDevicePointer", gate_status,
-            "pHost:p pDevice:p flag:u",
+            "pHost:p pDevice:o flag:u",
             POINTER(pHost), POINTER(pDevice), UNSIGNED(flag));
     }
     return gate_leave(FN_aclrtHostGetDevicePointer, gate_status);
@@ -1658,7 +1682,7 @@ aclError aclrtHostUnregister(void *ptr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtHostUnregister(ptr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtHostUnregister", gate_status,
             "ptr:p",
             POINTER(ptr));
@@ -1672,7 +1696,7 @@ aclError aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType, ac
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtHostMemMapCapabilities(deviceId, hacType, capabilities);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtHostMemMapCapabilities", gate_status,
             "deviceId:u hacType:i capabilities:p",
             UNSIGNED(deviceId), SIGNED(hacType), POINTER(capabilities));
@@ -1686,7 +1710,7 @@ aclError aclrtGetThreadLastTaskId(uint32_t *taskId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetThreadLastTaskId(taskId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetThreadLastTaskId", gate_status,
             "taskId:p",
             POINTER(taskId));
@@ -1700,7 +1724,7 @@ aclError aclrtStreamGetId(aclrtStream stream, int32_t *streamId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamGetId(stream, streamId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtStreamGetId", gate_status,
             "stream:p streamId:p",
             POINTER(stream), POINTER(streamId));
@@ -1714,7 +1738,7 @@ aclError aclrtMemFlush(void *devPtr, size_t size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemFlush(devPtr, size);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemFlush", gate_status,
             "devPtr:p size:u",
             POINTER(devPtr), UNSIGNED(size));
@@ -1728,7 +1752,7 @@ aclError aclrtMemInvalidate(void *devPtr, size_t size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemInvalidate(devPtr, size);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemInvalidate", gate_status,
             "devPtr:p size:u",
             POINTER(devPtr), UNSIGNED(size));
@@ -1742,7 +1766,7 @@ aclError aclrtFree(void *devPtr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFree(devPtr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtFree", gate_status,
             "devPtr:p",
             POINTER(devPtr));
@@ -1756,9 +1780,9 @@ aclError aclrtMallocHost(void **hostPtr, size_t size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMallocHost(hostPtr, size);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMallocHost", gate_status,
-            "hostPtr:p size:u",
+            "hostPtr:o size:u",
             POINTER(hostPtr), UNSIGNED(size));
     }
     return gate_leave(FN_aclrtMallocHost, gate_status);
@@ -1770,9 +1794,9 @@ aclError aclrtMemAllocManaged(void **ptr, uint64_t size, uint32_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemAllocManaged(ptr, size, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemAllocManaged", gate_status,
-            "ptr:p size:u flag:u",
+            "ptr:o size:u flag:u",
             POINTER(ptr), UNSIGNED(size), UNSIGNED(flag));
     }
     return gate_leave(FN_aclrtMemAllocManaged, gate_status);
@@ -1784,7 +1808,7 @@ aclError aclrtFreeHost(void *hostPtr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFreeHost(hostPtr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtFreeHost", gate_status,
             "hostPtr:p",
             POINTER(hostPtr));
@@ -1798,7 +1822,7 @@ aclError aclrtFreeWithDevSync(void *devPtr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFreeWithDevSync(devPtr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtFreeWithDevSync", gate_status,
             "devPtr:p",
             POINTER(devPtr));
@@ -1812,7 +1836,7 @@ aclError aclrtFreeHostWithDevSync(void *hostPtr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFreeHostWithDevSync(hostPtr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtFreeHostWithDevSync", gate_status,
             "hostPtr:p",
             POINTER(hostPtr));
@@ -1826,7 +1850,7 @@ aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count, a
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpy(dst, destMax, src, count, kind);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpy", gate_status,
             "dst:p destMax:u src:p count:u kind:i",
             POINTER(dst), UNSIGNED(destMax), POINTER(src), UNSIGNED(count), SIGNED(kind));
@@ -1840,7 +1864,7 @@ aclError aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemset(devPtr, maxCount, value, count);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemset", gate_status,
             "devPtr:p maxCount:u value:i count:u",
             POINTER(devPtr), UNSIGNED(maxCount), SIGNED(value), UNSIGNED(count));
@@ -1854,7 +1878,7 @@ aclError aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t cou
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyAsync(dst, destMax, src, count, kind, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpyAsync", gate_status,
             "dst:p destMax:u src:p count:u kind:i stream:p",
             POINTER(dst), UNSIGNED(destMax), POINTER(src), UNSIGNED(count), SIGNED(kind),
@@ -1869,7 +1893,7 @@ aclError aclrtMemsetD32(void *ptr, size_t memSize, uint32_t value, size_t N)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemsetD32(ptr, memSize, value, N);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemsetD32", gate_status,
             "ptr:p memSize:u value:u N:u",
             POINTER(ptr), UNSIGNED(memSize), UNSIGNED(value), UNSIGNED(N));
@@ -1883,7 +1907,7 @@ aclError aclrtMemsetD32Async(void *ptr, size_t memSize, uint32_t value, size_t N
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemsetD32Async(ptr, memSize, value, N, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemsetD32Async", gate_status,
             "ptr:p memSize:u value:u N:u stream:p",
             POINTER(ptr), UNSIGNED(memSize), UNSIGNED(value), UNSIGNED(N), POINTER(stream));
@@ -1897,7 +1921,7 @@ aclError aclrtMemcpyAsyncWithCondition(void *dst, size_t destMax, const void *sr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyAsyncWithCondition(dst, destMax, src, count, kind, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpyAsyncWithCondition", gate_status,
             "dst:p destMax:u src:p count:u kind:i stream:p",
             POINTER(dst), UNSIGNED(destMax), POINTER(src), UNSIGNED(count), SIGNED(kind),
@@ -1912,7 +1936,7 @@ aclError aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spitch,
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpy2d(dst, dpitch, src, spitch, width, height, kind);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpy2d", gate_status,
             "dst:p dpitch:u src:p spitch:u width:u height:u kind:i",
             POINTER(dst), UNSIGNED(dpitch), POINTER(src), UNSIGNED(spitch), UNSIGNED(width),
@@ -1927,7 +1951,7 @@ aclError aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_t sp
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpy2dAsync(dst, dpitch, src, spitch, width, height, kind, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpy2dAsync", gate_status,
             "dst:p dpitch:u src:p spitch:u width:u height:u kind:i stream:p",
             POINTER(dst), UNSIGNED(dpitch), POINTER(src), UNSIGNED(spitch), UNSIGNED(width),
@@ -1942,9 +1966,9 @@ aclError aclrtGetSymbolAddress(const void *symbol, void **devPtr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetSymbolAddress(symbol, devPtr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetSymbolAddress", gate_status,
-            "symbol:p devPtr:p",
+            "symbol:p devPtr:o",
             POINTER(symbol), POINTER(devPtr));
     }
     return gate_leave(FN_aclrtGetSymbolAddress, gate_status);
@@ -1956,7 +1980,7 @@ aclError aclrtGetSymbolSize(const void *symbol, size_t *size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetSymbolSize(symbol, size);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetSymbolSize", gate_status,
             "symbol:p size:p",
             POINTER(symbol), POINTER(size));
@@ -1970,7 +1994,7 @@ aclError aclrtMemcpyFromSymbol(void *dst, size_t dstMax, const void *symbol, siz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyFromSymbol(dst, dstMax, symbol, count, offset, kind);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpyFromSymbol", gate_status,
             "dst:p dstMax:u symbol:p count:u offset:u kind:i",
             POINTER(dst), UNSIGNED(dstMax), POINTER(symbol), UNSIGNED(count), UNSIGNED(offset),
@@ -1985,7 +2009,7 @@ aclError aclrtMemcpyFromSymbolAsync(void *dst, size_t dstMax, const void *symbol
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyFromSymbolAsync(dst, dstMax, symbol, count, offset, kind, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpyFromSymbolAsync", gate_status,
             "dst:p dstMax:u symbol:p count:u offset:u kind:i stream:p",
             POINTER(dst), UNSIGNED(dstMax), POINTER(symbol), UNSIGNED(count), UNSIGNED(offset),
@@ -2000,7 +2024,7 @@ aclError aclrtMemcpyToSymbol(const void *symbol, const void *src, size_t count, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyToSymbol(symbol, src, count, offset, kind);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpyToSymbol", gate_status,
             "symbol:p src:p count:u offset:u kind:i",
             POINTER(symbol), POINTER(src), UNSIGNED(count), UNSIGNED(offset), SIGNED(kind));
@@ -2014,7 +2038,7 @@ aclError aclrtMemcpyToSymbolAsync(const void *symbol, const void *src, size_t co
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyToSymbolAsync(symbol, src, count, offset, kind, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpyToSymbolAsync", gate_status,
             "symbol:p src:p count:u offset:u kind:i stream:p",
             POINTER(symbol), POINTER(src), UNSIGNED(count), UNSIGNED(offset), SIGNED(kind),
@@ -2029,7 +2053,7 @@ aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t c
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemsetAsync(devPtr, maxCount, value, count, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemsetAsync", gate_status,
             "devPtr:p maxCount:u value:i count:u stream:p",
             POINTER(devPtr), UNSIGNED(maxCount), SIGNED(value), UNSIGNED(count), POINTER(stream));
@@ -2043,7 +2067,7 @@ aclError aclrtMemManagedAdvise(const void *const ptr, uint64_t size, aclrtMemMan
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemManagedAdvise(ptr, size, advise, location);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemManagedAdvise", gate_status,
             "ptr:p size:u advise:i",
             POINTER(ptr), UNSIGNED(size), SIGNED(advise));
@@ -2057,9 +2081,9 @@ aclError aclrtReserveMemAddress(void **virPtr, size_t size, size_t alignment, vo
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtReserveMemAddress(virPtr, size, alignment, expectPtr, flags);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtReserveMemAddress", gate_status,
-            "virPtr:p size:u alignment:u expectPtr:p flags:u",
+            "virPtr:o size:u alignment:u expectPtr:p flags:u",
             POINTER(virPtr), UNSIGNED(size), UNSIGNED(alignment), POINTER(expectPtr), UNSIGNED(flags));
     }
     return gate_leave(FN_aclrtReserveMemAddress, gate_status);
@@ -2071,7 +2095,7 @@ aclError aclrtReleaseMemAddress(void *virPtr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtReleaseMemAddress(virPtr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtReleaseMemAddress", gate_status,
             "virPtr:p",
             POINTER(virPtr));
@@ -2085,9 +2109,9 @@ aclError aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size, const aclrt
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMallocPhysical(handle, size, prop, flags);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMallocPhysical", gate_status,
-            "handle:p size:u prop:p flags:u",
+            "handle:o size:u prop:p flags:u",
             POINTER(handle), UNSIGNED(size), POINTER(prop), UNSIGNED(flags));
     }
     return gate_leave(FN_aclrtMallocPhysical, gate_status);
@@ -2099,7 +2123,7 @@ aclError aclrtFreePhysical(aclrtDrvMemHandle handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFreePhysical(handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtFreePhysical", gate_status,
             "handle:p",
             POINTER(handle));
@@ -2113,7 +2137,7 @@ aclError aclrtMapMem(void *virPtr, size_t size, size_t offset, aclrtDrvMemHandle
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMapMem(virPtr, size, offset, handle, flags);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMapMem", gate_status,
             "virPtr:p size:u offset:u handle:p flags:u",
             POINTER(virPtr), UNSIGNED(size), UNSIGNED(offset), POINTER(handle), UNSIGNED(flags));
@@ -2127,7 +2151,7 @@ aclError aclrtUnmapMem(void *virPtr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtUnmapMem(virPtr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtUnmapMem", gate_status,
             "virPtr:p",
             POINTER(virPtr));
@@ -2141,7 +2165,7 @@ aclError aclrtMemMapNoAccess(void *virPtr, size_t size, size_t offset, aclrtDrvM
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemMapNoAccess(virPtr, size, offset, handle, flags);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemMapNoAccess", gate_status,
             "virPtr:p size:u offset:u handle:p flags:u",
             POINTER(virPtr), UNSIGNED(size), UNSIGNED(offset), POINTER(handle), UNSIGNED(flags));
@@ -2155,8 +2179,9 @@ aclrtStreamConfigHandle *aclrtCreateStreamConfigHandle(void)
     if (gate_enter(FN_aclrtCreateStreamConfigHandle) == ACL_SUCCESS) {
         gate_result = sim_aclrtCreateStreamConfigHandle();
     }
-    if (gate_result == NULL) {
-        error_sign("aclrtCreateStreamConfigHandle", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclrtCreateStreamConfigHandle", gate_status,
             "");
     }
     (void)gate_leave(FN_aclrtCreateStreamConfigHandle, ACL_SUCCESS);
@@ -2169,7 +2194,7 @@ aclError aclrtDestroyStreamConfigHandle(aclrtStreamConfigHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyStreamConfigHandle(handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDestroyStreamConfigHandle", gate_status,
             "handle:p",
             POINTER(handle));
@@ -2183,7 +2208,7 @@ aclError aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStreamCon
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetStreamConfigOpt(handle, attr, attrValue, valueSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetStreamConfigOpt", gate_status,
             "handle:p attr:i attrValue:p valueSize:u",
             POINTER(handle), SIGNED(attr), POINTER(attrValue), UNSIGNED(valueSize));
@@ -2197,9 +2222,9 @@ aclError aclrtCreateStream(aclrtStream *stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateStream(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCreateStream", gate_status,
-            "stream:p",
+            "stream:o",
             POINTER(stream));
     }
     return gate_leave(FN_aclrtCreateStream, gate_status);
@@ -2211,9 +2236,9 @@ aclError aclrtCreateStreamV2(aclrtStream *stream, const aclrtStreamConfigHandle 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateStreamV2(stream, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCreateStreamV2", gate_status,
-            "stream:p handle:p",
+            "stream:o handle:p",
             POINTER(stream), POINTER(handle));
     }
     return gate_leave(FN_aclrtCreateStreamV2, gate_status);
@@ -2225,9 +2250,9 @@ aclError aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uin
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateStreamWithConfig(stream, priority, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCreateStreamWithConfig", gate_status,
-            "stream:p priority:u flag:u",
+            "stream:o priority:u flag:u",
             POINTER(stream), UNSIGNED(priority), UNSIGNED(flag));
     }
     return gate_leave(FN_aclrtCreateStreamWithConfig, gate_status);
@@ -2239,7 +2264,7 @@ aclError aclrtDestroyStream(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyStream(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDestroyStream", gate_status,
             "stream:p",
             POINTER(stream));
@@ -2253,7 +2278,7 @@ aclError aclrtDestroyStreamForce(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyStreamForce(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDestroyStreamForce", gate_status,
             "stream:p",
             POINTER(stream));
@@ -2267,7 +2292,7 @@ aclError aclrtSynchronizeStream(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSynchronizeStream(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSynchronizeStream", gate_status,
             "stream:p",
             POINTER(stream));
@@ -2281,7 +2306,7 @@ aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSynchronizeStreamWithTimeout(stream, timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSynchronizeStreamWithTimeout", gate_status,
             "stream:p timeout:i",
             POINTER(stream), SIGNED(timeout));
@@ -2295,7 +2320,7 @@ aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamQuery(stream, status);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtStreamQuery", gate_status,
             "stream:p status:p",
             POINTER(stream), POINTER(status));
@@ -2309,7 +2334,7 @@ aclError aclrtStreamGetPriority(aclrtStream stream, uint32_t *priority)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamGetPriority(stream, priority);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtStreamGetPriority", gate_status,
             "stream:p priority:p",
             POINTER(stream), POINTER(priority));
@@ -2323,7 +2348,7 @@ aclError aclrtStreamGetFlags(aclrtStream stream, uint32_t *flags)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamGetFlags(stream, flags);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtStreamGetFlags", gate_status,
             "stream:p flags:p",
             POINTER(stream), POINTER(flags));
@@ -2337,7 +2362,7 @@ aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamWaitEvent(stream, event);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtStreamWaitEvent", gate_status,
             "stream:p event:p",
             POINTER(stream), POINTER(event));
@@ -2351,7 +2376,7 @@ aclError aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, uint
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamWaitEventWithFlag(stream, event, timeout, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtStreamWaitEventWithFlag", gate_status,
             "stream:p event:p timeout:u flag:u",
             POINTER(stream), POINTER(event), UNSIGNED(timeout), UNSIGNED(flag));
@@ -2365,7 +2390,7 @@ aclError aclrtStreamWaitEventWithTimeout(aclrtStream stream, aclrtEvent event, i
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamWaitEventWithTimeout(stream, event, timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtStreamWaitEventWithTimeout", gate_status,
             "stream:p event:p timeout:i",
             POINTER(stream), POINTER(event), SIGNED(timeout));
@@ -2379,7 +2404,7 @@ aclError aclrtSetGroup(int32_t groupId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetGroup(groupId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetGroup", gate_status,
             "groupId:i",
             SIGNED(groupId));
@@ -2393,7 +2418,7 @@ aclError aclrtGetGroupCount(uint32_t *count)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetGroupCount(count);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetGroupCount", gate_status,
             "count:p",
             POINTER(count));
@@ -2407,8 +2432,9 @@ aclrtGroupInfo *aclrtCreateGroupInfo(void)
     if (gate_enter(FN_aclrtCreateGroupInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtCreateGroupInfo();
     }
-    if (gate_result == NULL) {
-        error_sign("aclrtCreateGroupInfo", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclrtCreateGroupInfo", gate_status,
             "");
     }
     (void)gate_leave(FN_aclrtCreateGroupInfo, ACL_SUCCESS);
@@ -2421,7 +2447,7 @@ aclError aclrtDestroyGroupInfo(aclrtGroupInfo *groupInfo)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyGroupInfo(groupInfo);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDestroyGroupInfo", gate_status,
             "groupInfo:p",
             POINTER(groupInfo));
@@ -2435,7 +2461,7 @@ aclError aclrtGetAllGroupInfo(aclrtGroupInfo *groupInfo)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetAllGroupInfo(groupInfo);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetAllGroupInfo", gate_status,
             "groupInfo:p",
             POINTER(groupInfo));
@@ -2449,7 +2475,7 @@ aclError aclrtGetGroupInfoDetail(const aclrtGroupInfo *groupInfo, int32_t groupI
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetGroupInfoDetail(groupInfo, groupIndex, attr, attrValue, valueLen, paramRetSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetGroupInfoDetail", gate_status,
             "groupInfo:p groupIndex:i attr:i attrValue:p valueLen:u paramRetSize:p",
             POINTER(groupInfo), SIGNED(groupIndex), SIGNED(attr), POINTER(attrValue),
@@ -2464,7 +2490,7 @@ aclError aclrtDeviceCanAccessPeer(int32_t *canAccessPeer, int32_t deviceId, int3
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceCanAccessPeer(canAccessPeer, deviceId, peerDeviceId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDeviceCanAccessPeer", gate_status,
             "canAccessPeer:p deviceId:i peerDeviceId:i",
             POINTER(canAccessPeer), SIGNED(deviceId), SIGNED(peerDeviceId));
@@ -2478,7 +2504,7 @@ aclError aclrtDeviceEnablePeerAccess(int32_t peerDeviceId, uint32_t flags)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceEnablePeerAccess(peerDeviceId, flags);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDeviceEnablePeerAccess", gate_status,
             "peerDeviceId:i flags:u",
             SIGNED(peerDeviceId), UNSIGNED(flags));
@@ -2492,7 +2518,7 @@ aclError aclrtDeviceDisablePeerAccess(int32_t peerDeviceId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceDisablePeerAccess(peerDeviceId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDeviceDisablePeerAccess", gate_status,
             "peerDeviceId:i",
             SIGNED(peerDeviceId));
@@ -2506,7 +2532,7 @@ aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t *free, size_t *total)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetMemInfo(attr, free, total);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetMemInfo", gate_status,
             "attr:i free:p total:p",
             SIGNED(attr), POINTER(free), POINTER(total));
@@ -2520,7 +2546,7 @@ aclError aclrtGetMemUsageInfo(int32_t deviceId, aclrtMemUsageInfo *memUsageInfo,
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetMemUsageInfo(deviceId, memUsageInfo, inputNum, outputNum);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetMemUsageInfo", gate_status,
             "deviceId:i memUsageInfo:p inputNum:u outputNum:p",
             SIGNED(deviceId), POINTER(memUsageInfo), UNSIGNED(inputNum), POINTER(outputNum));
@@ -2534,7 +2560,7 @@ aclError aclrtSetOpWaitTimeout(uint32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetOpWaitTimeout(timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetOpWaitTimeout", gate_status,
             "timeout:u",
             UNSIGNED(timeout));
@@ -2548,7 +2574,7 @@ aclError aclrtSetOpExecuteTimeOut(uint32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetOpExecuteTimeOut(timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetOpExecuteTimeOut", gate_status,
             "timeout:u",
             UNSIGNED(timeout));
@@ -2562,7 +2588,7 @@ aclError aclrtSetOpExecuteTimeOutWithMs(uint32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetOpExecuteTimeOutWithMs(timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetOpExecuteTimeOutWithMs", gate_status,
             "timeout:u",
             UNSIGNED(timeout));
@@ -2576,7 +2602,7 @@ aclError aclrtSetOpExecuteTimeOutV2(uint64_t timeout, uint64_t *actualTimeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetOpExecuteTimeOutV2(timeout, actualTimeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetOpExecuteTimeOutV2", gate_status,
             "timeout:u actualTimeout:p",
             UNSIGNED(timeout), POINTER(actualTimeout));
@@ -2590,7 +2616,7 @@ aclError aclrtGetOpTimeOutInterval(uint64_t *interval)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetOpTimeOutInterval(interval);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetOpTimeOutInterval", gate_status,
             "interval:p",
             POINTER(interval));
@@ -2604,7 +2630,7 @@ aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetStreamOverflowSwitch(stream, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetStreamOverflowSwitch", gate_status,
             "stream:p flag:u",
             POINTER(stream), UNSIGNED(flag));
@@ -2618,7 +2644,7 @@ aclError aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t *flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetStreamOverflowSwitch(stream, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetStreamOverflowSwitch", gate_status,
             "stream:p flag:p",
             POINTER(stream), POINTER(flag));
@@ -2632,7 +2658,7 @@ aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetDeviceSatMode(mode);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetDeviceSatMode", gate_status,
             "mode:i",
             SIGNED(mode));
@@ -2646,7 +2672,7 @@ aclError aclrtGetDeviceSatMode(aclrtFloatOverflowMode *mode)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDeviceSatMode(mode);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetDeviceSatMode", gate_status,
             "mode:p",
             POINTER(mode));
@@ -2660,7 +2686,7 @@ aclError aclrtGetOverflowStatus(void *outputAddr, size_t outputSize, aclrtStream
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetOverflowStatus(outputAddr, outputSize, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetOverflowStatus", gate_status,
             "outputAddr:p outputSize:u stream:p",
             POINTER(outputAddr), UNSIGNED(outputSize), POINTER(stream));
@@ -2674,7 +2700,7 @@ aclError aclrtResetOverflowStatus(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtResetOverflowStatus(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtResetOverflowStatus", gate_status,
             "stream:p",
             POINTER(stream));
@@ -2688,7 +2714,7 @@ aclError aclrtSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSubscribeHostFunc(hostFuncThreadId, exeStream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSubscribeHostFunc", gate_status,
             "hostFuncThreadId:u exeStream:p",
             UNSIGNED(hostFuncThreadId), POINTER(exeStream));
@@ -2702,7 +2728,7 @@ aclError aclrtProcessHostFunc(int32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtProcessHostFunc(timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtProcessHostFunc", gate_status,
             "timeout:i",
             SIGNED(timeout));
@@ -2716,7 +2742,7 @@ aclError aclrtUnSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStre
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtUnSubscribeHostFunc(hostFuncThreadId, exeStream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtUnSubscribeHostFunc", gate_status,
             "hostFuncThreadId:u exeStream:p",
             UNSIGNED(hostFuncThreadId), POINTER(exeStream));
@@ -2730,7 +2756,7 @@ aclError aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus *deviceStatu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtQueryDeviceStatus(deviceId, deviceStatus);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtQueryDeviceStatus", gate_status,
             "deviceId:i deviceStatus:p",
             SIGNED(deviceId), POINTER(deviceStatus));
@@ -2744,8 +2770,9 @@ aclrtBinary aclrtCreateBinary(const void *data, size_t dataLen)
     if (gate_enter(FN_aclrtCreateBinary) == ACL_SUCCESS) {
         gate_result = sim_aclrtCreateBinary(data, dataLen);
     }
-    if (gate_result == 0) {
-        error_sign("aclrtCreateBinary", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclrtCreateBinary", gate_status,
             "data:p dataLen:u",
             POINTER(data), UNSIGNED(dataLen));
     }
@@ -2759,7 +2786,7 @@ aclError aclrtDestroyBinary(aclrtBinary binary)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyBinary(binary);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDestroyBinary", gate_status,
             "binary:p",
             POINTER(binary));
@@ -2773,9 +2800,9 @@ aclError aclrtBinaryLoad(const aclrtBinary binary, aclrtBinHandle *binHandle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryLoad(binary, binHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtBinaryLoad", gate_status,
-            "binary:p binHandle:p",
+            "binary:p binHandle:o",
             POINTER(binary), POINTER(binHandle));
     }
     return gate_leave(FN_aclrtBinaryLoad, gate_status);
@@ -2787,7 +2814,7 @@ aclError aclrtBinaryUnLoad(aclrtBinHandle binHandle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryUnLoad(binHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtBinaryUnLoad", gate_status,
             "binHandle:p",
             POINTER(binHandle));
@@ -2801,9 +2828,9 @@ aclError aclrtBinaryGetFunction(const aclrtBinHandle binHandle, const char *kern
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryGetFunction(binHandle, kernelName, funcHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtBinaryGetFunction", gate_status,
-            "binHandle:p kernelName:p funcHandle:p",
+            "binHandle:p kernelName:p funcHandle:o",
             POINTER(binHandle), POINTER(kernelName), POINTER(funcHandle));
     }
     return gate_leave(FN_aclrtBinaryGetFunction, gate_status);
@@ -2815,7 +2842,7 @@ aclError aclrtLaunchKernel(aclrtFuncHandle funcHandle, uint32_t numBlocks, const
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchKernel(funcHandle, numBlocks, argsData, argsSize, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtLaunchKernel", gate_status,
             "funcHandle:p numBlocks:u argsData:p argsSize:u stream:p",
             POINTER(funcHandle), UNSIGNED(numBlocks), POINTER(argsData), UNSIGNED(argsSize),
@@ -2830,7 +2857,7 @@ aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandl
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemExportToShareableHandle(handle, handleType, flags, shareableHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemExportToShareableHandle", gate_status,
             "handle:p handleType:i flags:u shareableHandle:p",
             POINTER(handle), SIGNED(handleType), UNSIGNED(flags), POINTER(shareableHandle));
@@ -2844,7 +2871,7 @@ aclError aclrtMemExportToShareableHandleV2(aclrtDrvMemHandle handle, uint64_t fl
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemExportToShareableHandleV2(handle, flags, shareType, shareableHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemExportToShareableHandleV2", gate_status,
             "handle:p flags:u shareType:i shareableHandle:p",
             POINTER(handle), UNSIGNED(flags), SIGNED(shareType), POINTER(shareableHandle));
@@ -2858,9 +2885,9 @@ aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t dev
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemImportFromShareableHandle(shareableHandle, deviceId, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemImportFromShareableHandle", gate_status,
-            "shareableHandle:u deviceId:i handle:p",
+            "shareableHandle:u deviceId:i handle:o",
             UNSIGNED(shareableHandle), SIGNED(deviceId), POINTER(handle));
     }
     return gate_leave(FN_aclrtMemImportFromShareableHandle, gate_status);
@@ -2872,9 +2899,9 @@ aclError aclrtMemImportFromShareableHandleV2(void *shareableHandle, aclrtMemShar
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemImportFromShareableHandleV2(shareableHandle, shareType, flags, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemImportFromShareableHandleV2", gate_status,
-            "shareableHandle:p shareType:i flags:u handle:p",
+            "shareableHandle:p shareType:i flags:u handle:o",
             POINTER(shareableHandle), SIGNED(shareType), UNSIGNED(flags), POINTER(handle));
     }
     return gate_leave(FN_aclrtMemImportFromShareableHandleV2, gate_status);
@@ -2886,7 +2913,7 @@ aclError aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t *pid,
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemSetPidToShareableHandle(shareableHandle, pid, pidNum);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemSetPidToShareableHandle", gate_status,
             "shareableHandle:u pid:p pidNum:u",
             UNSIGNED(shareableHandle), POINTER(pid), UNSIGNED(pidNum));
@@ -2900,7 +2927,7 @@ aclError aclrtMemSetPidToShareableHandleV2(void *shareableHandle, aclrtMemShared
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemSetPidToShareableHandleV2(shareableHandle, shareType, pid, pidNum);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemSetPidToShareableHandleV2", gate_status,
             "shareableHandle:p shareType:i pid:p pidNum:u",
             POINTER(shareableHandle), SIGNED(shareType), POINTER(pid), UNSIGNED(pidNum));
@@ -2914,7 +2941,7 @@ aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp *prop, aclrtMemGr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemGetAllocationGranularity(prop, option, granularity);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemGetAllocationGranularity", gate_status,
             "prop:p option:i granularity:p",
             POINTER(prop), SIGNED(option), POINTER(granularity));
@@ -2928,7 +2955,7 @@ aclError aclrtDeviceGetBareTgid(int32_t *pid)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetBareTgid(pid);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDeviceGetBareTgid", gate_status,
             "pid:p",
             POINTER(pid));
@@ -2942,7 +2969,7 @@ aclError aclrtCmoAsync(void *src, size_t size, aclrtCmoType cmoType, aclrtStream
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCmoAsync(src, size, cmoType, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCmoAsync", gate_status,
             "src:p size:u cmoType:i stream:p",
             POINTER(src), UNSIGNED(size), SIGNED(cmoType), POINTER(stream));
@@ -2956,7 +2983,7 @@ aclError aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetMemUceInfo(deviceId, memUceInfoArray, arraySize, retSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetMemUceInfo", gate_status,
             "deviceId:i memUceInfoArray:p arraySize:u retSize:p",
             SIGNED(deviceId), POINTER(memUceInfoArray), UNSIGNED(arraySize), POINTER(retSize));
@@ -2970,7 +2997,7 @@ aclError aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceTaskAbort(deviceId, timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDeviceTaskAbort", gate_status,
             "deviceId:i timeout:u",
             SIGNED(deviceId), UNSIGNED(timeout));
@@ -2984,7 +3011,7 @@ aclError aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, s
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemUceRepair(deviceId, memUceInfoArray, arraySize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemUceRepair", gate_status,
             "deviceId:i memUceInfoArray:p arraySize:u",
             SIGNED(deviceId), POINTER(memUceInfoArray), UNSIGNED(arraySize));
@@ -2998,7 +3025,7 @@ aclError aclrtStreamAbort(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamAbort(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtStreamAbort", gate_status,
             "stream:p",
             POINTER(stream));
@@ -3012,9 +3039,9 @@ aclError aclrtBinaryLoadFromFile(const char *binPath, aclrtBinaryLoadOptions *op
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryLoadFromFile(binPath, options, binHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtBinaryLoadFromFile", gate_status,
-            "binPath:p options:p binHandle:p",
+            "binPath:p options:p binHandle:o",
             POINTER(binPath), POINTER(options), POINTER(binHandle));
     }
     return gate_leave(FN_aclrtBinaryLoadFromFile, gate_status);
@@ -3026,7 +3053,7 @@ aclError aclrtBinaryGetDevAddress(const aclrtBinHandle binHandle, void **binAddr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryGetDevAddress(binHandle, binAddr, binSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtBinaryGetDevAddress", gate_status,
             "binHandle:p binAddr:p binSize:p",
             POINTER(binHandle), POINTER(binAddr), POINTER(binSize));
@@ -3040,9 +3067,9 @@ aclError aclrtBinaryGetFunctionByEntry(aclrtBinHandle binHandle, uint64_t funcEn
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryGetFunctionByEntry(binHandle, funcEntry, funcHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtBinaryGetFunctionByEntry", gate_status,
-            "binHandle:p funcEntry:u funcHandle:p",
+            "binHandle:p funcEntry:u funcHandle:o",
             POINTER(binHandle), UNSIGNED(funcEntry), POINTER(funcHandle));
     }
     return gate_leave(FN_aclrtBinaryGetFunctionByEntry, gate_status);
@@ -3054,7 +3081,7 @@ aclError aclrtBinaryGetGlobal(aclrtBinHandle binHandle, const char *name, void *
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryGetGlobal(binHandle, name, dptr, size);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtBinaryGetGlobal", gate_status,
             "binHandle:p name:p dptr:p size:p",
             POINTER(binHandle), POINTER(name), POINTER(dptr), POINTER(size));
@@ -3068,9 +3095,9 @@ aclError aclrtGetFuncBySymbol(const void *symbol, aclrtFuncHandle *funcHandle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetFuncBySymbol(symbol, funcHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetFuncBySymbol", gate_status,
-            "symbol:p funcHandle:p",
+            "symbol:p funcHandle:o",
             POINTER(symbol), POINTER(funcHandle));
     }
     return gate_leave(FN_aclrtGetFuncBySymbol, gate_status);
@@ -3082,7 +3109,7 @@ aclError aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, void *
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetFunctionAddr(funcHandle, aicAddr, aivAddr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetFunctionAddr", gate_status,
             "funcHandle:p aicAddr:p aivAddr:p",
             POINTER(funcHandle), POINTER(aicAddr), POINTER(aivAddr));
@@ -3096,7 +3123,7 @@ aclError aclrtGetFunctionSize(aclrtFuncHandle funcHandle, size_t *aicSize, size_
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetFunctionSize(funcHandle, aicSize, aivSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetFunctionSize", gate_status,
             "funcHandle:p aicSize:p aivSize:p",
             POINTER(funcHandle), POINTER(aicSize), POINTER(aivSize));
@@ -3110,7 +3137,7 @@ aclError aclrtGetMemcpyDescSize(aclrtMemcpyKind kind, size_t *descSize)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetMemcpyDescSize(kind, descSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetMemcpyDescSize", gate_status,
             "kind:i descSize:p",
             SIGNED(kind), POINTER(descSize));
@@ -3124,7 +3151,7 @@ aclError aclrtSetMemcpyDesc(void *desc, aclrtMemcpyKind kind, void *srcAddr, voi
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetMemcpyDesc(desc, kind, srcAddr, dstAddr, count, config);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetMemcpyDesc", gate_status,
             "desc:p kind:i srcAddr:p dstAddr:p count:u config:p",
             POINTER(desc), SIGNED(kind), POINTER(srcAddr), POINTER(dstAddr), UNSIGNED(count),
@@ -3139,7 +3166,7 @@ aclError aclrtMemcpyAsyncWithOffset(void **dst, size_t destMax, size_t dstDataOf
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyAsyncWithOffset(dst, destMax, dstDataOffset, src, count, srcDataOffset, kind, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpyAsyncWithOffset", gate_status,
             "dst:p destMax:u dstDataOffset:u src:p count:u srcDataOffset:u kind:i stream:p",
             POINTER(dst), UNSIGNED(destMax), UNSIGNED(dstDataOffset), POINTER(src), UNSIGNED(count),
@@ -3154,7 +3181,7 @@ aclError aclrtMemcpyAsyncWithDesc(void *desc, aclrtMemcpyKind kind, aclrtStream 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyAsyncWithDesc(desc, kind, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpyAsyncWithDesc", gate_status,
             "desc:p kind:i stream:p",
             POINTER(desc), SIGNED(kind), POINTER(stream));
@@ -3168,7 +3195,7 @@ aclError aclrtKernelArgsGetHandleMemSize(aclrtFuncHandle funcHandle, size_t *mem
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsGetHandleMemSize(funcHandle, memSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtKernelArgsGetHandleMemSize", gate_status,
             "funcHandle:p memSize:p",
             POINTER(funcHandle), POINTER(memSize));
@@ -3182,7 +3209,7 @@ aclError aclrtKernelArgsGetMemSize(aclrtFuncHandle funcHandle, size_t userArgsSi
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsGetMemSize(funcHandle, userArgsSize, actualArgsSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtKernelArgsGetMemSize", gate_status,
             "funcHandle:p userArgsSize:u actualArgsSize:p",
             POINTER(funcHandle), UNSIGNED(userArgsSize), POINTER(actualArgsSize));
@@ -3196,9 +3223,9 @@ aclError aclrtKernelArgsInit(aclrtFuncHandle funcHandle, aclrtArgsHandle *argsHa
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsInit(funcHandle, argsHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtKernelArgsInit", gate_status,
-            "funcHandle:p argsHandle:p",
+            "funcHandle:p argsHandle:o",
             POINTER(funcHandle), POINTER(argsHandle));
     }
     return gate_leave(FN_aclrtKernelArgsInit, gate_status);
@@ -3210,7 +3237,7 @@ aclError aclrtKernelArgsInitByUserMem(aclrtFuncHandle funcHandle, aclrtArgsHandl
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsInitByUserMem(funcHandle, argsHandle, userHostMem, actualArgsSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtKernelArgsInitByUserMem", gate_status,
             "funcHandle:p argsHandle:p userHostMem:p actualArgsSize:u",
             POINTER(funcHandle), POINTER(argsHandle), POINTER(userHostMem), UNSIGNED(actualArgsSize));
@@ -3224,7 +3251,7 @@ aclError aclrtKernelArgsAppend(aclrtArgsHandle argsHandle, void *param, size_t p
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsAppend(argsHandle, param, paramSize, paramHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtKernelArgsAppend", gate_status,
             "argsHandle:p param:p paramSize:u paramHandle:p",
             POINTER(argsHandle), POINTER(param), UNSIGNED(paramSize), POINTER(paramHandle));
@@ -3238,7 +3265,7 @@ aclError aclrtKernelArgsAppendPlaceHolder(aclrtArgsHandle argsHandle, aclrtParam
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsAppendPlaceHolder(argsHandle, paramHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtKernelArgsAppendPlaceHolder", gate_status,
             "argsHandle:p paramHandle:p",
             POINTER(argsHandle), POINTER(paramHandle));
@@ -3252,7 +3279,7 @@ aclError aclrtKernelArgsGetPlaceHolderBuffer(aclrtArgsHandle argsHandle, aclrtPa
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsGetPlaceHolderBuffer(argsHandle, paramHandle, dataSize, bufferAddr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtKernelArgsGetPlaceHolderBuffer", gate_status,
             "argsHandle:p paramHandle:p dataSize:u bufferAddr:p",
             POINTER(argsHandle), POINTER(paramHandle), UNSIGNED(dataSize), POINTER(bufferAddr));
@@ -3266,7 +3293,7 @@ aclError aclrtKernelArgsParaUpdate(aclrtArgsHandle argsHandle, aclrtParamHandle 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsParaUpdate(argsHandle, paramHandle, param, paramSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtKernelArgsParaUpdate", gate_status,
             "argsHandle:p paramHandle:p param:p paramSize:u",
             POINTER(argsHandle), POINTER(paramHandle), POINTER(param), UNSIGNED(paramSize));
@@ -3280,7 +3307,7 @@ aclError aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t numBlo
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchKernelWithConfig(funcHandle, numBlocks, stream, cfg, argsHandle, reserve);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtLaunchKernelWithConfig", gate_status,
             "funcHandle:p numBlocks:u stream:p cfg:p argsHandle:p reserve:p",
             POINTER(funcHandle), UNSIGNED(numBlocks), POINTER(stream), POINTER(cfg),
@@ -3295,7 +3322,7 @@ aclError aclmdlRITaskGetParams(aclmdlRITask task, aclmdlRITaskParams *params)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRITaskGetParams(task, params);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRITaskGetParams", gate_status,
             "task:p params:p",
             POINTER(task), POINTER(params));
@@ -3309,7 +3336,7 @@ aclError aclmdlRITaskSetParams(aclmdlRITask task, aclmdlRITaskParams *params)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRITaskSetParams(task, params);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRITaskSetParams", gate_status,
             "task:p params:p",
             POINTER(task), POINTER(params));
@@ -3323,7 +3350,7 @@ aclError aclmdlRIKernelTaskGetAttribute(aclmdlRITask task, aclrtLaunchKernelAttr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIKernelTaskGetAttribute(task, attrId, attrValue);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIKernelTaskGetAttribute", gate_status,
             "task:p attrId:i attrValue:p",
             POINTER(task), SIGNED(attrId), POINTER(attrValue));
@@ -3337,7 +3364,7 @@ aclError aclmdlRIUpdate(aclmdlRI modelRI)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIUpdate(modelRI);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIUpdate", gate_status,
             "modelRI:p",
             POINTER(modelRI));
@@ -3351,7 +3378,7 @@ aclError aclmdlRITaskDisable(aclmdlRITask task)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRITaskDisable(task);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRITaskDisable", gate_status,
             "task:p",
             POINTER(task));
@@ -3365,7 +3392,7 @@ aclError aclrtKernelArgsFinalize(aclrtArgsHandle argsHandle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsFinalize(argsHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtKernelArgsFinalize", gate_status,
             "argsHandle:p",
             POINTER(argsHandle));
@@ -3379,7 +3406,7 @@ aclError aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrtStre
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtValueWrite(devAddr, value, flag, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtValueWrite", gate_status,
             "devAddr:p value:u flag:u stream:p",
             POINTER(devAddr), UNSIGNED(value), UNSIGNED(flag), POINTER(stream));
@@ -3393,7 +3420,7 @@ aclError aclrtValueWait(void *devAddr, uint64_t value, uint32_t flag, aclrtStrea
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtValueWait(devAddr, value, flag, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtValueWait", gate_status,
             "devAddr:p value:u flag:u stream:p",
             POINTER(devAddr), UNSIGNED(value), UNSIGNED(flag), POINTER(stream));
@@ -3407,7 +3434,7 @@ aclError aclrtGetStreamAvailableNum(uint32_t *streamCount)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetStreamAvailableNum(streamCount);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetStreamAvailableNum", gate_status,
             "streamCount:p",
             POINTER(streamCount));
@@ -3421,7 +3448,7 @@ aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetStreamAttribute(stream, stmAttrType, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetStreamAttribute", gate_status,
             "stream:p stmAttrType:i value:p",
             POINTER(stream), SIGNED(stmAttrType), POINTER(value));
@@ -3435,7 +3462,7 @@ aclError aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetStreamAttribute(stream, stmAttrType, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetStreamAttribute", gate_status,
             "stream:p stmAttrType:i value:p",
             POINTER(stream), SIGNED(stmAttrType), POINTER(value));
@@ -3449,9 +3476,9 @@ aclError aclrtCreateNotify(aclrtNotify *notify, uint64_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateNotify(notify, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCreateNotify", gate_status,
-            "notify:p flag:u",
+            "notify:o flag:u",
             POINTER(notify), UNSIGNED(flag));
     }
     return gate_leave(FN_aclrtCreateNotify, gate_status);
@@ -3463,7 +3490,7 @@ aclError aclrtDestroyNotify(aclrtNotify notify)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyNotify(notify);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDestroyNotify", gate_status,
             "notify:p",
             POINTER(notify));
@@ -3477,7 +3504,7 @@ aclError aclrtCntNotifyCreate(aclrtCntNotify *cntNotify, uint64_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCntNotifyCreate(cntNotify, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCntNotifyCreate", gate_status,
             "cntNotify:p flag:u",
             POINTER(cntNotify), UNSIGNED(flag));
@@ -3491,7 +3518,7 @@ aclError aclrtCntNotifyDestroy(aclrtCntNotify cntNotify)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCntNotifyDestroy(cntNotify);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCntNotifyDestroy", gate_status,
             "cntNotify:p",
             POINTER(cntNotify));
@@ -3505,7 +3532,7 @@ aclError aclrtRecordNotify(aclrtNotify notify, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRecordNotify(notify, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtRecordNotify", gate_status,
             "notify:p stream:p",
             POINTER(notify), POINTER(stream));
@@ -3519,7 +3546,7 @@ aclError aclrtWaitAndResetNotify(aclrtNotify notify, aclrtStream stream, uint32_
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtWaitAndResetNotify(notify, stream, timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtWaitAndResetNotify", gate_status,
             "notify:p stream:p timeout:u",
             POINTER(notify), POINTER(stream), UNSIGNED(timeout));
@@ -3533,7 +3560,7 @@ aclError aclrtGetNotifyId(aclrtNotify notify, uint32_t *notifyId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetNotifyId(notify, notifyId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetNotifyId", gate_status,
             "notify:p notifyId:p",
             POINTER(notify), POINTER(notifyId));
@@ -3547,7 +3574,7 @@ aclError aclrtGetEventId(aclrtEvent event, uint32_t *eventId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetEventId(event, eventId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetEventId", gate_status,
             "event:p eventId:p",
             POINTER(event), POINTER(eventId));
@@ -3561,7 +3588,7 @@ aclError aclrtGetEventAvailNum(uint32_t *eventCount)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetEventAvailNum(eventCount);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetEventAvailNum", gate_status,
             "eventCount:p",
             POINTER(eventCount));
@@ -3575,7 +3602,7 @@ aclError aclrtGetDeviceInfo(uint32_t deviceId, aclrtDevAttr attr, int64_t *value
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDeviceInfo(deviceId, attr, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetDeviceInfo", gate_status,
             "deviceId:u attr:i value:p",
             UNSIGNED(deviceId), SIGNED(attr), POINTER(value));
@@ -3589,7 +3616,7 @@ aclError aclrtDeviceGetStreamPriorityRange(int32_t *leastPriority, int32_t *grea
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetStreamPriorityRange(leastPriority, greatestPriority);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDeviceGetStreamPriorityRange", gate_status,
             "leastPriority:p greatestPriority:p",
             POINTER(leastPriority), POINTER(greatestPriority));
@@ -3603,7 +3630,7 @@ aclError aclrtGetDeviceCapability(int32_t deviceId, aclrtDevFeatureType devFeatu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDeviceCapability(deviceId, devFeatureType, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetDeviceCapability", gate_status,
             "deviceId:i devFeatureType:i value:p",
             SIGNED(deviceId), SIGNED(devFeatureType), POINTER(value));
@@ -3617,7 +3644,7 @@ aclError aclrtDeviceGetUuid(int32_t deviceId, aclrtUuid *uuid)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetUuid(deviceId, uuid);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDeviceGetUuid", gate_status,
             "deviceId:i uuid:p",
             SIGNED(deviceId), POINTER(uuid));
@@ -3631,7 +3658,7 @@ aclError aclrtDeviceSetLimit(aclrtDeviceLimit limit, size_t value)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceSetLimit(limit, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDeviceSetLimit", gate_status,
             "limit:i value:u",
             SIGNED(limit), UNSIGNED(value));
@@ -3645,7 +3672,7 @@ aclError aclrtDeviceGetLimit(aclrtDeviceLimit limit, size_t *value)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetLimit(limit, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDeviceGetLimit", gate_status,
             "limit:i value:p",
             SIGNED(limit), POINTER(value));
@@ -3659,7 +3686,7 @@ aclError aclrtDeviceGetPCIBusId(int32_t deviceId, char *pciBusId, int32_t len)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetPCIBusId(deviceId, pciBusId, len);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDeviceGetPCIBusId", gate_status,
             "deviceId:i pciBusId:p len:i",
             SIGNED(deviceId), POINTER(pciBusId), SIGNED(len));
@@ -3673,7 +3700,7 @@ aclError aclrtDeviceGetByPCIBusId(const char *pciBusId, int32_t *deviceId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetByPCIBusId(pciBusId, deviceId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDeviceGetByPCIBusId", gate_status,
             "pciBusId:p deviceId:p",
             POINTER(pciBusId), POINTER(deviceId));
@@ -3687,7 +3714,7 @@ aclError aclrtDeviceGetHostAtomicCapabilities(uint32_t *capabilities, const aclr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetHostAtomicCapabilities(capabilities, operations, count, deviceId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDeviceGetHostAtomicCapabilities", gate_status,
             "capabilities:p operations:p count:u deviceId:i",
             POINTER(capabilities), POINTER(operations), UNSIGNED(count), SIGNED(deviceId));
@@ -3701,7 +3728,7 @@ aclError aclrtDeviceGetP2PAtomicCapabilities(uint32_t *capabilities, const aclrt
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDeviceId, dstDeviceId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDeviceGetP2PAtomicCapabilities", gate_status,
             "capabilities:p operations:p count:u srcDeviceId:i dstDeviceId:i",
             POINTER(capabilities), POINTER(operations), UNSIGNED(count), SIGNED(srcDeviceId),
@@ -3716,9 +3743,9 @@ aclError aclrtCtxGetCurrentDefaultStream(aclrtStream *stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCtxGetCurrentDefaultStream(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCtxGetCurrentDefaultStream", gate_status,
-            "stream:p",
+            "stream:o",
             POINTER(stream));
     }
     return gate_leave(FN_aclrtCtxGetCurrentDefaultStream, gate_status);
@@ -3730,7 +3757,7 @@ aclError aclrtGetPrimaryCtxState(int32_t deviceId, uint32_t *flags, int32_t *act
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetPrimaryCtxState(deviceId, flags, active);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetPrimaryCtxState", gate_status,
             "deviceId:i flags:p active:p",
             SIGNED(deviceId), POINTER(flags), POINTER(active));
@@ -3744,7 +3771,7 @@ aclError aclrtReduceAsync(void *dst, const void *src, uint64_t count, aclrtReduc
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtReduceAsync(dst, src, count, kind, type, stream, reserve);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtReduceAsync", gate_status,
             "dst:p src:p count:u kind:i type:i stream:p reserve:p",
             POINTER(dst), POINTER(src), UNSIGNED(count), SIGNED(kind), SIGNED(type), POINTER(stream),
@@ -3759,7 +3786,7 @@ aclError aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uin
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDeviceResLimit(deviceId, type, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetDeviceResLimit", gate_status,
             "deviceId:i type:i value:p",
             SIGNED(deviceId), SIGNED(type), POINTER(value));
@@ -3773,7 +3800,7 @@ aclError aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uin
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetDeviceResLimit(deviceId, type, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetDeviceResLimit", gate_status,
             "deviceId:i type:i value:u",
             SIGNED(deviceId), SIGNED(type), UNSIGNED(value));
@@ -3787,7 +3814,7 @@ aclError aclrtResetDeviceResLimit(int32_t deviceId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtResetDeviceResLimit(deviceId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtResetDeviceResLimit", gate_status,
             "deviceId:i",
             SIGNED(deviceId));
@@ -3801,7 +3828,7 @@ aclError aclrtGetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, u
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetStreamResLimit(stream, type, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetStreamResLimit", gate_status,
             "stream:p type:i value:p",
             POINTER(stream), SIGNED(type), POINTER(value));
@@ -3815,7 +3842,7 @@ aclError aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, u
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetStreamResLimit(stream, type, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetStreamResLimit", gate_status,
             "stream:p type:i value:u",
             POINTER(stream), SIGNED(type), UNSIGNED(value));
@@ -3829,7 +3856,7 @@ aclError aclrtResetStreamResLimit(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtResetStreamResLimit(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtResetStreamResLimit", gate_status,
             "stream:p",
             POINTER(stream));
@@ -3843,7 +3870,7 @@ aclError aclrtUseStreamResInCurrentThread(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtUseStreamResInCurrentThread(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtUseStreamResInCurrentThread", gate_status,
             "stream:p",
             POINTER(stream));
@@ -3857,7 +3884,7 @@ aclError aclrtUnuseStreamResInCurrentThread(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtUnuseStreamResInCurrentThread(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtUnuseStreamResInCurrentThread", gate_status,
             "stream:p",
             POINTER(stream));
@@ -3871,7 +3898,7 @@ aclError aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t *value)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetResInCurrentThread(type, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetResInCurrentThread", gate_status,
             "type:i value:p",
             SIGNED(type), POINTER(value));
@@ -3885,7 +3912,7 @@ aclError aclrtCreateLabel(aclrtLabel *label)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateLabel(label);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCreateLabel", gate_status,
             "label:p",
             POINTER(label));
@@ -3899,7 +3926,7 @@ aclError aclrtSetLabel(aclrtLabel label, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetLabel(label, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetLabel", gate_status,
             "label:p stream:p",
             POINTER(label), POINTER(stream));
@@ -3913,7 +3940,7 @@ aclError aclrtDestroyLabel(aclrtLabel label)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyLabel(label);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDestroyLabel", gate_status,
             "label:p",
             POINTER(label));
@@ -3927,7 +3954,7 @@ aclError aclrtCreateLabelList(aclrtLabel *labels, size_t num, aclrtLabelList *la
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateLabelList(labels, num, labelList);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCreateLabelList", gate_status,
             "labels:p num:u labelList:p",
             POINTER(labels), UNSIGNED(num), POINTER(labelList));
@@ -3941,7 +3968,7 @@ aclError aclrtDestroyLabelList(aclrtLabelList labelList)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyLabelList(labelList);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDestroyLabelList", gate_status,
             "labelList:p",
             POINTER(labelList));
@@ -3955,7 +3982,7 @@ aclError aclrtSwitchLabelByIndex(void *ptr, uint32_t maxValue, aclrtLabelList la
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSwitchLabelByIndex(ptr, maxValue, labelList, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSwitchLabelByIndex", gate_status,
             "ptr:p maxValue:u labelList:p stream:p",
             POINTER(ptr), UNSIGNED(maxValue), POINTER(labelList), POINTER(stream));
@@ -3969,7 +3996,7 @@ aclError aclrtActiveStream(aclrtStream activeStream, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtActiveStream(activeStream, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtActiveStream", gate_status,
             "activeStream:p stream:p",
             POINTER(activeStream), POINTER(stream));
@@ -3983,7 +4010,7 @@ aclError aclrtSwitchStream(void *leftValue, aclrtCondition cond, void *rightValu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSwitchStream(leftValue, cond, rightValue, dataType, trueStream, falseStream, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSwitchStream", gate_status,
             "leftValue:p cond:i rightValue:p dataType:i trueStream:p falseStream:p stream:p",
             POINTER(leftValue), SIGNED(cond), POINTER(rightValue), SIGNED(dataType),
@@ -3998,7 +4025,7 @@ aclError aclrtGetFunctionName(aclrtFuncHandle funcHandle, uint32_t maxLen, char 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetFunctionName(funcHandle, maxLen, name);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetFunctionName", gate_status,
             "funcHandle:p maxLen:u name:p",
             POINTER(funcHandle), UNSIGNED(maxLen), POINTER(name));
@@ -4012,7 +4039,7 @@ aclError aclrtGetBufFromChain(aclrtMbuf headBuf, uint32_t index, aclrtMbuf *buf)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetBufFromChain(headBuf, index, buf);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetBufFromChain", gate_status,
             "headBuf:p index:u buf:p",
             POINTER(headBuf), UNSIGNED(index), POINTER(buf));
@@ -4026,7 +4053,7 @@ aclError aclrtGetBufChainNum(aclrtMbuf headBuf, uint32_t *num)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetBufChainNum(headBuf, num);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetBufChainNum", gate_status,
             "headBuf:p num:p",
             POINTER(headBuf), POINTER(num));
@@ -4040,7 +4067,7 @@ aclError aclrtAppendBufChain(aclrtMbuf headBuf, aclrtMbuf buf)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAppendBufChain(headBuf, buf);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtAppendBufChain", gate_status,
             "headBuf:p buf:p",
             POINTER(headBuf), POINTER(buf));
@@ -4054,7 +4081,7 @@ aclError aclrtCopyBufRef(const aclrtMbuf buf, aclrtMbuf *newBuf)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCopyBufRef(buf, newBuf);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCopyBufRef", gate_status,
             "buf:p newBuf:p",
             POINTER(buf), POINTER(newBuf));
@@ -4068,7 +4095,7 @@ aclError aclrtGetBufUserData(const aclrtMbuf buf, void *dataPtr, size_t size, si
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetBufUserData(buf, dataPtr, size, offset);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetBufUserData", gate_status,
             "buf:p dataPtr:p size:u offset:u",
             POINTER(buf), POINTER(dataPtr), UNSIGNED(size), UNSIGNED(offset));
@@ -4082,7 +4109,7 @@ aclError aclrtSetBufUserData(aclrtMbuf buf, const void *dataPtr, size_t size, si
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetBufUserData(buf, dataPtr, size, offset);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetBufUserData", gate_status,
             "buf:p dataPtr:p size:u offset:u",
             POINTER(buf), POINTER(dataPtr), UNSIGNED(size), UNSIGNED(offset));
@@ -4096,7 +4123,7 @@ aclError aclrtGetBufData(const aclrtMbuf buf, void **dataPtr, size_t *size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetBufData(buf, dataPtr, size);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetBufData", gate_status,
             "buf:p dataPtr:p size:p",
             POINTER(buf), POINTER(dataPtr), POINTER(size));
@@ -4110,7 +4137,7 @@ aclError aclrtGetBufDataLen(aclrtMbuf buf, size_t *len)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetBufDataLen(buf, len);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetBufDataLen", gate_status,
             "buf:p len:p",
             POINTER(buf), POINTER(len));
@@ -4124,7 +4151,7 @@ aclError aclrtSetBufDataLen(aclrtMbuf buf, size_t len)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetBufDataLen(buf, len);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetBufDataLen", gate_status,
             "buf:p len:u",
             POINTER(buf), UNSIGNED(len));
@@ -4138,7 +4165,7 @@ aclError aclrtFreeBuf(aclrtMbuf buf)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFreeBuf(buf);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtFreeBuf", gate_status,
             "buf:p",
             POINTER(buf));
@@ -4152,7 +4179,7 @@ aclError aclrtAllocBuf(aclrtMbuf *buf, size_t size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocBuf(buf, size);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtAllocBuf", gate_status,
             "buf:p size:u",
             POINTER(buf), UNSIGNED(size));
@@ -4166,9 +4193,9 @@ aclError aclrtBinaryLoadFromData(const void *data, size_t length, const aclrtBin
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryLoadFromData(data, length, options, binHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtBinaryLoadFromData", gate_status,
-            "data:p length:u options:p binHandle:p",
+            "data:p length:u options:p binHandle:o",
             POINTER(data), UNSIGNED(length), POINTER(options), POINTER(binHandle));
     }
     return gate_leave(FN_aclrtBinaryLoadFromData, gate_status);
@@ -4180,9 +4207,9 @@ aclError aclrtRegisterCpuFunc(const aclrtBinHandle handle, const char *funcName,
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRegisterCpuFunc(handle, funcName, kernelName, funcHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtRegisterCpuFunc", gate_status,
-            "handle:p funcName:p kernelName:p funcHandle:p",
+            "handle:p funcName:p kernelName:p funcHandle:o",
             POINTER(handle), POINTER(funcName), POINTER(kernelName), POINTER(funcHandle));
     }
     return gate_leave(FN_aclrtRegisterCpuFunc, gate_status);
@@ -4194,7 +4221,7 @@ aclError aclrtCmoAsyncWithBarrier(void *src, size_t size, aclrtCmoType cmoType, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCmoAsyncWithBarrier(src, size, cmoType, barrierId, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCmoAsyncWithBarrier", gate_status,
             "src:p size:u cmoType:i barrierId:u stream:p",
             POINTER(src), UNSIGNED(size), SIGNED(cmoType), UNSIGNED(barrierId), POINTER(stream));
@@ -4208,7 +4235,7 @@ aclError aclrtCmoWaitBarrier(aclrtBarrierTaskInfo *taskInfo, aclrtStream stream,
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCmoWaitBarrier(taskInfo, stream, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCmoWaitBarrier", gate_status,
             "taskInfo:p stream:p flag:u",
             POINTER(taskInfo), POINTER(stream), UNSIGNED(flag));
@@ -4222,7 +4249,7 @@ aclError aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDevicesTopo(deviceId, otherDeviceId, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetDevicesTopo", gate_status,
             "deviceId:u otherDeviceId:u value:p",
             UNSIGNED(deviceId), UNSIGNED(otherDeviceId), POINTER(value));
@@ -4236,7 +4263,7 @@ aclError aclrtMemcpyBatch(void **dsts, size_t *destMaxs, void **srcs, size_t *si
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyBatch(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs, failIndex);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpyBatch", gate_status,
             "dsts:p destMaxs:p srcs:p sizes:p numBatches:u attrs:p attrsIndexes:p numAttrs:u "
             "failIndex:p",
@@ -4252,7 +4279,7 @@ aclError aclrtMemcpyBatchV2(void **dsts, size_t *destMaxs, void **srcs, size_t *
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyBatchV2(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpyBatchV2", gate_status,
             "dsts:p destMaxs:p srcs:p sizes:p numBatches:u attrs:p attrsIndexes:p numAttrs:u",
             POINTER(dsts), POINTER(destMaxs), POINTER(srcs), POINTER(sizes), UNSIGNED(numBatches),
@@ -4267,7 +4294,7 @@ aclError aclrtMemcpyBatchAsync(void **dsts, size_t *destMaxs, void **srcs, size_
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyBatchAsync(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs, failIndex, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpyBatchAsync", gate_status,
             "dsts:p destMaxs:p srcs:p sizes:p numBatches:u attrs:p attrsIndexes:p numAttrs:u "
             "failIndex:p stream:p",
@@ -4284,7 +4311,7 @@ aclError aclrtMemcpyBatchAsyncV2(void **dsts, size_t *destMaxs, void **srcs, siz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyBatchAsyncV2(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemcpyBatchAsyncV2", gate_status,
             "dsts:p destMaxs:p srcs:p sizes:p numBatches:u attrs:p attrsIndexes:p numAttrs:u "
             "stream:p",
@@ -4300,7 +4327,7 @@ aclError aclrtIpcMemGetExportKey(void *devPtr, size_t size, char *key, size_t le
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcMemGetExportKey(devPtr, size, key, len, flags);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtIpcMemGetExportKey", gate_status,
             "devPtr:p size:u key:p len:u flags:u",
             POINTER(devPtr), UNSIGNED(size), POINTER(key), UNSIGNED(len), UNSIGNED(flags));
@@ -4314,7 +4341,7 @@ aclError aclrtIpcMemClose(const char *key)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcMemClose(key);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtIpcMemClose", gate_status,
             "key:p",
             POINTER(key));
@@ -4328,9 +4355,9 @@ aclError aclrtIpcMemImportByKey(void **devPtr, const char *key, uint64_t flags)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcMemImportByKey(devPtr, key, flags);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtIpcMemImportByKey", gate_status,
-            "devPtr:p key:p flags:u",
+            "devPtr:o key:p flags:u",
             POINTER(devPtr), POINTER(key), UNSIGNED(flags));
     }
     return gate_leave(FN_aclrtIpcMemImportByKey, gate_status);
@@ -4342,7 +4369,7 @@ aclError aclrtIpcMemSetImportPid(const char *key, int32_t *pid, size_t num)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcMemSetImportPid(key, pid, num);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtIpcMemSetImportPid", gate_status,
             "key:p pid:p num:u",
             POINTER(key), POINTER(pid), UNSIGNED(num));
@@ -4356,7 +4383,7 @@ aclError aclrtIpcMemSetAttr(const char *key, aclrtIpcMemAttrType type, uint64_t 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcMemSetAttr(key, type, attr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtIpcMemSetAttr", gate_status,
             "key:p type:i attr:u",
             POINTER(key), SIGNED(type), UNSIGNED(attr));
@@ -4370,7 +4397,7 @@ aclError aclrtIpcMemImportPidInterServer(const char *key, aclrtServerPid *server
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcMemImportPidInterServer(key, serverPids, num);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtIpcMemImportPidInterServer", gate_status,
             "key:p serverPids:p num:u",
             POINTER(key), POINTER(serverPids), UNSIGNED(num));
@@ -4384,7 +4411,7 @@ aclError aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtNotifyBatchReset(notifies, num);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtNotifyBatchReset", gate_status,
             "notifies:p num:u",
             POINTER(notifies), UNSIGNED(num));
@@ -4398,7 +4425,7 @@ aclError aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len, uint
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtNotifyGetExportKey(notify, key, len, flags);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtNotifyGetExportKey", gate_status,
             "notify:p key:p len:u flags:u",
             POINTER(notify), POINTER(key), UNSIGNED(len), UNSIGNED(flags));
@@ -4412,9 +4439,9 @@ aclError aclrtNotifyImportByKey(aclrtNotify *notify, const char *key, uint64_t f
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtNotifyImportByKey(notify, key, flags);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtNotifyImportByKey", gate_status,
-            "notify:p key:p flags:u",
+            "notify:o key:p flags:u",
             POINTER(notify), POINTER(key), UNSIGNED(flags));
     }
     return gate_leave(FN_aclrtNotifyImportByKey, gate_status);
@@ -4426,7 +4453,7 @@ aclError aclrtNotifySetImportPid(aclrtNotify notify, int32_t *pid, size_t num)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtNotifySetImportPid(notify, pid, num);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtNotifySetImportPid", gate_status,
             "notify:p pid:p num:u",
             POINTER(notify), POINTER(pid), UNSIGNED(num));
@@ -4440,7 +4467,7 @@ aclError aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid *
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtNotifySetImportPidInterServer(notify, serverPids, num);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtNotifySetImportPidInterServer", gate_status,
             "notify:p serverPids:p num:u",
             POINTER(notify), POINTER(serverPids), UNSIGNED(num));
@@ -4454,7 +4481,7 @@ aclError aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureBegin(stream, mode);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRICaptureBegin", gate_status,
             "stream:p mode:i",
             POINTER(stream), SIGNED(mode));
@@ -4468,7 +4495,7 @@ aclError aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus *statu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureGetInfo(stream, status, modelRI);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRICaptureGetInfo", gate_status,
             "stream:p status:p modelRI:p",
             POINTER(stream), POINTER(status), POINTER(modelRI));
@@ -4482,7 +4509,7 @@ aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureEnd(stream, modelRI);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRICaptureEnd", gate_status,
             "stream:p modelRI:p",
             POINTER(stream), POINTER(modelRI));
@@ -4496,7 +4523,7 @@ aclError aclmdlRIDebugPrint(aclmdlRI modelRI)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIDebugPrint(modelRI);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIDebugPrint", gate_status,
             "modelRI:p",
             POINTER(modelRI));
@@ -4510,7 +4537,7 @@ aclError aclmdlRIDebugJsonPrint(aclmdlRI modelRI, const char *path, uint32_t fla
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIDebugJsonPrint(modelRI, path, flags);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIDebugJsonPrint", gate_status,
             "modelRI:p path:p flags:u",
             POINTER(modelRI), POINTER(path), UNSIGNED(flags));
@@ -4524,7 +4551,7 @@ aclError aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode *mode)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureThreadExchangeMode(mode);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRICaptureThreadExchangeMode", gate_status,
             "mode:p",
             POINTER(mode));
@@ -4538,7 +4565,7 @@ aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIExecuteAsync(modelRI, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIExecuteAsync", gate_status,
             "modelRI:p stream:p",
             POINTER(modelRI), POINTER(stream));
@@ -4552,7 +4579,7 @@ aclError aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIExecute(modelRI, timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIExecute", gate_status,
             "modelRI:p timeout:i",
             POINTER(modelRI), SIGNED(timeout));
@@ -4566,7 +4593,7 @@ aclError aclmdlRIDestroy(aclmdlRI modelRI)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIDestroy(modelRI);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIDestroy", gate_status,
             "modelRI:p",
             POINTER(modelRI));
@@ -4580,7 +4607,7 @@ aclError aclmdlRICaptureTaskGrpBegin(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureTaskGrpBegin(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRICaptureTaskGrpBegin", gate_status,
             "stream:p",
             POINTER(stream));
@@ -4594,7 +4621,7 @@ aclError aclmdlRICaptureTaskGrpEnd(aclrtStream stream, aclrtTaskGrp *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureTaskGrpEnd(stream, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRICaptureTaskGrpEnd", gate_status,
             "stream:p handle:p",
             POINTER(stream), POINTER(handle));
@@ -4608,7 +4635,7 @@ aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureTaskUpdateBegin(stream, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRICaptureTaskUpdateBegin", gate_status,
             "stream:p handle:p",
             POINTER(stream), POINTER(handle));
@@ -4622,7 +4649,7 @@ aclError aclmdlRICaptureTaskUpdateEnd(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureTaskUpdateEnd(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRICaptureTaskUpdateEnd", gate_status,
             "stream:p",
             POINTER(stream));
@@ -4636,7 +4663,7 @@ aclError aclmdlRIBuildBegin(aclmdlRI *modelRI, uint32_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIBuildBegin(modelRI, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIBuildBegin", gate_status,
             "modelRI:p flag:u",
             POINTER(modelRI), UNSIGNED(flag));
@@ -4650,7 +4677,7 @@ aclError aclmdlRIBindStream(aclmdlRI modelRI, aclrtStream stream, uint32_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIBindStream(modelRI, stream, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIBindStream", gate_status,
             "modelRI:p stream:p flag:u",
             POINTER(modelRI), POINTER(stream), UNSIGNED(flag));
@@ -4664,7 +4691,7 @@ aclError aclmdlRIEndTask(aclmdlRI modelRI, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIEndTask(modelRI, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIEndTask", gate_status,
             "modelRI:p stream:p",
             POINTER(modelRI), POINTER(stream));
@@ -4678,7 +4705,7 @@ aclError aclmdlRIBuildEnd(aclmdlRI modelRI, void *reserve)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIBuildEnd(modelRI, reserve);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIBuildEnd", gate_status,
             "modelRI:p reserve:p",
             POINTER(modelRI), POINTER(reserve));
@@ -4692,7 +4719,7 @@ aclError aclmdlRIUnbindStream(aclmdlRI modelRI, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIUnbindStream(modelRI, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIUnbindStream", gate_status,
             "modelRI:p stream:p",
             POINTER(modelRI), POINTER(stream));
@@ -4706,7 +4733,7 @@ aclError aclmdlRISetName(aclmdlRI modelRI, const char *name)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRISetName(modelRI, name);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRISetName", gate_status,
             "modelRI:p name:p",
             POINTER(modelRI), POINTER(name));
@@ -4720,7 +4747,7 @@ aclError aclmdlRIGetName(aclmdlRI modelRI, uint32_t maxLen, char *name)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIGetName(modelRI, maxLen, name);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIGetName", gate_status,
             "modelRI:p maxLen:u name:p",
             POINTER(modelRI), UNSIGNED(maxLen), POINTER(name));
@@ -4734,7 +4761,7 @@ aclError aclmdlRIGetId(aclmdlRI modelRI, uint32_t *modelRIId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIGetId(modelRI, modelRIId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIGetId", gate_status,
             "modelRI:p modelRIId:p",
             POINTER(modelRI), POINTER(modelRIId));
@@ -4748,7 +4775,7 @@ aclError aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback func, v
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIDestroyRegisterCallback(modelRI, func, userData);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIDestroyRegisterCallback", gate_status,
             "modelRI:p func:p userData:p",
             POINTER(modelRI), POINTER(func), POINTER(userData));
@@ -4762,7 +4789,7 @@ aclError aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIDestroyUnregisterCallback(modelRI, func);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIDestroyUnregisterCallback", gate_status,
             "modelRI:p func:p",
             POINTER(modelRI), POINTER(func));
@@ -4776,7 +4803,7 @@ aclError aclmdlInitDump(void)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlInitDump();
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlInitDump", gate_status,
             "");
     }
@@ -4789,7 +4816,7 @@ aclError aclmdlSetDump(const char *dumpCfgPath)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetDump(dumpCfgPath);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetDump", gate_status,
             "dumpCfgPath:p",
             POINTER(dumpCfgPath));
@@ -4803,7 +4830,7 @@ aclError aclmdlFinalizeDump(void)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlFinalizeDump();
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlFinalizeDump", gate_status,
             "");
     }
@@ -4816,7 +4843,7 @@ aclError aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream *streams, uint32_t *nu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIGetStreams(modelRI, streams, numStreams);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIGetStreams", gate_status,
             "modelRI:p streams:p numStreams:p",
             POINTER(modelRI), POINTER(streams), POINTER(numStreams));
@@ -4830,7 +4857,7 @@ aclError aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, uint3
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIGetTasksByStream(stream, tasks, numTasks);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIGetTasksByStream", gate_status,
             "stream:p tasks:p numTasks:p",
             POINTER(stream), POINTER(tasks), POINTER(numTasks));
@@ -4844,7 +4871,7 @@ aclError aclmdlRITaskGetType(aclmdlRITask task, aclmdlRITaskType *type)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRITaskGetType(task, type);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRITaskGetType", gate_status,
             "task:p type:p",
             POINTER(task), POINTER(type));
@@ -4858,7 +4885,7 @@ aclError aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t *id)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRITaskGetSeqId(task, id);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRITaskGetSeqId", gate_status,
             "task:p id:p",
             POINTER(task), POINTER(id));
@@ -4872,7 +4899,7 @@ aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetVersion(majorVersion, minorVersion, patchVersion);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetVersion", gate_status,
             "majorVersion:p minorVersion:p patchVersion:p",
             POINTER(majorVersion), POINTER(minorVersion), POINTER(patchVersion));
@@ -4886,7 +4913,7 @@ aclError aclInitCallbackRegister(aclRegisterCallbackType type, aclInitCallbackFu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclInitCallbackRegister(type, cbFunc, userData);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclInitCallbackRegister", gate_status,
             "type:i cbFunc:p userData:p",
             SIGNED(type), POINTER(cbFunc), POINTER(userData));
@@ -4900,7 +4927,7 @@ aclError aclInitCallbackUnRegister(aclRegisterCallbackType type, aclInitCallback
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclInitCallbackUnRegister(type, cbFunc);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclInitCallbackUnRegister", gate_status,
             "type:i cbFunc:p",
             SIGNED(type), POINTER(cbFunc));
@@ -4914,7 +4941,7 @@ aclError aclFinalizeCallbackRegister(aclRegisterCallbackType type, aclFinalizeCa
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclFinalizeCallbackRegister(type, cbFunc, userData);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclFinalizeCallbackRegister", gate_status,
             "type:i cbFunc:p userData:p",
             SIGNED(type), POINTER(cbFunc), POINTER(userData));
@@ -4928,7 +4955,7 @@ aclError aclFinalizeCallbackUnRegister(aclRegisterCallbackType type, aclFinalize
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclFinalizeCallbackUnRegister(type, cbFunc);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclFinalizeCallbackUnRegister", gate_status,
             "type:i cbFunc:p",
             SIGNED(type), POINTER(cbFunc));
@@ -4942,7 +4969,7 @@ aclError aclrtCheckMemType(void **addrList, uint32_t size, uint32_t memType, uin
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCheckMemType(addrList, size, memType, checkResult, reserve);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCheckMemType", gate_status,
             "addrList:p size:u memType:u checkResult:p reserve:u",
             POINTER(addrList), UNSIGNED(size), UNSIGNED(memType), POINTER(checkResult),
@@ -4957,7 +4984,7 @@ aclError aclrtGetLogicDevIdByUserDevId(const int32_t userDevid, int32_t *const l
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetLogicDevIdByUserDevId(userDevid, logicDevId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetLogicDevIdByUserDevId", gate_status,
             "userDevid:i logicDevId:p",
             SIGNED(userDevid), POINTER(logicDevId));
@@ -4971,7 +4998,7 @@ aclError aclrtGetUserDevIdByLogicDevId(const int32_t logicDevId, int32_t *const 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetUserDevIdByLogicDevId(logicDevId, userDevid);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetUserDevIdByLogicDevId", gate_status,
             "logicDevId:i userDevid:p",
             SIGNED(logicDevId), POINTER(userDevid));
@@ -4985,7 +5012,7 @@ aclError aclrtGetLogicDevIdByPhyDevId(const int32_t phyDevId, int32_t *const log
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetLogicDevIdByPhyDevId(phyDevId, logicDevId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetLogicDevIdByPhyDevId", gate_status,
             "phyDevId:i logicDevId:p",
             SIGNED(phyDevId), POINTER(logicDevId));
@@ -4999,7 +5026,7 @@ aclError aclrtGetPhyDevIdByLogicDevId(const int32_t logicDevId, int32_t *const p
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetPhyDevIdByLogicDevId(logicDevId, phyDevId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetPhyDevIdByLogicDevId", gate_status,
             "logicDevId:i phyDevId:p",
             SIGNED(logicDevId), POINTER(phyDevId));
@@ -5013,7 +5040,7 @@ aclError aclrtGetUserDevIdByPhyDevId(const int32_t phyDevId, int32_t *const user
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetUserDevIdByPhyDevId(phyDevId, userDevId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetUserDevIdByPhyDevId", gate_status,
             "phyDevId:i userDevId:p",
             SIGNED(phyDevId), POINTER(userDevId));
@@ -5027,7 +5054,7 @@ aclError aclrtGetPhyDevIdByUserDevId(const int32_t userDevId, int32_t *const phy
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetPhyDevIdByUserDevId(userDevId, phyDevId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetPhyDevIdByUserDevId", gate_status,
             "userDevId:i phyDevId:p",
             SIGNED(userDevId), POINTER(phyDevId));
@@ -5041,7 +5068,7 @@ aclError aclrtProfTrace(void *userdata, int32_t length, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtProfTrace(userdata, length, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtProfTrace", gate_status,
             "userdata:p length:i stream:p",
             POINTER(userdata), SIGNED(length), POINTER(stream));
@@ -5055,7 +5082,7 @@ aclError aclrtLaunchKernelV2(aclrtFuncHandle funcHandle, uint32_t numBlocks, con
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchKernelV2(funcHandle, numBlocks, argsData, argsSize, cfg, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtLaunchKernelV2", gate_status,
             "funcHandle:p numBlocks:u argsData:p argsSize:u cfg:p stream:p",
             POINTER(funcHandle), UNSIGNED(numBlocks), POINTER(argsData), UNSIGNED(argsSize),
@@ -5070,7 +5097,7 @@ aclError aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t numB
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchKernelWithHostArgs(funcHandle, numBlocks, stream, cfg, hostArgs, argsSize, placeHolderArray, placeHolderNum);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtLaunchKernelWithHostArgs", gate_status,
             "funcHandle:p numBlocks:u stream:p cfg:p hostArgs:p argsSize:u placeHolderArray:p "
             "placeHolderNum:u",
@@ -5086,7 +5113,7 @@ aclError aclrtLaunchKernelWithArgsArray(void *func, uint32_t numBlocks, aclrtStr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchKernelWithArgsArray(func, numBlocks, stream, cfg, args);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtLaunchKernelWithArgsArray", gate_status,
             "func:p numBlocks:u stream:p cfg:p args:p",
             POINTER(func), UNSIGNED(numBlocks), POINTER(stream), POINTER(cfg), POINTER(args));
@@ -5100,7 +5127,7 @@ aclError aclrtLaunchSIMTKernelWithArgsArray(void *func, dim3 gridDim, dim3 block
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchSIMTKernelWithArgsArray(func, gridDim, blockDim, dynUbufSize, stream, cfg, args);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtLaunchSIMTKernelWithArgsArray", gate_status,
             "func:p dynUbufSize:u stream:p cfg:p args:p",
             POINTER(func), UNSIGNED(dynUbufSize), POINTER(stream), POINTER(cfg), POINTER(args));
@@ -5114,7 +5141,7 @@ aclError aclrtLaunchSIMTKernelWithHostArgs(void *func, dim3 gridDim, dim3 blockD
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchSIMTKernelWithHostArgs(func, gridDim, blockDim, dynUbufSize, stream, cfg, hostArgs, argsSize, placeHolderArray, placeHolderNum);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtLaunchSIMTKernelWithHostArgs", gate_status,
             "func:p dynUbufSize:u stream:p cfg:p hostArgs:p argsSize:u placeHolderArray:p "
             "placeHolderNum:u",
@@ -5130,7 +5157,7 @@ aclError aclrtCtxGetFloatOverflowAddr(void **overflowAddr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCtxGetFloatOverflowAddr(overflowAddr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCtxGetFloatOverflowAddr", gate_status,
             "overflowAddr:p",
             POINTER(overflowAddr));
@@ -5144,7 +5171,7 @@ aclError aclrtGetFloatOverflowStatus(void *outputAddr, uint64_t outputSize, aclr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetFloatOverflowStatus(outputAddr, outputSize, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetFloatOverflowStatus", gate_status,
             "outputAddr:p outputSize:u stream:p",
             POINTER(outputAddr), UNSIGNED(outputSize), POINTER(stream));
@@ -5158,7 +5185,7 @@ aclError aclrtResetFloatOverflowStatus(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtResetFloatOverflowStatus(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtResetFloatOverflowStatus", gate_status,
             "stream:p",
             POINTER(stream));
@@ -5172,7 +5199,7 @@ aclError aclrtNpuGetFloatOverFlowStatus(void *outputAddr, uint64_t outputSize, u
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtNpuGetFloatOverFlowStatus(outputAddr, outputSize, checkMode, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtNpuGetFloatOverFlowStatus", gate_status,
             "outputAddr:p outputSize:u checkMode:u stream:p",
             POINTER(outputAddr), UNSIGNED(outputSize), UNSIGNED(checkMode), POINTER(stream));
@@ -5186,7 +5213,7 @@ aclError aclrtNpuClearFloatOverFlowStatus(uint32_t checkMode, aclrtStream stream
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtNpuClearFloatOverFlowStatus(checkMode, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtNpuClearFloatOverFlowStatus", gate_status,
             "checkMode:u stream:p",
             UNSIGNED(checkMode), POINTER(stream));
@@ -5200,7 +5227,7 @@ aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchHostFunc(stream, fn, args);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtLaunchHostFunc", gate_status,
             "stream:p fn:p args:p",
             POINTER(stream), POINTER(fn), POINTER(args));
@@ -5214,7 +5241,7 @@ aclError aclrtGetHardwareSyncAddr(void **addr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetHardwareSyncAddr(addr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetHardwareSyncAddr", gate_status,
             "addr:p",
             POINTER(addr));
@@ -5228,7 +5255,7 @@ aclError aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo, const aclrt
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRandomNumAsync(taskInfo, stream, reserve);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtRandomNumAsync", gate_status,
             "taskInfo:p stream:p reserve:p",
             POINTER(taskInfo), POINTER(stream), POINTER(reserve));
@@ -5242,7 +5269,7 @@ aclError aclrtRegStreamStateCallback(const char *regName, aclrtStreamStateCallba
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRegStreamStateCallback(regName, callback, args);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtRegStreamStateCallback", gate_status,
             "regName:p callback:p args:p",
             POINTER(regName), POINTER(callback), POINTER(args));
@@ -5256,7 +5283,7 @@ aclError aclrtRegDeviceStateCallback(const char *regName, aclrtDeviceStateCallba
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRegDeviceStateCallback(regName, callback, args);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtRegDeviceStateCallback", gate_status,
             "regName:p callback:p args:p",
             POINTER(regName), POINTER(callback), POINTER(args));
@@ -5270,7 +5297,7 @@ aclError aclrtSetDeviceTaskAbortCallback(const char *regName, aclrtDeviceTaskAbo
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetDeviceTaskAbortCallback(regName, callback, args);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSetDeviceTaskAbortCallback", gate_status,
             "regName:p callback:p args:p",
             POINTER(regName), POINTER(callback), POINTER(args));
@@ -5284,7 +5311,7 @@ aclError aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetOpExecuteTimeout(timeoutMs);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetOpExecuteTimeout", gate_status,
             "timeoutMs:p",
             POINTER(timeoutMs));
@@ -5298,7 +5325,7 @@ aclError aclrtDevicePeerAccessStatus(int32_t deviceId, int32_t peerDeviceId, int
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDevicePeerAccessStatus(deviceId, peerDeviceId, status);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDevicePeerAccessStatus", gate_status,
             "deviceId:i peerDeviceId:i status:p",
             SIGNED(deviceId), SIGNED(peerDeviceId), POINTER(status));
@@ -5312,7 +5339,7 @@ aclError aclrtStreamStop(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamStop(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtStreamStop", gate_status,
             "stream:p",
             POINTER(stream));
@@ -5326,7 +5353,7 @@ aclError aclrtTaskUpdateAsync(aclrtStream taskStream, uint32_t taskId, aclrtTask
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtTaskUpdateAsync(taskStream, taskId, info, execStream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtTaskUpdateAsync", gate_status,
             "taskStream:p taskId:u info:p execStream:p",
             POINTER(taskStream), UNSIGNED(taskId), POINTER(info), POINTER(execStream));
@@ -5340,7 +5367,7 @@ aclError aclrtCmoGetDescSize(size_t *size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCmoGetDescSize(size);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCmoGetDescSize", gate_status,
             "size:p",
             POINTER(size));
@@ -5354,7 +5381,7 @@ aclError aclrtCmoSetDesc(void *cmoDesc, void *src, size_t size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCmoSetDesc(cmoDesc, src, size);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCmoSetDesc", gate_status,
             "cmoDesc:p src:p size:u",
             POINTER(cmoDesc), POINTER(src), UNSIGNED(size));
@@ -5368,7 +5395,7 @@ aclError aclrtCmoAsyncWithDesc(void *cmoDesc, aclrtCmoType cmoType, aclrtStream 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCmoAsyncWithDesc(cmoDesc, cmoType, stream, reserve);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCmoAsyncWithDesc", gate_status,
             "cmoDesc:p cmoType:i stream:p reserve:p",
             POINTER(cmoDesc), SIGNED(cmoType), POINTER(stream), POINTER(reserve));
@@ -5382,7 +5409,7 @@ aclError aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompati
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCheckArchCompatibility(socVersion, canCompatible);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCheckArchCompatibility", gate_status,
             "socVersion:p canCompatible:p",
             POINTER(socVersion), POINTER(canCompatible));
@@ -5396,7 +5423,7 @@ aclError aclmdlRIAbort(aclmdlRI modelRI)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIAbort(modelRI);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIAbort", gate_status,
             "modelRI:p",
             POINTER(modelRI));
@@ -5410,7 +5437,7 @@ aclError aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchValue,
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICondHandleCreate(modelRI, defaultLaunchValue, flag, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRICondHandleCreate", gate_status,
             "modelRI:p defaultLaunchValue:u flag:i handle:p",
             POINTER(modelRI), UNSIGNED(defaultLaunchValue), SIGNED(flag), POINTER(handle));
@@ -5424,7 +5451,7 @@ aclError aclmdlRICondHandleGetCondPtr(aclmdlRICondHandle handle, uint64_t **ptr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICondHandleGetCondPtr(handle, ptr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRICondHandleGetCondPtr", gate_status,
             "handle:p ptr:p",
             POINTER(handle), POINTER(ptr));
@@ -5438,7 +5465,7 @@ aclError aclmdlRIAddCondTask(aclmdlRICondTaskParams params, aclrtStream stream, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIAddCondTask(params, stream, flags);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRIAddCondTask", gate_status,
             "stream:p flags:u",
             POINTER(stream), UNSIGNED(flags));
@@ -5452,7 +5479,7 @@ aclError aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, acl
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureToModelRIBegin(stream, modelRI, mode);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlRICaptureToModelRIBegin", gate_status,
             "stream:p modelRI:p mode:i",
             POINTER(stream), POINTER(modelRI), SIGNED(mode));
@@ -5466,7 +5493,7 @@ aclError aclrtCntNotifyRecord(aclrtCntNotify cntNotify, aclrtStream stream, aclr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCntNotifyRecord(cntNotify, stream, info);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCntNotifyRecord", gate_status,
             "cntNotify:p stream:p info:p",
             POINTER(cntNotify), POINTER(stream), POINTER(info));
@@ -5480,7 +5507,7 @@ aclError aclrtCntNotifyWaitWithTimeout(aclrtCntNotify cntNotify, aclrtStream str
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCntNotifyWaitWithTimeout(cntNotify, stream, info);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCntNotifyWaitWithTimeout", gate_status,
             "cntNotify:p stream:p info:p",
             POINTER(cntNotify), POINTER(stream), POINTER(info));
@@ -5494,7 +5521,7 @@ aclError aclrtCntNotifyReset(aclrtCntNotify cntNotify, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCntNotifyReset(cntNotify, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCntNotifyReset", gate_status,
             "cntNotify:p stream:p",
             POINTER(cntNotify), POINTER(stream));
@@ -5508,7 +5535,7 @@ aclError aclrtCntNotifyGetId(aclrtCntNotify cntNotify, uint32_t *notifyId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCntNotifyGetId(cntNotify, notifyId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCntNotifyGetId", gate_status,
             "cntNotify:p notifyId:p",
             POINTER(cntNotify), POINTER(notifyId));
@@ -5522,7 +5549,7 @@ aclError aclrtPersistentTaskClean(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtPersistentTaskClean(stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtPersistentTaskClean", gate_status,
             "stream:p",
             POINTER(stream));
@@ -5536,7 +5563,7 @@ aclError aclrtGetErrorVerbose(int32_t deviceId, aclrtErrorInfo *errorInfo)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetErrorVerbose(deviceId, errorInfo);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetErrorVerbose", gate_status,
             "deviceId:i errorInfo:p",
             SIGNED(deviceId), POINTER(errorInfo));
@@ -5550,7 +5577,7 @@ aclError aclrtRepairError(int32_t deviceId, const aclrtErrorInfo *errorInfo)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRepairError(deviceId, errorInfo);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtRepairError", gate_status,
             "deviceId:i errorInfo:p",
             SIGNED(deviceId), POINTER(errorInfo));
@@ -5564,7 +5591,7 @@ aclError aclrtMemSetAccess(void *virPtr, size_t size, aclrtMemAccessDesc *desc, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemSetAccess(virPtr, size, desc, count);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemSetAccess", gate_status,
             "virPtr:p size:u desc:p count:u",
             POINTER(virPtr), UNSIGNED(size), POINTER(desc), UNSIGNED(count));
@@ -5578,7 +5605,7 @@ aclError aclrtMemGetAccess(void *virPtr, aclrtMemLocation *location, uint64_t *f
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemGetAccess(virPtr, location, flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemGetAccess", gate_status,
             "virPtr:p location:p flag:p",
             POINTER(virPtr), POINTER(location), POINTER(flag));
@@ -5592,7 +5619,7 @@ aclError aclrtSnapShotProcessLock(int pid, void *reserve)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSnapShotProcessLock(pid, reserve);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSnapShotProcessLock", gate_status,
             "pid:i reserve:p",
             SIGNED(pid), POINTER(reserve));
@@ -5606,7 +5633,7 @@ aclError aclrtSnapShotProcessUnlock(int pid, void *reserve)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSnapShotProcessUnlock(pid, reserve);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSnapShotProcessUnlock", gate_status,
             "pid:i reserve:p",
             SIGNED(pid), POINTER(reserve));
@@ -5620,7 +5647,7 @@ aclError aclrtSnapShotProcessBackup(int pid, aclrtSnapShotBackupArgs *args)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSnapShotProcessBackup(pid, args);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSnapShotProcessBackup", gate_status,
             "pid:i args:p",
             SIGNED(pid), POINTER(args));
@@ -5634,7 +5661,7 @@ aclError aclrtSnapShotProcessRestore(int pid, aclrtSnapShotRestoreArgs *args)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSnapShotProcessRestore(pid, args);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSnapShotProcessRestore", gate_status,
             "pid:i args:p",
             SIGNED(pid), POINTER(args));
@@ -5648,7 +5675,7 @@ aclError aclrtSnapShotCallbackRegister(aclrtSnapShotStage stage, aclrtSnapShotCa
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSnapShotCallbackRegister(stage, callback, args);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSnapShotCallbackRegister", gate_status,
             "stage:i callback:p args:p",
             SIGNED(stage), POINTER(callback), POINTER(args));
@@ -5662,7 +5689,7 @@ aclError aclrtSnapShotCallbackUnregister(aclrtSnapShotStage stage, aclrtSnapShot
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSnapShotCallbackUnregister(stage, callback);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtSnapShotCallbackUnregister", gate_status,
             "stage:i callback:p",
             SIGNED(stage), POINTER(callback));
@@ -5676,7 +5703,7 @@ aclError aclrtCacheLastTaskOpInfo(const void *const infoPtr, const size_t infoSi
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCacheLastTaskOpInfo(infoPtr, infoSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCacheLastTaskOpInfo", gate_status,
             "infoPtr:p infoSize:u",
             POINTER(infoPtr), UNSIGNED(infoSize));
@@ -5690,7 +5717,7 @@ aclError aclrtCacheLastTaskExtendInfo(const char *const extendInfoPtr, const siz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCacheLastTaskExtendInfo(extendInfoPtr, infoSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtCacheLastTaskExtendInfo", gate_status,
             "extendInfoPtr:p infoSize:u",
             POINTER(extendInfoPtr), UNSIGNED(infoSize));
@@ -5704,7 +5731,7 @@ aclError aclrtGetFunctionAttribute(aclrtFuncHandle funcHandle, aclrtFuncAttribut
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetFunctionAttribute(funcHandle, attrType, attrValue);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtGetFunctionAttribute", gate_status,
             "funcHandle:p attrType:i attrValue:p",
             POINTER(funcHandle), SIGNED(attrType), POINTER(attrValue));
@@ -5718,9 +5745,9 @@ aclError aclrtFunctionGetBinary(const aclrtFuncHandle funcHandle, aclrtBinHandle
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFunctionGetBinary(funcHandle, binHandle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtFunctionGetBinary", gate_status,
-            "funcHandle:p binHandle:p",
+            "funcHandle:p binHandle:o",
             POINTER(funcHandle), POINTER(binHandle));
     }
     return gate_leave(FN_aclrtFunctionGetBinary, gate_status);
@@ -5732,7 +5759,7 @@ aclError aclrtFunctionGetParamCount(const void *func, size_t *paramCount)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFunctionGetParamCount(func, paramCount);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtFunctionGetParamCount", gate_status,
             "func:p paramCount:p",
             POINTER(func), POINTER(paramCount));
@@ -5746,7 +5773,7 @@ aclError aclrtFunctionGetParamInfo(const void *func, size_t paramIndex, size_t *
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFunctionGetParamInfo(func, paramIndex, paramOffset, paramSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtFunctionGetParamInfo", gate_status,
             "func:p paramIndex:u paramOffset:p paramSize:p",
             POINTER(func), UNSIGNED(paramIndex), POINTER(paramOffset), POINTER(paramSize));
@@ -5760,7 +5787,7 @@ aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcGetEventHandle(event, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtIpcGetEventHandle", gate_status,
             "event:p handle:p",
             POINTER(event), POINTER(handle));
@@ -5774,9 +5801,9 @@ aclError aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent *event)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcOpenEventHandle(handle, event);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtIpcOpenEventHandle", gate_status,
-            "event:p",
+            "event:o",
             POINTER(event));
     }
     return gate_leave(FN_aclrtIpcOpenEventHandle, gate_status);
@@ -5788,9 +5815,9 @@ aclError aclrtMemRetainAllocationHandle(void *virPtr, aclrtDrvMemHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemRetainAllocationHandle(virPtr, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemRetainAllocationHandle", gate_status,
-            "virPtr:p handle:p",
+            "virPtr:p handle:o",
             POINTER(virPtr), POINTER(handle));
     }
     return gate_leave(FN_aclrtMemRetainAllocationHandle, gate_status);
@@ -5802,7 +5829,7 @@ aclError aclrtMemGetAllocationPropertiesFromHandle(aclrtDrvMemHandle handle, acl
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemGetAllocationPropertiesFromHandle(handle, prop);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemGetAllocationPropertiesFromHandle", gate_status,
             "handle:p prop:p",
             POINTER(handle), POINTER(prop));
@@ -5816,9 +5843,9 @@ aclError aclrtReserveMemAddressNoUCMemory(void **virPtr, size_t size, size_t ali
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtReserveMemAddressNoUCMemory(virPtr, size, alignment, expectPtr, flags);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtReserveMemAddressNoUCMemory", gate_status,
-            "virPtr:p size:u alignment:u expectPtr:p flags:u",
+            "virPtr:o size:u alignment:u expectPtr:p flags:u",
             POINTER(virPtr), UNSIGNED(size), UNSIGNED(alignment), POINTER(expectPtr), UNSIGNED(flags));
     }
     return gate_leave(FN_aclrtReserveMemAddressNoUCMemory, gate_status);
@@ -5830,7 +5857,7 @@ aclError aclrtMemGetAddressRange(void *ptr, void **pbase, size_t *psize)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemGetAddressRange(ptr, pbase, psize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemGetAddressRange", gate_status,
             "ptr:p pbase:p psize:p",
             POINTER(ptr), POINTER(pbase), POINTER(psize));
@@ -5844,7 +5871,7 @@ aclError aclrtMemP2PMap(void *devPtr, size_t size, int32_t dstDevId, uint64_t fl
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemP2PMap(devPtr, size, dstDevId, flags);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemP2PMap", gate_status,
             "devPtr:p size:u dstDevId:i flags:u",
             POINTER(devPtr), UNSIGNED(size), SIGNED(dstDevId), UNSIGNED(flags));
@@ -5858,7 +5885,7 @@ aclError aclrtMemManagedPrefetchAsync(const void *ptr, size_t size, aclrtMemMana
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemManagedPrefetchAsync(ptr, size, location, flags, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemManagedPrefetchAsync", gate_status,
             "ptr:p size:u flags:u stream:p",
             POINTER(ptr), UNSIGNED(size), UNSIGNED(flags), POINTER(stream));
@@ -5872,7 +5899,7 @@ aclError aclrtMemManagedPrefetchBatchAsync(const void **ptrs, size_t *sizes, siz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemManagedPrefetchBatchAsync(ptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemManagedPrefetchBatchAsync", gate_status,
             "ptrs:p sizes:p count:u prefetchLocs:p prefetchLocIdxs:p numPrefetchLocs:u "
             "flags:u stream:p",
@@ -5888,7 +5915,7 @@ aclError aclrtMemMapSelectedLink(void *virPtrDst, size_t size, void *virPtrSrc, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemMapSelectedLink(virPtrDst, size, virPtrSrc, linkIdx);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemMapSelectedLink", gate_status,
             "virPtrDst:p size:u virPtrSrc:p linkIdx:u",
             POINTER(virPtrDst), UNSIGNED(size), POINTER(virPtrSrc), UNSIGNED(linkIdx));
@@ -5902,7 +5929,7 @@ aclError aclrtDeviceL2CacheFlush(void *rsv)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceL2CacheFlush(rsv);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtDeviceL2CacheFlush", gate_status,
             "rsv:p",
             POINTER(rsv));
@@ -5916,7 +5943,7 @@ aclError aclrtMemMapSetLink(aclrtDrvMemHandle handle, aclrtMemLinkType adviceLin
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemMapSetLink(handle, adviceLink);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemMapSetLink", gate_status,
             "handle:p adviceLink:i",
             POINTER(handle), SIGNED(adviceLink));
@@ -5930,9 +5957,9 @@ aclError aclrtMemPoolCreate(aclrtMemPool *memPool, const aclrtMemPoolProps *pool
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemPoolCreate(memPool, poolProps);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemPoolCreate", gate_status,
-            "memPool:p poolProps:p",
+            "memPool:o poolProps:p",
             POINTER(memPool), POINTER(poolProps));
     }
     return gate_leave(FN_aclrtMemPoolCreate, gate_status);
@@ -5944,7 +5971,7 @@ aclError aclrtMemPoolDestroy(const aclrtMemPool memPool)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemPoolDestroy(memPool);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemPoolDestroy", gate_status,
             "memPool:p",
             POINTER(memPool));
@@ -5958,7 +5985,7 @@ aclError aclrtMemPoolSetAttr(aclrtMemPool memPool, aclrtMemPoolAttr attr, void *
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemPoolSetAttr(memPool, attr, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemPoolSetAttr", gate_status,
             "memPool:p attr:i value:p",
             POINTER(memPool), SIGNED(attr), POINTER(value));
@@ -5972,7 +5999,7 @@ aclError aclrtMemPoolGetAttr(aclrtMemPool memPool, aclrtMemPoolAttr attr, void *
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemPoolGetAttr(memPool, attr, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemPoolGetAttr", gate_status,
             "memPool:p attr:i value:p",
             POINTER(memPool), SIGNED(attr), POINTER(value));
@@ -5986,9 +6013,9 @@ aclError aclrtMemPoolMallocAsync(void **ptr, size_t size, aclrtMemPool memPool, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemPoolMallocAsync(ptr, size, memPool, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemPoolMallocAsync", gate_status,
-            "ptr:p size:u memPool:p stream:p",
+            "ptr:o size:u memPool:p stream:p",
             POINTER(ptr), UNSIGNED(size), POINTER(memPool), POINTER(stream));
     }
     return gate_leave(FN_aclrtMemPoolMallocAsync, gate_status);
@@ -6000,7 +6027,7 @@ aclError aclrtMemPoolFreeAsync(void *ptr, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemPoolFreeAsync(ptr, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemPoolFreeAsync", gate_status,
             "ptr:p stream:p",
             POINTER(ptr), POINTER(stream));
@@ -6014,7 +6041,7 @@ aclError aclrtMemPoolTrimTo(aclrtMemPool memPool, size_t minBytesToKeep)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemPoolTrimTo(memPool, minBytesToKeep);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclrtMemPoolTrimTo", gate_status,
             "memPool:p minBytesToKeep:u",
             POINTER(memPool), UNSIGNED(minBytesToKeep));
@@ -6028,7 +6055,7 @@ aclError aclopSetModelDir(const char *modelDir)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetModelDir(modelDir);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetModelDir", gate_status,
             "modelDir:p",
             POINTER(modelDir));
@@ -6042,7 +6069,7 @@ aclError aclopLoad(const void *model, size_t modelSize)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopLoad(model, modelSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopLoad", gate_status,
             "model:p modelSize:u",
             POINTER(model), UNSIGNED(modelSize));
@@ -6056,8 +6083,9 @@ aclopAttr *aclopCreateAttr(void)
     if (gate_enter(FN_aclopCreateAttr) == ACL_SUCCESS) {
         gate_result = sim_aclopCreateAttr();
     }
-    if (gate_result == NULL) {
-        error_sign("aclopCreateAttr", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclopCreateAttr", gate_status,
             "");
     }
     (void)gate_leave(FN_aclopCreateAttr, ACL_SUCCESS);
@@ -6081,7 +6109,7 @@ aclError aclopSetAttrBool(aclopAttr *attr, const char *attrName, uint8_t attrVal
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrBool(attr, attrName, attrValue);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetAttrBool", gate_status,
             "attr:p attrName:p attrValue:u",
             POINTER(attr), POINTER(attrName), UNSIGNED(attrValue));
@@ -6095,7 +6123,7 @@ aclError aclopSetAttrInt(aclopAttr *attr, const char *attrName, int64_t attrValu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrInt(attr, attrName, attrValue);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetAttrInt", gate_status,
             "attr:p attrName:p attrValue:i",
             POINTER(attr), POINTER(attrName), SIGNED(attrValue));
@@ -6109,7 +6137,7 @@ aclError aclopSetAttrFloat(aclopAttr *attr, const char *attrName, float attrValu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrFloat(attr, attrName, attrValue);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetAttrFloat", gate_status,
             "attr:p attrName:p attrValue:d",
             POINTER(attr), POINTER(attrName), REAL(attrValue));
@@ -6123,7 +6151,7 @@ aclError aclopSetAttrString(aclopAttr *attr, const char *attrName, const char *a
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrString(attr, attrName, attrValue);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetAttrString", gate_status,
             "attr:p attrName:p attrValue:p",
             POINTER(attr), POINTER(attrName), POINTER(attrValue));
@@ -6137,7 +6165,7 @@ aclError aclopSetAttrDataType(aclopAttr *attr, const char *attrName, aclDataType
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrDataType(attr, attrName, attrValue);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetAttrDataType", gate_status,
             "attr:p attrName:p attrValue:i",
             POINTER(attr), POINTER(attrName), SIGNED(attrValue));
@@ -6151,7 +6179,7 @@ aclError aclopSetAttrListDataType(aclopAttr *attr, const char *attrName, int num
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrListDataType(attr, attrName, numValues, values);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetAttrListDataType", gate_status,
             "attr:p attrName:p numValues:i values:p",
             POINTER(attr), POINTER(attrName), SIGNED(numValues), POINTER(values));
@@ -6165,7 +6193,7 @@ aclError aclopSetAttrListBool(aclopAttr *attr, const char *attrName, int numValu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrListBool(attr, attrName, numValues, values);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetAttrListBool", gate_status,
             "attr:p attrName:p numValues:i values:p",
             POINTER(attr), POINTER(attrName), SIGNED(numValues), POINTER(values));
@@ -6179,7 +6207,7 @@ aclError aclopSetAttrListInt(aclopAttr *attr, const char *attrName, int numValue
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrListInt(attr, attrName, numValues, values);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetAttrListInt", gate_status,
             "attr:p attrName:p numValues:i values:p",
             POINTER(attr), POINTER(attrName), SIGNED(numValues), POINTER(values));
@@ -6193,7 +6221,7 @@ aclError aclopSetAttrListFloat(aclopAttr *attr, const char *attrName, int numVal
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrListFloat(attr, attrName, numValues, values);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetAttrListFloat", gate_status,
             "attr:p attrName:p numValues:i values:p",
             POINTER(attr), POINTER(attrName), SIGNED(numValues), POINTER(values));
@@ -6207,7 +6235,7 @@ aclError aclopSetAttrListString(aclopAttr *attr, const char *attrName, int numVa
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrListString(attr, attrName, numValues, values);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetAttrListString", gate_status,
             "attr:p attrName:p numValues:i values:p",
             POINTER(attr), POINTER(attrName), SIGNED(numValues), POINTER(values));
@@ -6221,7 +6249,7 @@ aclError aclopSetAttrListListInt(aclopAttr *attr, const char *attrName, int numL
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrListListInt(attr, attrName, numLists, numValues, values);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetAttrListListInt", gate_status,
             "attr:p attrName:p numLists:i numValues:p values:p",
             POINTER(attr), POINTER(attrName), SIGNED(numLists), POINTER(numValues), POINTER(values));
@@ -6235,7 +6263,7 @@ aclError aclopExecute(const char *opType, int numInputs, const aclTensorDesc *co
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopExecute(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopExecute", gate_status,
             "opType:p numInputs:i inputDesc:p inputs:p numOutputs:i outputDesc:p outputs:p "
             "attr:p stream:p",
@@ -6251,7 +6279,7 @@ aclError aclopExecuteV2(const char *opType, int numInputs, aclTensorDesc *inputD
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopExecuteV2(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopExecuteV2", gate_status,
             "opType:p numInputs:i inputDesc:p inputs:p numOutputs:i outputDesc:p outputs:p "
             "attr:p stream:p",
@@ -6267,7 +6295,7 @@ aclError aclopCreateHandle(const char *opType, int numInputs, const aclTensorDes
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopCreateHandle(opType, numInputs, inputDesc, numOutputs, outputDesc, opAttr, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopCreateHandle", gate_status,
             "opType:p numInputs:i inputDesc:p numOutputs:i outputDesc:p opAttr:p handle:p",
             POINTER(opType), SIGNED(numInputs), POINTER(inputDesc), SIGNED(numOutputs),
@@ -6293,7 +6321,7 @@ aclError aclopExecWithHandle(aclopHandle *handle, int numInputs, const aclDataBu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopExecWithHandle(handle, numInputs, inputs, numOutputs, outputs, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopExecWithHandle", gate_status,
             "handle:p numInputs:i inputs:p numOutputs:i outputs:p stream:p",
             POINTER(handle), SIGNED(numInputs), POINTER(inputs), SIGNED(numOutputs), POINTER(outputs),
@@ -6308,7 +6336,7 @@ aclError aclopCast(const aclTensorDesc *srcDesc, const aclDataBuffer *srcBuffer,
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopCast(srcDesc, srcBuffer, dstDesc, dstBuffer, truncate, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopCast", gate_status,
             "srcDesc:p srcBuffer:p dstDesc:p dstBuffer:p truncate:u stream:p",
             POINTER(srcDesc), POINTER(srcBuffer), POINTER(dstDesc), POINTER(dstBuffer),
@@ -6323,7 +6351,7 @@ aclError aclopCreateHandleForCast(aclTensorDesc *srcDesc, aclTensorDesc *dstDesc
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopCreateHandleForCast(srcDesc, dstDesc, truncate, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopCreateHandleForCast", gate_status,
             "srcDesc:p dstDesc:p truncate:u handle:p",
             POINTER(srcDesc), POINTER(dstDesc), UNSIGNED(truncate), POINTER(handle));
@@ -6337,7 +6365,7 @@ aclError aclopCreateKernel(const char *opType, const char *kernelId, const char 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopCreateKernel(opType, kernelId, kernelName, binData, binSize, enginetype, deallocator);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopCreateKernel", gate_status,
             "opType:p kernelId:p kernelName:p binData:p binSize:i enginetype:i deallocator:p",
             POINTER(opType), POINTER(kernelId), POINTER(kernelName), POINTER(binData),
@@ -6352,7 +6380,7 @@ aclError aclopRegisterCompileFunc(const char *opType, aclopCompileFunc func)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopRegisterCompileFunc(opType, func);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopRegisterCompileFunc", gate_status,
             "opType:p func:p",
             POINTER(opType), POINTER(func));
@@ -6366,7 +6394,7 @@ aclError aclopUnregisterCompileFunc(const char *opType)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopUnregisterCompileFunc(opType);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopUnregisterCompileFunc", gate_status,
             "opType:p",
             POINTER(opType));
@@ -6380,7 +6408,7 @@ aclError aclopSetKernelArgs(aclopKernelDesc *kernelDesc, const char *kernelId, u
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetKernelArgs(kernelDesc, kernelId, blockDim, args, argSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetKernelArgs", gate_status,
             "kernelDesc:p kernelId:p blockDim:u args:p argSize:u",
             POINTER(kernelDesc), POINTER(kernelId), UNSIGNED(blockDim), POINTER(args),
@@ -6395,7 +6423,7 @@ aclError aclopSetKernelWorkspaceSizes(aclopKernelDesc *kernelDesc, int numWorksp
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetKernelWorkspaceSizes(kernelDesc, numWorkspaces, workspaceSizes);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetKernelWorkspaceSizes", gate_status,
             "kernelDesc:p numWorkspaces:i workspaceSizes:p",
             POINTER(kernelDesc), SIGNED(numWorkspaces), POINTER(workspaceSizes));
@@ -6409,7 +6437,7 @@ aclError aclopUpdateParams(const char *opType, int numInputs, const aclTensorDes
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopUpdateParams(opType, numInputs, inputDesc, numOutputs, outputDesc, attr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopUpdateParams", gate_status,
             "opType:p numInputs:i inputDesc:p numOutputs:i outputDesc:p attr:p",
             POINTER(opType), SIGNED(numInputs), POINTER(inputDesc), SIGNED(numOutputs),
@@ -6424,7 +6452,7 @@ aclError aclopSetMaxOpQueueNum(uint64_t maxOpNum)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetMaxOpQueueNum(maxOpNum);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopSetMaxOpQueueNum", gate_status,
             "maxOpNum:u",
             UNSIGNED(maxOpNum));
@@ -6438,7 +6466,7 @@ aclError aclopInferShape(const char *opType, int numInputs, aclTensorDesc *input
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopInferShape(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, attr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclopInferShape", gate_status,
             "opType:p numInputs:i inputDesc:p inputs:p numOutputs:i outputDesc:p attr:p",
             POINTER(opType), SIGNED(numInputs), POINTER(inputDesc), POINTER(inputs),
@@ -6453,8 +6481,9 @@ aclmdlDesc *aclmdlCreateDesc(void)
     if (gate_enter(FN_aclmdlCreateDesc) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateDesc();
     }
-    if (gate_result == NULL) {
-        error_sign("aclmdlCreateDesc", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlCreateDesc", gate_status,
             "");
     }
     (void)gate_leave(FN_aclmdlCreateDesc, ACL_SUCCESS);
@@ -6467,7 +6496,7 @@ aclError aclmdlDestroyDesc(aclmdlDesc *modelDesc)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlDestroyDesc(modelDesc);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlDestroyDesc", gate_status,
             "modelDesc:p",
             POINTER(modelDesc));
@@ -6481,7 +6510,7 @@ aclError aclmdlGetDesc(aclmdlDesc *modelDesc, uint32_t modelId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetDesc(modelDesc, modelId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetDesc", gate_status,
             "modelDesc:p modelId:u",
             POINTER(modelDesc), UNSIGNED(modelId));
@@ -6495,7 +6524,7 @@ aclError aclmdlGetDescFromFile(aclmdlDesc *modelDesc, const char *modelPath)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetDescFromFile(modelDesc, modelPath);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetDescFromFile", gate_status,
             "modelDesc:p modelPath:p",
             POINTER(modelDesc), POINTER(modelPath));
@@ -6509,7 +6538,7 @@ aclError aclmdlGetDescFromMem(aclmdlDesc *modelDesc, const void *model, size_t m
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetDescFromMem(modelDesc, model, modelSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetDescFromMem", gate_status,
             "modelDesc:p model:p modelSize:u",
             POINTER(modelDesc), POINTER(model), UNSIGNED(modelSize));
@@ -6523,8 +6552,9 @@ size_t aclmdlGetNumInputs(aclmdlDesc *modelDesc)
     if (gate_enter(FN_aclmdlGetNumInputs) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetNumInputs(modelDesc);
     }
-    if (gate_result == 0) {
-        error_sign("aclmdlGetNumInputs", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlGetNumInputs", gate_status,
             "modelDesc:p",
             POINTER(modelDesc));
     }
@@ -6538,8 +6568,9 @@ size_t aclmdlGetNumOutputs(aclmdlDesc *modelDesc)
     if (gate_enter(FN_aclmdlGetNumOutputs) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetNumOutputs(modelDesc);
     }
-    if (gate_result == 0) {
-        error_sign("aclmdlGetNumOutputs", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlGetNumOutputs", gate_status,
             "modelDesc:p",
             POINTER(modelDesc));
     }
@@ -6553,8 +6584,9 @@ size_t aclmdlGetInputSizeByIndex(aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetInputSizeByIndex) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetInputSizeByIndex(modelDesc, index);
     }
-    if (gate_result == 0) {
-        error_sign("aclmdlGetInputSizeByIndex", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlGetInputSizeByIndex", gate_status,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
     }
@@ -6568,8 +6600,9 @@ size_t aclmdlGetOutputSizeByIndex(aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetOutputSizeByIndex) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetOutputSizeByIndex(modelDesc, index);
     }
-    if (gate_result == 0) {
-        error_sign("aclmdlGetOutputSizeByIndex", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlGetOutputSizeByIndex", gate_status,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
     }
@@ -6583,8 +6616,9 @@ aclmdlExecConfigHandle *aclmdlCreateExecConfigHandle(void)
     if (gate_enter(FN_aclmdlCreateExecConfigHandle) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateExecConfigHandle();
     }
-    if (gate_result == NULL) {
-        error_sign("aclmdlCreateExecConfigHandle", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlCreateExecConfigHandle", gate_status,
             "");
     }
     (void)gate_leave(FN_aclmdlCreateExecConfigHandle, ACL_SUCCESS);
@@ -6597,7 +6631,7 @@ aclError aclmdlDestroyExecConfigHandle(const aclmdlExecConfigHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlDestroyExecConfigHandle(handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlDestroyExecConfigHandle", gate_status,
             "handle:p",
             POINTER(handle));
@@ -6611,8 +6645,9 @@ aclmdlDataset *aclmdlCreateDataset(void)
     if (gate_enter(FN_aclmdlCreateDataset) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateDataset();
     }
-    if (gate_result == NULL) {
-        error_sign("aclmdlCreateDataset", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlCreateDataset", gate_status,
             "");
     }
     (void)gate_leave(FN_aclmdlCreateDataset, ACL_SUCCESS);
@@ -6625,7 +6660,7 @@ aclError aclmdlDestroyDataset(const aclmdlDataset *dataset)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlDestroyDataset(dataset);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlDestroyDataset", gate_status,
             "dataset:p",
             POINTER(dataset));
@@ -6639,7 +6674,7 @@ aclError aclmdlAddDatasetBuffer(aclmdlDataset *dataset, aclDataBuffer *dataBuffe
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlAddDatasetBuffer(dataset, dataBuffer);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlAddDatasetBuffer", gate_status,
             "dataset:p dataBuffer:p",
             POINTER(dataset), POINTER(dataBuffer));
@@ -6653,7 +6688,7 @@ aclError aclmdlSetDatasetTensorDesc(aclmdlDataset *dataset, aclTensorDesc *tenso
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetDatasetTensorDesc(dataset, tensorDesc, index);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetDatasetTensorDesc", gate_status,
             "dataset:p tensorDesc:p index:u",
             POINTER(dataset), POINTER(tensorDesc), UNSIGNED(index));
@@ -6667,8 +6702,9 @@ aclTensorDesc *aclmdlGetDatasetTensorDesc(const aclmdlDataset *dataset, size_t i
     if (gate_enter(FN_aclmdlGetDatasetTensorDesc) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetDatasetTensorDesc(dataset, index);
     }
-    if (gate_result == NULL) {
-        error_sign("aclmdlGetDatasetTensorDesc", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlGetDatasetTensorDesc", gate_status,
             "dataset:p index:u",
             POINTER(dataset), UNSIGNED(index));
     }
@@ -6682,8 +6718,9 @@ size_t aclmdlGetDatasetNumBuffers(const aclmdlDataset *dataset)
     if (gate_enter(FN_aclmdlGetDatasetNumBuffers) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetDatasetNumBuffers(dataset);
     }
-    if (gate_result == 0) {
-        error_sign("aclmdlGetDatasetNumBuffers", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlGetDatasetNumBuffers", gate_status,
             "dataset:p",
             POINTER(dataset));
     }
@@ -6697,8 +6734,9 @@ aclDataBuffer *aclmdlGetDatasetBuffer(const aclmdlDataset *dataset, size_t index
     if (gate_enter(FN_aclmdlGetDatasetBuffer) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetDatasetBuffer(dataset, index);
     }
-    if (gate_result == NULL) {
-        error_sign("aclmdlGetDatasetBuffer", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlGetDatasetBuffer", gate_status,
             "dataset:p index:u",
             POINTER(dataset), UNSIGNED(index));
     }
@@ -6712,7 +6750,7 @@ aclError aclmdlLoadFromFile(const char *modelPath, uint32_t *modelId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlLoadFromFile(modelPath, modelId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlLoadFromFile", gate_status,
             "modelPath:p modelId:p",
             POINTER(modelPath), POINTER(modelId));
@@ -6726,7 +6764,7 @@ aclError aclmdlBundleLoadFromFile(const char *modelPath, uint32_t *bundleId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleLoadFromFile(modelPath, bundleId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleLoadFromFile", gate_status,
             "modelPath:p bundleId:p",
             POINTER(modelPath), POINTER(bundleId));
@@ -6740,7 +6778,7 @@ aclError aclmdlBundleLoadFromMem(const void *model, size_t modelSize, uint32_t *
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleLoadFromMem(model, modelSize, bundleId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleLoadFromMem", gate_status,
             "model:p modelSize:u bundleId:p",
             POINTER(model), UNSIGNED(modelSize), POINTER(bundleId));
@@ -6754,7 +6792,7 @@ aclError aclmdlBundleUnload(uint32_t bundleId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleUnload(bundleId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleUnload", gate_status,
             "bundleId:u",
             UNSIGNED(bundleId));
@@ -6768,7 +6806,7 @@ aclError aclmdlBundleGetModelNum(uint32_t bundleId, size_t *modelNum)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleGetModelNum(bundleId, modelNum);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleGetModelNum", gate_status,
             "bundleId:u modelNum:p",
             UNSIGNED(bundleId), POINTER(modelNum));
@@ -6782,7 +6820,7 @@ aclError aclmdlBundleGetModelId(uint32_t bundleId, size_t index, uint32_t *model
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleGetModelId(bundleId, index, modelId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleGetModelId", gate_status,
             "bundleId:u index:u modelId:p",
             UNSIGNED(bundleId), UNSIGNED(index), POINTER(modelId));
@@ -6796,8 +6834,9 @@ aclmdlBundleQueryInfo *aclmdlBundleCreateQueryInfo(void)
     if (gate_enter(FN_aclmdlBundleCreateQueryInfo) == ACL_SUCCESS) {
         gate_result = sim_aclmdlBundleCreateQueryInfo();
     }
-    if (gate_result == NULL) {
-        error_sign("aclmdlBundleCreateQueryInfo", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlBundleCreateQueryInfo", gate_status,
             "");
     }
     (void)gate_leave(FN_aclmdlBundleCreateQueryInfo, ACL_SUCCESS);
@@ -6810,7 +6849,7 @@ aclError aclmdlBundleDestroyQueryInfo(aclmdlBundleQueryInfo *queryInfo)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleDestroyQueryInfo(queryInfo);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleDestroyQueryInfo", gate_status,
             "queryInfo:p",
             POINTER(queryInfo));
@@ -6824,7 +6863,7 @@ aclError aclmdlBundleQueryInfoFromFile(const char *fileName, aclmdlBundleQueryIn
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleQueryInfoFromFile(fileName, queryInfo);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleQueryInfoFromFile", gate_status,
             "fileName:p queryInfo:p",
             POINTER(fileName), POINTER(queryInfo));
@@ -6838,7 +6877,7 @@ aclError aclmdlBundleQueryInfoFromMem(const void *model, size_t modelSize, aclmd
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleQueryInfoFromMem(model, modelSize, queryInfo);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleQueryInfoFromMem", gate_status,
             "model:p modelSize:u queryInfo:p",
             POINTER(model), UNSIGNED(modelSize), POINTER(queryInfo));
@@ -6852,7 +6891,7 @@ aclError aclmdlBundleGetQueryModelNum(const aclmdlBundleQueryInfo *queryInfo, si
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleGetQueryModelNum(queryInfo, modelNum);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleGetQueryModelNum", gate_status,
             "queryInfo:p modelNum:p",
             POINTER(queryInfo), POINTER(modelNum));
@@ -6866,7 +6905,7 @@ aclError aclmdlBundleGetVarWeightSize(const aclmdlBundleQueryInfo *queryInfo, si
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleGetVarWeightSize(queryInfo, variableWeightSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleGetVarWeightSize", gate_status,
             "queryInfo:p variableWeightSize:p",
             POINTER(queryInfo), POINTER(variableWeightSize));
@@ -6880,7 +6919,7 @@ aclError aclmdlBundleGetSize(const aclmdlBundleQueryInfo *queryInfo, size_t inde
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleGetSize(queryInfo, index, workSize, constWeightSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleGetSize", gate_status,
             "queryInfo:p index:u workSize:p constWeightSize:p",
             POINTER(queryInfo), UNSIGNED(index), POINTER(workSize), POINTER(constWeightSize));
@@ -6894,7 +6933,7 @@ aclError aclmdlBundleInitFromFile(const char *modelPath, void *varWeightPtr, siz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleInitFromFile(modelPath, varWeightPtr, varWeightSize, bundleId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleInitFromFile", gate_status,
             "modelPath:p varWeightPtr:p varWeightSize:u bundleId:p",
             POINTER(modelPath), POINTER(varWeightPtr), UNSIGNED(varWeightSize), POINTER(bundleId));
@@ -6908,7 +6947,7 @@ aclError aclmdlBundleInitFromMem(const void *model, size_t modelSize, void *varW
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleInitFromMem(model, modelSize, varWeightPtr, varWeightSize, bundleId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleInitFromMem", gate_status,
             "model:p modelSize:u varWeightPtr:p varWeightSize:u bundleId:p",
             POINTER(model), UNSIGNED(modelSize), POINTER(varWeightPtr), UNSIGNED(varWeightSize),
@@ -6923,7 +6962,7 @@ aclError aclmdlBundleLoadModel(uint32_t bundleId, size_t index, uint32_t *modelI
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleLoadModel(bundleId, index, modelId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleLoadModel", gate_status,
             "bundleId:u index:u modelId:p",
             UNSIGNED(bundleId), UNSIGNED(index), POINTER(modelId));
@@ -6937,7 +6976,7 @@ aclError aclmdlBundleLoadModelWithMem(uint32_t bundleId, size_t index, void *wor
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleLoadModelWithMem(bundleId, index, workPtr, workSize, weightPtr, weightSize, modelId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleLoadModelWithMem", gate_status,
             "bundleId:u index:u workPtr:p workSize:u weightPtr:p weightSize:u modelId:p",
             UNSIGNED(bundleId), UNSIGNED(index), POINTER(workPtr), UNSIGNED(workSize),
@@ -6952,7 +6991,7 @@ aclError aclmdlBundleLoadModelWithConfig(uint32_t bundleId, size_t index, aclmdl
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleLoadModelWithConfig(bundleId, index, handle, modelId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleLoadModelWithConfig", gate_status,
             "bundleId:u index:u handle:p modelId:p",
             UNSIGNED(bundleId), UNSIGNED(index), POINTER(handle), POINTER(modelId));
@@ -6966,7 +7005,7 @@ aclError aclmdlBundleUnloadModel(uint32_t bundleId, uint32_t modelId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleUnloadModel(bundleId, modelId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlBundleUnloadModel", gate_status,
             "bundleId:u modelId:u",
             UNSIGNED(bundleId), UNSIGNED(modelId));
@@ -6980,7 +7019,7 @@ aclError aclmdlLoadFromMem(const void *model, size_t modelSize, uint32_t *modelI
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlLoadFromMem(model, modelSize, modelId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlLoadFromMem", gate_status,
             "model:p modelSize:u modelId:p",
             POINTER(model), UNSIGNED(modelSize), POINTER(modelId));
@@ -6994,7 +7033,7 @@ aclError aclmdlLoadFromFileWithMem(const char *modelPath, uint32_t *modelId, voi
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlLoadFromFileWithMem(modelPath, modelId, workPtr, workSize, weightPtr, weightSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlLoadFromFileWithMem", gate_status,
             "modelPath:p modelId:p workPtr:p workSize:u weightPtr:p weightSize:u",
             POINTER(modelPath), POINTER(modelId), POINTER(workPtr), UNSIGNED(workSize),
@@ -7009,7 +7048,7 @@ aclError aclmdlLoadFromMemWithMem(const void *model, size_t modelSize, uint32_t 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlLoadFromMemWithMem(model, modelSize, modelId, workPtr, workSize, weightPtr, weightSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlLoadFromMemWithMem", gate_status,
             "model:p modelSize:u modelId:p workPtr:p workSize:u weightPtr:p weightSize:u",
             POINTER(model), UNSIGNED(modelSize), POINTER(modelId), POINTER(workPtr),
@@ -7024,7 +7063,7 @@ aclError aclmdlLoadFromFileWithQ(const char *modelPath, uint32_t *modelId, const
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlLoadFromFileWithQ(modelPath, modelId, inputQ, inputQNum, outputQ, outputQNum);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlLoadFromFileWithQ", gate_status,
             "modelPath:p modelId:p inputQ:p inputQNum:u outputQ:p outputQNum:u",
             POINTER(modelPath), POINTER(modelId), POINTER(inputQ), UNSIGNED(inputQNum),
@@ -7039,7 +7078,7 @@ aclError aclmdlLoadFromMemWithQ(const void *model, size_t modelSize, uint32_t *m
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlLoadFromMemWithQ(model, modelSize, modelId, inputQ, inputQNum, outputQ, outputQNum);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlLoadFromMemWithQ", gate_status,
             "model:p modelSize:u modelId:p inputQ:p inputQNum:u outputQ:p outputQNum:u",
             POINTER(model), UNSIGNED(modelSize), POINTER(modelId), POINTER(inputQ),
@@ -7054,7 +7093,7 @@ aclError aclmdlExecute(uint32_t modelId, const aclmdlDataset *input, aclmdlDatas
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlExecute(modelId, input, output);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlExecute", gate_status,
             "modelId:u input:p output:p",
             UNSIGNED(modelId), POINTER(input), POINTER(output));
@@ -7068,7 +7107,7 @@ aclError aclmdlExecuteV2(uint32_t modelId, const aclmdlDataset *input, aclmdlDat
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlExecuteV2(modelId, input, output, stream, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlExecuteV2", gate_status,
             "modelId:u input:p output:p stream:p handle:p",
             UNSIGNED(modelId), POINTER(input), POINTER(output), POINTER(stream), POINTER(handle));
@@ -7082,7 +7121,7 @@ aclError aclmdlExecuteAsyncV2(uint32_t modelId, const aclmdlDataset *input, aclm
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlExecuteAsyncV2(modelId, input, output, stream, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlExecuteAsyncV2", gate_status,
             "modelId:u input:p output:p stream:p handle:p",
             UNSIGNED(modelId), POINTER(input), POINTER(output), POINTER(stream), POINTER(handle));
@@ -7096,7 +7135,7 @@ aclError aclmdlExecuteAsync(uint32_t modelId, const aclmdlDataset *input, aclmdl
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlExecuteAsync(modelId, input, output, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlExecuteAsync", gate_status,
             "modelId:u input:p output:p stream:p",
             UNSIGNED(modelId), POINTER(input), POINTER(output), POINTER(stream));
@@ -7110,7 +7149,7 @@ aclError aclmdlUnload(uint32_t modelId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlUnload(modelId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlUnload", gate_status,
             "modelId:u",
             UNSIGNED(modelId));
@@ -7124,7 +7163,7 @@ aclError aclmdlSetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrValue_t
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAttribute(modelId, attr, attrValue);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetAttribute", gate_status,
             "modelId:u attr:i attrValue:p",
             UNSIGNED(modelId), SIGNED(attr), POINTER(attrValue));
@@ -7138,7 +7177,7 @@ aclError aclmdlGetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrValue_t
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetAttribute(modelId, attr, attrValue);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetAttribute", gate_status,
             "modelId:u attr:i attrValue:p",
             UNSIGNED(modelId), SIGNED(attr), POINTER(attrValue));
@@ -7152,7 +7191,7 @@ aclError aclmdlQuerySize(const char *fileName, size_t *workSize, size_t *weightS
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlQuerySize(fileName, workSize, weightSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlQuerySize", gate_status,
             "fileName:p workSize:p weightSize:p",
             POINTER(fileName), POINTER(workSize), POINTER(weightSize));
@@ -7166,7 +7205,7 @@ aclError aclmdlQueryExeOMDesc(const char *fileName, aclmdlExeOMDesc *mdlPartitio
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlQueryExeOMDesc(fileName, mdlPartitionSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlQueryExeOMDesc", gate_status,
             "fileName:p mdlPartitionSize:p",
             POINTER(fileName), POINTER(mdlPartitionSize));
@@ -7180,7 +7219,7 @@ aclError aclmdlQuerySizeFromMem(const void *model, size_t modelSize, size_t *wor
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlQuerySizeFromMem(model, modelSize, workSize, weightSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlQuerySizeFromMem", gate_status,
             "model:p modelSize:u workSize:p weightSize:p",
             POINTER(model), UNSIGNED(modelSize), POINTER(workSize), POINTER(weightSize));
@@ -7194,7 +7233,7 @@ aclError aclmdlSetDynamicBatchSize(uint32_t modelId, aclmdlDataset *dataset, siz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetDynamicBatchSize(modelId, dataset, index, batchSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetDynamicBatchSize", gate_status,
             "modelId:u dataset:p index:u batchSize:u",
             UNSIGNED(modelId), POINTER(dataset), UNSIGNED(index), UNSIGNED(batchSize));
@@ -7208,7 +7247,7 @@ aclError aclmdlSetDynamicHWSize(uint32_t modelId, aclmdlDataset *dataset, size_t
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetDynamicHWSize(modelId, dataset, index, height, width);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetDynamicHWSize", gate_status,
             "modelId:u dataset:p index:u height:u width:u",
             UNSIGNED(modelId), POINTER(dataset), UNSIGNED(index), UNSIGNED(height), UNSIGNED(width));
@@ -7222,7 +7261,7 @@ aclError aclmdlSetInputDynamicDims(uint32_t modelId, aclmdlDataset *dataset, siz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetInputDynamicDims(modelId, dataset, index, dims);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetInputDynamicDims", gate_status,
             "modelId:u dataset:p index:u dims:p",
             UNSIGNED(modelId), POINTER(dataset), UNSIGNED(index), POINTER(dims));
@@ -7236,7 +7275,7 @@ aclError aclmdlGetInputDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIOD
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetInputDims(modelDesc, index, dims);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetInputDims", gate_status,
             "modelDesc:p index:u dims:p",
             POINTER(modelDesc), UNSIGNED(index), POINTER(dims));
@@ -7250,7 +7289,7 @@ aclError aclmdlGetInputDimsV2(const aclmdlDesc *modelDesc, size_t index, aclmdlI
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetInputDimsV2(modelDesc, index, dims);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetInputDimsV2", gate_status,
             "modelDesc:p index:u dims:p",
             POINTER(modelDesc), UNSIGNED(index), POINTER(dims));
@@ -7264,7 +7303,7 @@ aclError aclmdlGetInputDimsRange(const aclmdlDesc *modelDesc, size_t index, aclm
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetInputDimsRange(modelDesc, index, dimsRange);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetInputDimsRange", gate_status,
             "modelDesc:p index:u dimsRange:p",
             POINTER(modelDesc), UNSIGNED(index), POINTER(dimsRange));
@@ -7278,7 +7317,7 @@ aclError aclmdlGetOutputDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIO
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetOutputDims(modelDesc, index, dims);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetOutputDims", gate_status,
             "modelDesc:p index:u dims:p",
             POINTER(modelDesc), UNSIGNED(index), POINTER(dims));
@@ -7292,7 +7331,7 @@ aclError aclmdlGetCurOutputDims(const aclmdlDesc *modelDesc, size_t index, aclmd
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetCurOutputDims(modelDesc, index, dims);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetCurOutputDims", gate_status,
             "modelDesc:p index:u dims:p",
             POINTER(modelDesc), UNSIGNED(index), POINTER(dims));
@@ -7306,8 +7345,9 @@ const char *aclmdlGetInputNameByIndex(const aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetInputNameByIndex) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetInputNameByIndex(modelDesc, index);
     }
-    if (gate_result == NULL) {
-        error_sign("aclmdlGetInputNameByIndex", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlGetInputNameByIndex", gate_status,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
     }
@@ -7321,8 +7361,9 @@ const char *aclmdlGetOutputNameByIndex(const aclmdlDesc *modelDesc, size_t index
     if (gate_enter(FN_aclmdlGetOutputNameByIndex) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetOutputNameByIndex(modelDesc, index);
     }
-    if (gate_result == NULL) {
-        error_sign("aclmdlGetOutputNameByIndex", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlGetOutputNameByIndex", gate_status,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
     }
@@ -7336,8 +7377,9 @@ aclFormat aclmdlGetInputFormat(const aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetInputFormat) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetInputFormat(modelDesc, index);
     }
-    if (gate_result == 0) {
-        error_sign("aclmdlGetInputFormat", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlGetInputFormat", gate_status,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
     }
@@ -7351,8 +7393,9 @@ aclFormat aclmdlGetOutputFormat(const aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetOutputFormat) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetOutputFormat(modelDesc, index);
     }
-    if (gate_result == 0) {
-        error_sign("aclmdlGetOutputFormat", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlGetOutputFormat", gate_status,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
     }
@@ -7366,8 +7409,9 @@ aclDataType aclmdlGetInputDataType(const aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetInputDataType) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetInputDataType(modelDesc, index);
     }
-    if (gate_result == 0) {
-        error_sign("aclmdlGetInputDataType", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlGetInputDataType", gate_status,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
     }
@@ -7381,8 +7425,9 @@ aclDataType aclmdlGetOutputDataType(const aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetOutputDataType) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetOutputDataType(modelDesc, index);
     }
-    if (gate_result == 0) {
-        error_sign("aclmdlGetOutputDataType", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlGetOutputDataType", gate_status,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
     }
@@ -7396,7 +7441,7 @@ aclError aclmdlGetInputIndexByName(const aclmdlDesc *modelDesc, const char *name
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetInputIndexByName(modelDesc, name, index);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetInputIndexByName", gate_status,
             "modelDesc:p name:p index:p",
             POINTER(modelDesc), POINTER(name), POINTER(index));
@@ -7410,7 +7455,7 @@ aclError aclmdlGetOutputIndexByName(const aclmdlDesc *modelDesc, const char *nam
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetOutputIndexByName(modelDesc, name, index);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetOutputIndexByName", gate_status,
             "modelDesc:p name:p index:p",
             POINTER(modelDesc), POINTER(name), POINTER(index));
@@ -7424,7 +7469,7 @@ aclError aclmdlGetDynamicBatch(const aclmdlDesc *modelDesc, aclmdlBatch *batch)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetDynamicBatch(modelDesc, batch);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetDynamicBatch", gate_status,
             "modelDesc:p batch:p",
             POINTER(modelDesc), POINTER(batch));
@@ -7438,7 +7483,7 @@ aclError aclmdlGetDynamicHW(const aclmdlDesc *modelDesc, size_t index, aclmdlHW 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetDynamicHW(modelDesc, index, hw);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetDynamicHW", gate_status,
             "modelDesc:p index:u hw:p",
             POINTER(modelDesc), UNSIGNED(index), POINTER(hw));
@@ -7452,7 +7497,7 @@ aclError aclmdlGetInputDynamicGearCount(const aclmdlDesc *modelDesc, size_t inde
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetInputDynamicGearCount(modelDesc, index, gearCount);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetInputDynamicGearCount", gate_status,
             "modelDesc:p index:u gearCount:p",
             POINTER(modelDesc), UNSIGNED(index), POINTER(gearCount));
@@ -7466,7 +7511,7 @@ aclError aclmdlGetInputDynamicDims(const aclmdlDesc *modelDesc, size_t index, ac
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetInputDynamicDims(modelDesc, index, dims, gearCount);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetInputDynamicDims", gate_status,
             "modelDesc:p index:u dims:p gearCount:u",
             POINTER(modelDesc), UNSIGNED(index), POINTER(dims), UNSIGNED(gearCount));
@@ -7480,8 +7525,9 @@ aclmdlAIPP *aclmdlCreateAIPP(uint64_t batchSize)
     if (gate_enter(FN_aclmdlCreateAIPP) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateAIPP(batchSize);
     }
-    if (gate_result == NULL) {
-        error_sign("aclmdlCreateAIPP", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlCreateAIPP", gate_status,
             "batchSize:u",
             UNSIGNED(batchSize));
     }
@@ -7495,7 +7541,7 @@ aclError aclmdlDestroyAIPP(const aclmdlAIPP *aippParmsSet)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlDestroyAIPP(aippParmsSet);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlDestroyAIPP", gate_status,
             "aippParmsSet:p",
             POINTER(aippParmsSet));
@@ -7509,7 +7555,7 @@ aclError aclmdlGetAippDataSize(uint64_t batchSize, size_t *size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetAippDataSize(batchSize, size);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetAippDataSize", gate_status,
             "batchSize:u size:p",
             UNSIGNED(batchSize), POINTER(size));
@@ -7523,7 +7569,7 @@ aclError aclmdlSetAIPPInputFormat(aclmdlAIPP *aippParmsSet, aclAippInputFormat i
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPInputFormat(aippParmsSet, inputFormat);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetAIPPInputFormat", gate_status,
             "aippParmsSet:p inputFormat:i",
             POINTER(aippParmsSet), SIGNED(inputFormat));
@@ -7537,7 +7583,7 @@ aclError aclmdlSetAIPPCscParams(aclmdlAIPP *aippParmsSet, int8_t cscSwitch, int1
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPCscParams(aippParmsSet, cscSwitch, cscMatrixR0C0, cscMatrixR0C1, cscMatrixR0C2, cscMatrixR1C0, cscMatrixR1C1, cscMatrixR1C2, cscMatrixR2C0, cscMatrixR2C1, cscMatrixR2C2, cscOutputBiasR0, cscOutputBiasR1, cscOutputBiasR2, cscInputBiasR0, cscInputBiasR1, cscInputBiasR2);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetAIPPCscParams", gate_status,
             "aippParmsSet:p cscSwitch:i cscMatrixR0C0:i cscMatrixR0C1:i cscMatrixR0C2:i "
             "cscMatrixR1C0:i cscMatrixR1C1:i cscMatrixR1C2:i cscMatrixR2C0:i cscMatrixR2C1:i "
@@ -7559,7 +7605,7 @@ aclError aclmdlSetAIPPRbuvSwapSwitch(aclmdlAIPP *aippParmsSet, int8_t rbuvSwapSw
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPRbuvSwapSwitch(aippParmsSet, rbuvSwapSwitch);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetAIPPRbuvSwapSwitch", gate_status,
             "aippParmsSet:p rbuvSwapSwitch:i",
             POINTER(aippParmsSet), SIGNED(rbuvSwapSwitch));
@@ -7573,7 +7619,7 @@ aclError aclmdlSetAIPPAxSwapSwitch(aclmdlAIPP *aippParmsSet, int8_t axSwapSwitch
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPAxSwapSwitch(aippParmsSet, axSwapSwitch);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetAIPPAxSwapSwitch", gate_status,
             "aippParmsSet:p axSwapSwitch:i",
             POINTER(aippParmsSet), SIGNED(axSwapSwitch));
@@ -7587,7 +7633,7 @@ aclError aclmdlSetAIPPSrcImageSize(aclmdlAIPP *aippParmsSet, int32_t srcImageSiz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPSrcImageSize(aippParmsSet, srcImageSizeW, srcImageSizeH);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetAIPPSrcImageSize", gate_status,
             "aippParmsSet:p srcImageSizeW:i srcImageSizeH:i",
             POINTER(aippParmsSet), SIGNED(srcImageSizeW), SIGNED(srcImageSizeH));
@@ -7601,7 +7647,7 @@ aclError aclmdlSetAIPPScfParams(aclmdlAIPP *aippParmsSet, int8_t scfSwitch, int3
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPScfParams(aippParmsSet, scfSwitch, scfInputSizeW, scfInputSizeH, scfOutputSizeW, scfOutputSizeH, batchIndex);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetAIPPScfParams", gate_status,
             "aippParmsSet:p scfSwitch:i scfInputSizeW:i scfInputSizeH:i scfOutputSizeW:i "
             "scfOutputSizeH:i batchIndex:u",
@@ -7617,7 +7663,7 @@ aclError aclmdlSetAIPPCropParams(aclmdlAIPP *aippParmsSet, int8_t cropSwitch, in
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPCropParams(aippParmsSet, cropSwitch, cropStartPosW, cropStartPosH, cropSizeW, cropSizeH, batchIndex);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetAIPPCropParams", gate_status,
             "aippParmsSet:p cropSwitch:i cropStartPosW:i cropStartPosH:i cropSizeW:i "
             "cropSizeH:i batchIndex:u",
@@ -7633,7 +7679,7 @@ aclError aclmdlSetAIPPPaddingParams(aclmdlAIPP *aippParmsSet, int8_t paddingSwit
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPPaddingParams(aippParmsSet, paddingSwitch, paddingSizeTop, paddingSizeBottom, paddingSizeLeft, paddingSizeRight, batchIndex);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetAIPPPaddingParams", gate_status,
             "aippParmsSet:p paddingSwitch:i paddingSizeTop:i paddingSizeBottom:i "
             "paddingSizeLeft:i paddingSizeRight:i batchIndex:u",
@@ -7650,7 +7696,7 @@ aclError aclmdlSetAIPPDtcPixelMean(aclmdlAIPP *aippParmsSet, int16_t dtcPixelMea
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPDtcPixelMean(aippParmsSet, dtcPixelMeanChn0, dtcPixelMeanChn1, dtcPixelMeanChn2, dtcPixelMeanChn3, batchIndex);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetAIPPDtcPixelMean", gate_status,
             "aippParmsSet:p dtcPixelMeanChn0:i dtcPixelMeanChn1:i dtcPixelMeanChn2:i "
             "dtcPixelMeanChn3:i batchIndex:u",
@@ -7666,7 +7712,7 @@ aclError aclmdlSetAIPPDtcPixelMin(aclmdlAIPP *aippParmsSet, float dtcPixelMinChn
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPDtcPixelMin(aippParmsSet, dtcPixelMinChn0, dtcPixelMinChn1, dtcPixelMinChn2, dtcPixelMinChn3, batchIndex);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetAIPPDtcPixelMin", gate_status,
             "aippParmsSet:p dtcPixelMinChn0:d dtcPixelMinChn1:d dtcPixelMinChn2:d "
             "dtcPixelMinChn3:d batchIndex:u",
@@ -7682,7 +7728,7 @@ aclError aclmdlSetAIPPPixelVarReci(aclmdlAIPP *aippParmsSet, float dtcPixelVarRe
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPPixelVarReci(aippParmsSet, dtcPixelVarReciChn0, dtcPixelVarReciChn1, dtcPixelVarReciChn2, dtcPixelVarReciChn3, batchIndex);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetAIPPPixelVarReci", gate_status,
             "aippParmsSet:p dtcPixelVarReciChn0:d dtcPixelVarReciChn1:d dtcPixelVarReciChn2:d "
             "dtcPixelVarReciChn3:d batchIndex:u",
@@ -7698,7 +7744,7 @@ aclError aclmdlSetInputAIPP(uint32_t modelId, aclmdlDataset *dataset, size_t ind
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetInputAIPP(modelId, dataset, index, aippParmsSet);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetInputAIPP", gate_status,
             "modelId:u dataset:p index:u aippParmsSet:p",
             UNSIGNED(modelId), POINTER(dataset), UNSIGNED(index), POINTER(aippParmsSet));
@@ -7712,7 +7758,7 @@ aclError aclmdlSetAIPPByInputIndex(uint32_t modelId, aclmdlDataset *dataset, siz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPByInputIndex(modelId, dataset, index, aippParmsSet);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetAIPPByInputIndex", gate_status,
             "modelId:u dataset:p index:u aippParmsSet:p",
             UNSIGNED(modelId), POINTER(dataset), UNSIGNED(index), POINTER(aippParmsSet));
@@ -7726,7 +7772,7 @@ aclError aclmdlGetAippType(uint32_t modelId, size_t index, aclmdlInputAippType *
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetAippType(modelId, index, type, dynamicAttachedDataIndex);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetAippType", gate_status,
             "modelId:u index:u type:p dynamicAttachedDataIndex:p",
             UNSIGNED(modelId), UNSIGNED(index), POINTER(type), POINTER(dynamicAttachedDataIndex));
@@ -7740,7 +7786,7 @@ aclError aclmdlGetFirstAippInfo(uint32_t modelId, size_t index, aclAippInfo *aip
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetFirstAippInfo(modelId, index, aippInfo);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlGetFirstAippInfo", gate_status,
             "modelId:u index:u aippInfo:p",
             UNSIGNED(modelId), UNSIGNED(index), POINTER(aippInfo));
@@ -7754,7 +7800,7 @@ aclError aclmdlCreateAndGetOpDesc(uint32_t deviceId, uint32_t streamId, uint32_t
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlCreateAndGetOpDesc(deviceId, streamId, taskId, opName, opNameLen, inputDesc, numInputs, outputDesc, numOutputs);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlCreateAndGetOpDesc", gate_status,
             "deviceId:u streamId:u taskId:u opName:p opNameLen:u inputDesc:p numInputs:p "
             "outputDesc:p numOutputs:p",
@@ -7771,7 +7817,7 @@ aclError aclmdlLoadWithConfig(const aclmdlConfigHandle *handle, uint32_t *modelI
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlLoadWithConfig(handle, modelId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlLoadWithConfig", gate_status,
             "handle:p modelId:p",
             POINTER(handle), POINTER(modelId));
@@ -7785,8 +7831,9 @@ aclmdlConfigHandle *aclmdlCreateConfigHandle(void)
     if (gate_enter(FN_aclmdlCreateConfigHandle) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateConfigHandle();
     }
-    if (gate_result == NULL) {
-        error_sign("aclmdlCreateConfigHandle", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlCreateConfigHandle", gate_status,
             "");
     }
     (void)gate_leave(FN_aclmdlCreateConfigHandle, ACL_SUCCESS);
@@ -7799,7 +7846,7 @@ aclError aclmdlDestroyConfigHandle(aclmdlConfigHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlDestroyConfigHandle(handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlDestroyConfigHandle", gate_status,
             "handle:p",
             POINTER(handle));
@@ -7813,7 +7860,7 @@ aclError aclmdlSetConfigOpt(aclmdlConfigHandle *handle, aclmdlConfigAttr attr, c
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetConfigOpt(handle, attr, attrValue, valueSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetConfigOpt", gate_status,
             "handle:p attr:i attrValue:p valueSize:u",
             POINTER(handle), SIGNED(attr), POINTER(attrValue), UNSIGNED(valueSize));
@@ -7827,7 +7874,7 @@ aclError aclmdlSetExecConfigOpt(aclmdlExecConfigHandle *handle, aclmdlExecConfig
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetExecConfigOpt(handle, attr, attrValue, valueSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclmdlSetExecConfigOpt", gate_status,
             "handle:p attr:i attrValue:p valueSize:u",
             POINTER(handle), SIGNED(attr), POINTER(attrValue), UNSIGNED(valueSize));
@@ -7841,8 +7888,9 @@ const char *aclmdlGetTensorRealName(const aclmdlDesc *modelDesc, const char *nam
     if (gate_enter(FN_aclmdlGetTensorRealName) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetTensorRealName(modelDesc, name);
     }
-    if (gate_result == NULL) {
-        error_sign("aclmdlGetTensorRealName", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclmdlGetTensorRealName", gate_status,
             "modelDesc:p name:p",
             POINTER(modelDesc), POINTER(name));
     }
@@ -7856,8 +7904,9 @@ acltdtTensorType acltdtGetTensorTypeFromItem(const acltdtDataItem *dataItem)
     if (gate_enter(FN_acltdtGetTensorTypeFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetTensorTypeFromItem(dataItem);
     }
-    if (gate_result == 0) {
-        error_sign("acltdtGetTensorTypeFromItem", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtGetTensorTypeFromItem", gate_status,
             "dataItem:p",
             POINTER(dataItem));
     }
@@ -7871,8 +7920,9 @@ aclDataType acltdtGetDataTypeFromItem(const acltdtDataItem *dataItem)
     if (gate_enter(FN_acltdtGetDataTypeFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDataTypeFromItem(dataItem);
     }
-    if (gate_result == 0) {
-        error_sign("acltdtGetDataTypeFromItem", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtGetDataTypeFromItem", gate_status,
             "dataItem:p",
             POINTER(dataItem));
     }
@@ -7886,8 +7936,9 @@ void *acltdtGetDataAddrFromItem(const acltdtDataItem *dataItem)
     if (gate_enter(FN_acltdtGetDataAddrFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDataAddrFromItem(dataItem);
     }
-    if (gate_result == NULL) {
-        error_sign("acltdtGetDataAddrFromItem", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtGetDataAddrFromItem", gate_status,
             "dataItem:p",
             POINTER(dataItem));
     }
@@ -7901,8 +7952,9 @@ size_t acltdtGetDataSizeFromItem(const acltdtDataItem *dataItem)
     if (gate_enter(FN_acltdtGetDataSizeFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDataSizeFromItem(dataItem);
     }
-    if (gate_result == 0) {
-        error_sign("acltdtGetDataSizeFromItem", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtGetDataSizeFromItem", gate_status,
             "dataItem:p",
             POINTER(dataItem));
     }
@@ -7916,8 +7968,9 @@ size_t acltdtGetDimNumFromItem(const acltdtDataItem *dataItem)
     if (gate_enter(FN_acltdtGetDimNumFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDimNumFromItem(dataItem);
     }
-    if (gate_result == 0) {
-        error_sign("acltdtGetDimNumFromItem", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtGetDimNumFromItem", gate_status,
             "dataItem:p",
             POINTER(dataItem));
     }
@@ -7931,7 +7984,7 @@ aclError acltdtGetSliceInfoFromItem(const acltdtDataItem *dataItem, size_t *slic
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetSliceInfoFromItem(dataItem, sliceNum, sliceId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtGetSliceInfoFromItem", gate_status,
             "dataItem:p sliceNum:p sliceId:p",
             POINTER(dataItem), POINTER(sliceNum), POINTER(sliceId));
@@ -7945,7 +7998,7 @@ aclError acltdtGetDimsFromItem(const acltdtDataItem *dataItem, int64_t *dims, si
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetDimsFromItem(dataItem, dims, dimNum);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtGetDimsFromItem", gate_status,
             "dataItem:p dims:p dimNum:u",
             POINTER(dataItem), POINTER(dims), UNSIGNED(dimNum));
@@ -7959,8 +8012,9 @@ acltdtDataItem *acltdtCreateDataItem(acltdtTensorType tdtType, const int64_t *di
     if (gate_enter(FN_acltdtCreateDataItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateDataItem(tdtType, dims, dimNum, dataType, data, size);
     }
-    if (gate_result == NULL) {
-        error_sign("acltdtCreateDataItem", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtCreateDataItem", gate_status,
             "tdtType:i dims:p dimNum:u dataType:i data:p size:u",
             SIGNED(tdtType), POINTER(dims), UNSIGNED(dimNum), SIGNED(dataType), POINTER(data),
             UNSIGNED(size));
@@ -7975,7 +8029,7 @@ aclError acltdtDestroyDataItem(acltdtDataItem *dataItem)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyDataItem(dataItem);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtDestroyDataItem", gate_status,
             "dataItem:p",
             POINTER(dataItem));
@@ -7989,8 +8043,9 @@ acltdtDataset *acltdtCreateDataset(void)
     if (gate_enter(FN_acltdtCreateDataset) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateDataset();
     }
-    if (gate_result == NULL) {
-        error_sign("acltdtCreateDataset", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtCreateDataset", gate_status,
             "");
     }
     (void)gate_leave(FN_acltdtCreateDataset, ACL_SUCCESS);
@@ -8003,7 +8058,7 @@ aclError acltdtDestroyDataset(acltdtDataset *dataset)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyDataset(dataset);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtDestroyDataset", gate_status,
             "dataset:p",
             POINTER(dataset));
@@ -8017,8 +8072,9 @@ acltdtDataItem *acltdtGetDataItem(const acltdtDataset *dataset, size_t index)
     if (gate_enter(FN_acltdtGetDataItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDataItem(dataset, index);
     }
-    if (gate_result == NULL) {
-        error_sign("acltdtGetDataItem", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtGetDataItem", gate_status,
             "dataset:p index:u",
             POINTER(dataset), UNSIGNED(index));
     }
@@ -8032,7 +8088,7 @@ aclError acltdtAddDataItem(acltdtDataset *dataset, acltdtDataItem *dataItem)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtAddDataItem(dataset, dataItem);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtAddDataItem", gate_status,
             "dataset:p dataItem:p",
             POINTER(dataset), POINTER(dataItem));
@@ -8046,8 +8102,9 @@ size_t acltdtGetDatasetSize(const acltdtDataset *dataset)
     if (gate_enter(FN_acltdtGetDatasetSize) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDatasetSize(dataset);
     }
-    if (gate_result == 0) {
-        error_sign("acltdtGetDatasetSize", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtGetDatasetSize", gate_status,
             "dataset:p",
             POINTER(dataset));
     }
@@ -8061,8 +8118,9 @@ const char *acltdtGetDatasetName(const acltdtDataset *dataset)
     if (gate_enter(FN_acltdtGetDatasetName) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDatasetName(dataset);
     }
-    if (gate_result == NULL) {
-        error_sign("acltdtGetDatasetName", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtGetDatasetName", gate_status,
             "dataset:p",
             POINTER(dataset));
     }
@@ -8076,7 +8134,7 @@ aclError acltdtStopChannel(acltdtChannelHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtStopChannel(handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtStopChannel", gate_status,
             "handle:p",
             POINTER(handle));
@@ -8090,8 +8148,9 @@ acltdtChannelHandle *acltdtCreateChannel(uint32_t deviceId, const char *name)
     if (gate_enter(FN_acltdtCreateChannel) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateChannel(deviceId, name);
     }
-    if (gate_result == NULL) {
-        error_sign("acltdtCreateChannel", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtCreateChannel", gate_status,
             "deviceId:u name:p",
             UNSIGNED(deviceId), POINTER(name));
     }
@@ -8105,8 +8164,9 @@ acltdtChannelHandle *acltdtCreateChannelWithCapacity(uint32_t deviceId, const ch
     if (gate_enter(FN_acltdtCreateChannelWithCapacity) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateChannelWithCapacity(deviceId, name, capacity);
     }
-    if (gate_result == NULL) {
-        error_sign("acltdtCreateChannelWithCapacity", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtCreateChannelWithCapacity", gate_status,
             "deviceId:u name:p capacity:u",
             UNSIGNED(deviceId), POINTER(name), UNSIGNED(capacity));
     }
@@ -8120,7 +8180,7 @@ aclError acltdtDestroyChannel(acltdtChannelHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyChannel(handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtDestroyChannel", gate_status,
             "handle:p",
             POINTER(handle));
@@ -8134,7 +8194,7 @@ aclError acltdtCleanChannel(acltdtChannelHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtCleanChannel(handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtCleanChannel", gate_status,
             "handle:p",
             POINTER(handle));
@@ -8148,7 +8208,7 @@ aclError acltdtSendTensor(const acltdtChannelHandle *handle, const acltdtDataset
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtSendTensor(handle, dataset, timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtSendTensor", gate_status,
             "handle:p dataset:p timeout:i",
             POINTER(handle), POINTER(dataset), SIGNED(timeout));
@@ -8162,7 +8222,7 @@ aclError acltdtReceiveTensor(const acltdtChannelHandle *handle, acltdtDataset *d
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtReceiveTensor(handle, dataset, timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtReceiveTensor", gate_status,
             "handle:p dataset:p timeout:i",
             POINTER(handle), POINTER(dataset), SIGNED(timeout));
@@ -8176,7 +8236,7 @@ aclError acltdtQueryChannelSize(const acltdtChannelHandle *handle, size_t *size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtQueryChannelSize(handle, size);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtQueryChannelSize", gate_status,
             "handle:p size:p",
             POINTER(handle), POINTER(size));
@@ -8190,7 +8250,7 @@ aclError acltdtCreateQueue(const acltdtQueueAttr *attr, uint32_t *qid)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtCreateQueue(attr, qid);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtCreateQueue", gate_status,
             "attr:p qid:p",
             POINTER(attr), POINTER(qid));
@@ -8204,7 +8264,7 @@ aclError acltdtDestroyQueue(uint32_t qid)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyQueue(qid);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtDestroyQueue", gate_status,
             "qid:u",
             UNSIGNED(qid));
@@ -8218,7 +8278,7 @@ aclError acltdtEnqueue(uint32_t qid, acltdtBuf buf, int32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtEnqueue(qid, buf, timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtEnqueue", gate_status,
             "qid:u buf:p timeout:i",
             UNSIGNED(qid), POINTER(buf), SIGNED(timeout));
@@ -8232,7 +8292,7 @@ aclError acltdtDequeue(uint32_t qid, acltdtBuf *buf, int32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDequeue(qid, buf, timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtDequeue", gate_status,
             "qid:u buf:p timeout:i",
             UNSIGNED(qid), POINTER(buf), SIGNED(timeout));
@@ -8246,7 +8306,7 @@ aclError acltdtEnqueueData(uint32_t qid, const void *data, size_t dataSize, cons
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtEnqueueData(qid, data, dataSize, userData, userDataSize, timeout, rsv);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtEnqueueData", gate_status,
             "qid:u data:p dataSize:u userData:p userDataSize:u timeout:i rsv:u",
             UNSIGNED(qid), POINTER(data), UNSIGNED(dataSize), POINTER(userData),
@@ -8261,7 +8321,7 @@ aclError acltdtDequeueData(uint32_t qid, void *data, size_t dataSize, size_t *re
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDequeueData(qid, data, dataSize, retDataSize, userData, userDataSize, timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtDequeueData", gate_status,
             "qid:u data:p dataSize:u retDataSize:p userData:p userDataSize:u timeout:i",
             UNSIGNED(qid), POINTER(data), UNSIGNED(dataSize), POINTER(retDataSize), POINTER(userData),
@@ -8276,7 +8336,7 @@ aclError acltdtGrantQueue(uint32_t qid, int32_t pid, uint32_t permission, int32_
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGrantQueue(qid, pid, permission, timeout);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtGrantQueue", gate_status,
             "qid:u pid:i permission:u timeout:i",
             UNSIGNED(qid), SIGNED(pid), UNSIGNED(permission), SIGNED(timeout));
@@ -8290,7 +8350,7 @@ aclError acltdtAttachQueue(uint32_t qid, int32_t timeout, uint32_t *permission)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtAttachQueue(qid, timeout, permission);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtAttachQueue", gate_status,
             "qid:u timeout:i permission:p",
             UNSIGNED(qid), SIGNED(timeout), POINTER(permission));
@@ -8304,7 +8364,7 @@ aclError acltdtBindQueueRoutes(acltdtQueueRouteList *qRouteList)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtBindQueueRoutes(qRouteList);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtBindQueueRoutes", gate_status,
             "qRouteList:p",
             POINTER(qRouteList));
@@ -8318,7 +8378,7 @@ aclError acltdtUnbindQueueRoutes(acltdtQueueRouteList *qRouteList)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtUnbindQueueRoutes(qRouteList);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtUnbindQueueRoutes", gate_status,
             "qRouteList:p",
             POINTER(qRouteList));
@@ -8332,7 +8392,7 @@ aclError acltdtQueryQueueRoutes(const acltdtQueueRouteQueryInfo *queryInfo, aclt
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtQueryQueueRoutes(queryInfo, qRouteList);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtQueryQueueRoutes", gate_status,
             "queryInfo:p qRouteList:p",
             POINTER(queryInfo), POINTER(qRouteList));
@@ -8346,7 +8406,7 @@ aclError acltdtAllocBuf(size_t size, uint32_t type, acltdtBuf *buf)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtAllocBuf(size, type, buf);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtAllocBuf", gate_status,
             "size:u type:u buf:p",
             UNSIGNED(size), UNSIGNED(type), POINTER(buf));
@@ -8360,7 +8420,7 @@ aclError acltdtFreeBuf(acltdtBuf buf)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtFreeBuf(buf);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtFreeBuf", gate_status,
             "buf:p",
             POINTER(buf));
@@ -8374,7 +8434,7 @@ aclError acltdtGetBufData(const acltdtBuf buf, void **dataPtr, size_t *size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetBufData(buf, dataPtr, size);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtGetBufData", gate_status,
             "buf:p dataPtr:p size:p",
             POINTER(buf), POINTER(dataPtr), POINTER(size));
@@ -8388,7 +8448,7 @@ aclError acltdtSetBufDataLen(acltdtBuf buf, size_t len)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtSetBufDataLen(buf, len);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtSetBufDataLen", gate_status,
             "buf:p len:u",
             POINTER(buf), UNSIGNED(len));
@@ -8402,7 +8462,7 @@ aclError acltdtGetBufDataLen(acltdtBuf buf, size_t *len)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetBufDataLen(buf, len);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtGetBufDataLen", gate_status,
             "buf:p len:p",
             POINTER(buf), POINTER(len));
@@ -8416,7 +8476,7 @@ aclError acltdtAppendBufChain(acltdtBuf headBuf, acltdtBuf buf)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtAppendBufChain(headBuf, buf);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtAppendBufChain", gate_status,
             "headBuf:p buf:p",
             POINTER(headBuf), POINTER(buf));
@@ -8430,7 +8490,7 @@ aclError acltdtGetBufChainNum(acltdtBuf headBuf, uint32_t *num)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetBufChainNum(headBuf, num);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtGetBufChainNum", gate_status,
             "headBuf:p num:p",
             POINTER(headBuf), POINTER(num));
@@ -8444,7 +8504,7 @@ aclError acltdtGetBufFromChain(acltdtBuf headBuf, uint32_t index, acltdtBuf *buf
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetBufFromChain(headBuf, index, buf);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtGetBufFromChain", gate_status,
             "headBuf:p index:u buf:p",
             POINTER(headBuf), UNSIGNED(index), POINTER(buf));
@@ -8458,7 +8518,7 @@ aclError acltdtGetBufUserData(const acltdtBuf buf, void *dataPtr, size_t size, s
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetBufUserData(buf, dataPtr, size, offset);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtGetBufUserData", gate_status,
             "buf:p dataPtr:p size:u offset:u",
             POINTER(buf), POINTER(dataPtr), UNSIGNED(size), UNSIGNED(offset));
@@ -8472,7 +8532,7 @@ aclError acltdtSetBufUserData(acltdtBuf buf, const void *dataPtr, size_t size, s
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtSetBufUserData(buf, dataPtr, size, offset);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtSetBufUserData", gate_status,
             "buf:p dataPtr:p size:u offset:u",
             POINTER(buf), POINTER(dataPtr), UNSIGNED(size), UNSIGNED(offset));
@@ -8486,7 +8546,7 @@ aclError acltdtCopyBufRef(const acltdtBuf buf, acltdtBuf *newBuf)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtCopyBufRef(buf, newBuf);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtCopyBufRef", gate_status,
             "buf:p newBuf:p",
             POINTER(buf), POINTER(newBuf));
@@ -8500,8 +8560,9 @@ acltdtQueueAttr *acltdtCreateQueueAttr(void)
     if (gate_enter(FN_acltdtCreateQueueAttr) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateQueueAttr();
     }
-    if (gate_result == NULL) {
-        error_sign("acltdtCreateQueueAttr", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtCreateQueueAttr", gate_status,
             "");
     }
     (void)gate_leave(FN_acltdtCreateQueueAttr, ACL_SUCCESS);
@@ -8514,7 +8575,7 @@ aclError acltdtDestroyQueueAttr(const acltdtQueueAttr *attr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyQueueAttr(attr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtDestroyQueueAttr", gate_status,
             "attr:p",
             POINTER(attr));
@@ -8528,7 +8589,7 @@ aclError acltdtSetQueueAttr(acltdtQueueAttr *attr, acltdtQueueAttrType type, siz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtSetQueueAttr(attr, type, len, param);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtSetQueueAttr", gate_status,
             "attr:p type:i len:u param:p",
             POINTER(attr), SIGNED(type), UNSIGNED(len), POINTER(param));
@@ -8542,7 +8603,7 @@ aclError acltdtGetQueueAttr(const acltdtQueueAttr *attr, acltdtQueueAttrType typ
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetQueueAttr(attr, type, len, paramRetSize, param);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtGetQueueAttr", gate_status,
             "attr:p type:i len:u paramRetSize:p param:p",
             POINTER(attr), SIGNED(type), UNSIGNED(len), POINTER(paramRetSize), POINTER(param));
@@ -8556,8 +8617,9 @@ acltdtQueueRoute *acltdtCreateQueueRoute(uint32_t srcId, uint32_t dstId)
     if (gate_enter(FN_acltdtCreateQueueRoute) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateQueueRoute(srcId, dstId);
     }
-    if (gate_result == NULL) {
-        error_sign("acltdtCreateQueueRoute", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtCreateQueueRoute", gate_status,
             "srcId:u dstId:u",
             UNSIGNED(srcId), UNSIGNED(dstId));
     }
@@ -8571,7 +8633,7 @@ aclError acltdtDestroyQueueRoute(const acltdtQueueRoute *route)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyQueueRoute(route);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtDestroyQueueRoute", gate_status,
             "route:p",
             POINTER(route));
@@ -8585,7 +8647,7 @@ aclError acltdtGetQueueRouteParam(const acltdtQueueRoute *route, acltdtQueueRout
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetQueueRouteParam(route, type, len, paramRetSize, param);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtGetQueueRouteParam", gate_status,
             "route:p type:i len:u paramRetSize:p param:p",
             POINTER(route), SIGNED(type), UNSIGNED(len), POINTER(paramRetSize), POINTER(param));
@@ -8599,8 +8661,9 @@ acltdtQueueRouteList *acltdtCreateQueueRouteList(void)
     if (gate_enter(FN_acltdtCreateQueueRouteList) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateQueueRouteList();
     }
-    if (gate_result == NULL) {
-        error_sign("acltdtCreateQueueRouteList", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtCreateQueueRouteList", gate_status,
             "");
     }
     (void)gate_leave(FN_acltdtCreateQueueRouteList, ACL_SUCCESS);
@@ -8613,7 +8676,7 @@ aclError acltdtDestroyQueueRouteList(const acltdtQueueRouteList *routeList)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyQueueRouteList(routeList);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtDestroyQueueRouteList", gate_status,
             "routeList:p",
             POINTER(routeList));
@@ -8627,7 +8690,7 @@ aclError acltdtAddQueueRoute(acltdtQueueRouteList *routeList, const acltdtQueueR
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtAddQueueRoute(routeList, route);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtAddQueueRoute", gate_status,
             "routeList:p route:p",
             POINTER(routeList), POINTER(route));
@@ -8641,7 +8704,7 @@ aclError acltdtGetQueueRoute(const acltdtQueueRouteList *routeList, size_t index
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetQueueRoute(routeList, index, route);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtGetQueueRoute", gate_status,
             "routeList:p index:u route:p",
             POINTER(routeList), UNSIGNED(index), POINTER(route));
@@ -8655,8 +8718,9 @@ size_t acltdtGetQueueRouteNum(const acltdtQueueRouteList *routeList)
     if (gate_enter(FN_acltdtGetQueueRouteNum) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetQueueRouteNum(routeList);
     }
-    if (gate_result == 0) {
-        error_sign("acltdtGetQueueRouteNum", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtGetQueueRouteNum", gate_status,
             "routeList:p",
             POINTER(routeList));
     }
@@ -8670,8 +8734,9 @@ acltdtQueueRouteQueryInfo *acltdtCreateQueueRouteQueryInfo(void)
     if (gate_enter(FN_acltdtCreateQueueRouteQueryInfo) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateQueueRouteQueryInfo();
     }
-    if (gate_result == NULL) {
-        error_sign("acltdtCreateQueueRouteQueryInfo", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("acltdtCreateQueueRouteQueryInfo", gate_status,
             "");
     }
     (void)gate_leave(FN_acltdtCreateQueueRouteQueryInfo, ACL_SUCCESS);
@@ -8684,7 +8749,7 @@ aclError acltdtDestroyQueueRouteQueryInfo(const acltdtQueueRouteQueryInfo *info)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyQueueRouteQueryInfo(info);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtDestroyQueueRouteQueryInfo", gate_status,
             "info:p",
             POINTER(info));
@@ -8698,7 +8763,7 @@ aclError acltdtSetQueueRouteQueryInfo(acltdtQueueRouteQueryInfo *param, acltdtQu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtSetQueueRouteQueryInfo(param, type, len, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("acltdtSetQueueRouteQueryInfo", gate_status,
             "param:p type:i len:u value:p",
             POINTER(param), SIGNED(type), UNSIGNED(len), POINTER(value));
@@ -8712,7 +8777,7 @@ aclError aclprofInit(const char *profilerResultPath, size_t length)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofInit(profilerResultPath, length);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofInit", gate_status,
             "profilerResultPath:p length:u",
             POINTER(profilerResultPath), UNSIGNED(length));
@@ -8726,7 +8791,7 @@ aclError aclprofFinalize(void)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofFinalize();
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofFinalize", gate_status,
             "");
     }
@@ -8739,7 +8804,7 @@ aclError aclprofStart(const aclprofConfig *profilerConfig)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofStart(profilerConfig);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofStart", gate_status,
             "profilerConfig:p",
             POINTER(profilerConfig));
@@ -8753,8 +8818,9 @@ aclprofConfig *aclprofCreateConfig(uint32_t *deviceIdList, uint32_t deviceNums, 
     if (gate_enter(FN_aclprofCreateConfig) == ACL_SUCCESS) {
         gate_result = sim_aclprofCreateConfig(deviceIdList, deviceNums, aicoreMetrics, aicoreEvents, dataTypeConfig);
     }
-    if (gate_result == NULL) {
-        error_sign("aclprofCreateConfig", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclprofCreateConfig", gate_status,
             "deviceIdList:p deviceNums:u aicoreMetrics:i aicoreEvents:p dataTypeConfig:u",
             POINTER(deviceIdList), UNSIGNED(deviceNums), SIGNED(aicoreMetrics), POINTER(aicoreEvents),
             UNSIGNED(dataTypeConfig));
@@ -8769,7 +8835,7 @@ aclError aclprofDestroyConfig(const aclprofConfig *profilerConfig)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofDestroyConfig(profilerConfig);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofDestroyConfig", gate_status,
             "profilerConfig:p",
             POINTER(profilerConfig));
@@ -8783,7 +8849,7 @@ aclError aclprofStop(const aclprofConfig *profilerConfig)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofStop(profilerConfig);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofStop", gate_status,
             "profilerConfig:p",
             POINTER(profilerConfig));
@@ -8797,7 +8863,7 @@ aclError aclprofSetConfig(aclprofConfigType configType, const char *config, size
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofSetConfig(configType, config, configLength);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofSetConfig", gate_status,
             "configType:i config:p configLength:u",
             SIGNED(configType), POINTER(config), UNSIGNED(configLength));
@@ -8811,7 +8877,7 @@ aclError aclprofModelSubscribe(uint32_t modelId, const aclprofSubscribeConfig *p
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofModelSubscribe(modelId, profSubscribeConfig);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofModelSubscribe", gate_status,
             "modelId:u profSubscribeConfig:p",
             UNSIGNED(modelId), POINTER(profSubscribeConfig));
@@ -8825,7 +8891,7 @@ aclError aclprofModelUnSubscribe(uint32_t modelId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofModelUnSubscribe(modelId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofModelUnSubscribe", gate_status,
             "modelId:u",
             UNSIGNED(modelId));
@@ -8839,8 +8905,9 @@ aclprofSubscribeConfig *aclprofCreateSubscribeConfig(int8_t timeInfoSwitch, aclp
     if (gate_enter(FN_aclprofCreateSubscribeConfig) == ACL_SUCCESS) {
         gate_result = sim_aclprofCreateSubscribeConfig(timeInfoSwitch, aicoreMetrics, fd);
     }
-    if (gate_result == NULL) {
-        error_sign("aclprofCreateSubscribeConfig", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclprofCreateSubscribeConfig", gate_status,
             "timeInfoSwitch:i aicoreMetrics:i fd:p",
             SIGNED(timeInfoSwitch), SIGNED(aicoreMetrics), POINTER(fd));
     }
@@ -8854,7 +8921,7 @@ aclError aclprofDestroySubscribeConfig(const aclprofSubscribeConfig *profSubscri
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofDestroySubscribeConfig(profSubscribeConfig);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofDestroySubscribeConfig", gate_status,
             "profSubscribeConfig:p",
             POINTER(profSubscribeConfig));
@@ -8868,7 +8935,7 @@ aclError aclprofGetOpDescSize(size_t *opDescSize)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofGetOpDescSize(opDescSize);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofGetOpDescSize", gate_status,
             "opDescSize:p",
             POINTER(opDescSize));
@@ -8882,7 +8949,7 @@ aclError aclprofGetOpNum(const void *opInfo, size_t opInfoLen, uint32_t *opNumbe
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofGetOpNum(opInfo, opInfoLen, opNumber);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofGetOpNum", gate_status,
             "opInfo:p opInfoLen:u opNumber:p",
             POINTER(opInfo), UNSIGNED(opInfoLen), POINTER(opNumber));
@@ -8896,7 +8963,7 @@ aclError aclprofGetOpTypeLen(const void *opInfo, size_t opInfoLen, uint32_t inde
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofGetOpTypeLen(opInfo, opInfoLen, index, opTypeLen);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofGetOpTypeLen", gate_status,
             "opInfo:p opInfoLen:u index:u opTypeLen:p",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index), POINTER(opTypeLen));
@@ -8910,7 +8977,7 @@ aclError aclprofGetOpType(const void *opInfo, size_t opInfoLen, uint32_t index, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofGetOpType(opInfo, opInfoLen, index, opType, opTypeLen);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofGetOpType", gate_status,
             "opInfo:p opInfoLen:u index:u opType:p opTypeLen:u",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index), POINTER(opType),
@@ -8925,7 +8992,7 @@ aclError aclprofGetOpNameLen(const void *opInfo, size_t opInfoLen, uint32_t inde
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofGetOpNameLen(opInfo, opInfoLen, index, opNameLen);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofGetOpNameLen", gate_status,
             "opInfo:p opInfoLen:u index:u opNameLen:p",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index), POINTER(opNameLen));
@@ -8939,7 +9006,7 @@ aclError aclprofGetOpName(const void *opInfo, size_t opInfoLen, uint32_t index, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofGetOpName(opInfo, opInfoLen, index, opName, opNameLen);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofGetOpName", gate_status,
             "opInfo:p opInfoLen:u index:u opName:p opNameLen:u",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index), POINTER(opName),
@@ -8954,8 +9021,9 @@ uint64_t aclprofGetOpStart(const void *opInfo, size_t opInfoLen, uint32_t index)
     if (gate_enter(FN_aclprofGetOpStart) == ACL_SUCCESS) {
         gate_result = sim_aclprofGetOpStart(opInfo, opInfoLen, index);
     }
-    if (gate_result == 0) {
-        error_sign("aclprofGetOpStart", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclprofGetOpStart", gate_status,
             "opInfo:p opInfoLen:u index:u",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
     }
@@ -8969,8 +9037,9 @@ uint64_t aclprofGetOpEnd(const void *opInfo, size_t opInfoLen, uint32_t index)
     if (gate_enter(FN_aclprofGetOpEnd) == ACL_SUCCESS) {
         gate_result = sim_aclprofGetOpEnd(opInfo, opInfoLen, index);
     }
-    if (gate_result == 0) {
-        error_sign("aclprofGetOpEnd", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclprofGetOpEnd", gate_status,
             "opInfo:p opInfoLen:u index:u",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
     }
@@ -8984,8 +9053,9 @@ uint64_t aclprofGetOpDuration(const void *opInfo, size_t opInfoLen, uint32_t ind
     if (gate_enter(FN_aclprofGetOpDuration) == ACL_SUCCESS) {
         gate_result = sim_aclprofGetOpDuration(opInfo, opInfoLen, index);
     }
-    if (gate_result == 0) {
-        error_sign("aclprofGetOpDuration", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclprofGetOpDuration", gate_status,
             "opInfo:p opInfoLen:u index:u",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
     }
@@ -8999,8 +9069,9 @@ size_t aclprofGetModelId(const void *opInfo, size_t opInfoLen, uint32_t index)
     if (gate_enter(FN_aclprofGetModelId) == ACL_SUCCESS) {
         gate_result = sim_aclprofGetModelId(opInfo, opInfoLen, index);
     }
-    if (gate_result == 0) {
-        error_sign("aclprofGetModelId", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclprofGetModelId", gate_status,
             "opInfo:p opInfoLen:u index:u",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
     }
@@ -9014,8 +9085,9 @@ aclprofSubscribeOpFlag aclprofGetOpFlag(const void *opInfo, size_t opInfoLen, ui
     if (gate_enter(FN_aclprofGetOpFlag) == ACL_SUCCESS) {
         gate_result = sim_aclprofGetOpFlag(opInfo, opInfoLen, index);
     }
-    if (gate_result == 0) {
-        error_sign("aclprofGetOpFlag", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclprofGetOpFlag", gate_status,
             "opInfo:p opInfoLen:u index:u",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
     }
@@ -9029,8 +9101,9 @@ const char *aclprofGetOpAttriValue(const void *opInfo, size_t opInfoLen, uint32_
     if (gate_enter(FN_aclprofGetOpAttriValue) == ACL_SUCCESS) {
         gate_result = sim_aclprofGetOpAttriValue(opInfo, opInfoLen, index, attri);
     }
-    if (gate_result == NULL) {
-        error_sign("aclprofGetOpAttriValue", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclprofGetOpAttriValue", gate_status,
             "opInfo:p opInfoLen:u index:u attri:i",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index), SIGNED(attri));
     }
@@ -9044,7 +9117,7 @@ aclError aclprofGetStepTimestamp(aclprofStepInfo *stepInfo, aclprofStepTag tag, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofGetStepTimestamp(stepInfo, tag, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofGetStepTimestamp", gate_status,
             "stepInfo:p tag:i stream:p",
             POINTER(stepInfo), SIGNED(tag), POINTER(stream));
@@ -9058,8 +9131,9 @@ aclprofStepInfo *aclprofCreateStepInfo(void)
     if (gate_enter(FN_aclprofCreateStepInfo) == ACL_SUCCESS) {
         gate_result = sim_aclprofCreateStepInfo();
     }
-    if (gate_result == NULL) {
-        error_sign("aclprofCreateStepInfo", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclprofCreateStepInfo", gate_status,
             "");
     }
     (void)gate_leave(FN_aclprofCreateStepInfo, ACL_SUCCESS);
@@ -9083,8 +9157,9 @@ void *aclprofCreateStamp(void)
     if (gate_enter(FN_aclprofCreateStamp) == ACL_SUCCESS) {
         gate_result = sim_aclprofCreateStamp();
     }
-    if (gate_result == NULL) {
-        error_sign("aclprofCreateStamp", ERROR_ANY,
+    aclError gate_status = gate_result == NULL ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclprofCreateStamp", gate_status,
             "");
     }
     (void)gate_leave(FN_aclprofCreateStamp, ACL_SUCCESS);
@@ -9108,7 +9183,7 @@ aclError aclprofPush(void *stamp)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofPush(stamp);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofPush", gate_status,
             "stamp:p",
             POINTER(stamp));
@@ -9122,7 +9197,7 @@ aclError aclprofPop(void)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofPop();
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofPop", gate_status,
             "");
     }
@@ -9135,7 +9210,7 @@ aclError aclprofRangeStart(void *stamp, uint32_t *rangeId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofRangeStart(stamp, rangeId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofRangeStart", gate_status,
             "stamp:p rangeId:p",
             POINTER(stamp), POINTER(rangeId));
@@ -9149,7 +9224,7 @@ aclError aclprofRangeStop(uint32_t rangeId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofRangeStop(rangeId);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofRangeStop", gate_status,
             "rangeId:u",
             UNSIGNED(rangeId));
@@ -9163,7 +9238,7 @@ aclError aclprofSetStampTraceMessage(void *stamp, const char *msg, uint32_t msgL
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofSetStampTraceMessage(stamp, msg, msgLen);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofSetStampTraceMessage", gate_status,
             "stamp:p msg:p msgLen:u",
             POINTER(stamp), POINTER(msg), UNSIGNED(msgLen));
@@ -9177,7 +9252,7 @@ aclError aclprofMark(void *stamp)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofMark(stamp);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofMark", gate_status,
             "stamp:p",
             POINTER(stamp));
@@ -9191,7 +9266,7 @@ aclError aclprofMarkEx(const char *msg, size_t msgLen, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofMarkEx(msg, msgLen, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofMarkEx", gate_status,
             "msg:p msgLen:u stream:p",
             POINTER(msg), UNSIGNED(msgLen), POINTER(stream));
@@ -9205,8 +9280,9 @@ uint64_t aclprofStr2Id(const char *message)
     if (gate_enter(FN_aclprofStr2Id) == ACL_SUCCESS) {
         gate_result = sim_aclprofStr2Id(message);
     }
-    if (gate_result == 0) {
-        error_sign("aclprofStr2Id", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (gate_tells(gate_status)) {
+        error_sign("aclprofStr2Id", gate_status,
             "message:p",
             POINTER(message));
     }
@@ -9220,7 +9296,7 @@ aclError aclprofRangePushEx(aclprofEventAttributes *attr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofRangePushEx(attr);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofRangePushEx", gate_status,
             "attr:p",
             POINTER(attr));
@@ -9234,7 +9310,7 @@ aclError aclprofRangePop(void)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofRangePop();
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclprofRangePop", gate_status,
             "");
     }
@@ -9247,7 +9323,7 @@ aclError aclplatformGetDeviceInfo(aclplatformDevInfo infoType, char *value, uint
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclplatformGetDeviceInfo(infoType, value, maxLen);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclplatformGetDeviceInfo", gate_status,
             "infoType:i value:p maxLen:u",
             SIGNED(infoType), POINTER(value), UNSIGNED(maxLen));
@@ -9261,7 +9337,7 @@ aclError aclblasGemvEx(aclTransType transA, int m, int n, const void *alpha, con
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasGemvEx(transA, m, n, alpha, a, lda, dataTypeA, x, incx, dataTypeX, beta, y, incy, dataTypeY, type, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclblasGemvEx", gate_status,
             "transA:i m:i n:i alpha:p a:p lda:i dataTypeA:i x:p incx:i dataTypeX:i beta:p y:p "
             "incy:i dataTypeY:i type:i stream:p",
@@ -9278,7 +9354,7 @@ aclError aclblasCreateHandleForGemvEx(aclTransType transA, int m, int n, aclData
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasCreateHandleForGemvEx(transA, m, n, dataTypeA, dataTypeX, dataTypeY, type, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclblasCreateHandleForGemvEx", gate_status,
             "transA:i m:i n:i dataTypeA:i dataTypeX:i dataTypeY:i type:i handle:p",
             SIGNED(transA), SIGNED(m), SIGNED(n), SIGNED(dataTypeA), SIGNED(dataTypeX),
@@ -9293,7 +9369,7 @@ aclError aclblasHgemv(aclTransType transA, int m, int n, const aclFloat16 *alpha
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasHgemv(transA, m, n, alpha, a, lda, x, incx, beta, y, incy, type, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclblasHgemv", gate_status,
             "transA:i m:i n:i alpha:p a:p lda:i x:p incx:i beta:p y:p incy:i type:i stream:p",
             SIGNED(transA), SIGNED(m), SIGNED(n), POINTER(alpha), POINTER(a), SIGNED(lda), POINTER(x),
@@ -9308,7 +9384,7 @@ aclError aclblasCreateHandleForHgemv(aclTransType transA, int m, int n, aclCompu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasCreateHandleForHgemv(transA, m, n, type, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclblasCreateHandleForHgemv", gate_status,
             "transA:i m:i n:i type:i handle:p",
             SIGNED(transA), SIGNED(m), SIGNED(n), SIGNED(type), POINTER(handle));
@@ -9322,7 +9398,7 @@ aclError aclblasS8gemv(aclTransType transA, int m, int n, const int32_t *alpha, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasS8gemv(transA, m, n, alpha, a, lda, x, incx, beta, y, incy, type, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclblasS8gemv", gate_status,
             "transA:i m:i n:i alpha:p a:p lda:i x:p incx:i beta:p y:p incy:i type:i stream:p",
             SIGNED(transA), SIGNED(m), SIGNED(n), POINTER(alpha), POINTER(a), SIGNED(lda), POINTER(x),
@@ -9337,7 +9413,7 @@ aclError aclblasCreateHandleForS8gemv(aclTransType transA, int m, int n, aclComp
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasCreateHandleForS8gemv(transA, m, n, type, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclblasCreateHandleForS8gemv", gate_status,
             "transA:i m:i n:i type:i handle:p",
             SIGNED(transA), SIGNED(m), SIGNED(n), SIGNED(type), POINTER(handle));
@@ -9351,7 +9427,7 @@ aclError aclblasGemmEx(aclTransType transA, aclTransType transB, aclTransType tr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasGemmEx(transA, transB, transC, m, n, k, alpha, matrixA, lda, dataTypeA, matrixB, ldb, dataTypeB, beta, matrixC, ldc, dataTypeC, type, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclblasGemmEx", gate_status,
             "transA:i transB:i transC:i m:i n:i k:i alpha:p matrixA:p lda:i dataTypeA:i "
             "matrixB:p ldb:i dataTypeB:i beta:p matrixC:p ldc:i dataTypeC:i type:i stream:p",
@@ -9369,7 +9445,7 @@ aclError aclblasCreateHandleForGemmEx(aclTransType transA, aclTransType transB, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasCreateHandleForGemmEx(transA, transB, transC, m, n, k, dataTypeA, dataTypeB, dataTypeC, type, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclblasCreateHandleForGemmEx", gate_status,
             "transA:i transB:i transC:i m:i n:i k:i dataTypeA:i dataTypeB:i dataTypeC:i "
             "type:i handle:p",
@@ -9385,7 +9461,7 @@ aclError aclblasHgemm(aclTransType transA, aclTransType transB, aclTransType tra
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasHgemm(transA, transB, transC, m, n, k, alpha, matrixA, lda, matrixB, ldb, beta, matrixC, ldc, type, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclblasHgemm", gate_status,
             "transA:i transB:i transC:i m:i n:i k:i alpha:p matrixA:p lda:i matrixB:p ldb:i "
             "beta:p matrixC:p ldc:i type:i stream:p",
@@ -9402,7 +9478,7 @@ aclError aclblasCreateHandleForHgemm(aclTransType transA, aclTransType transB, a
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasCreateHandleForHgemm(transA, transB, transC, m, n, k, type, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclblasCreateHandleForHgemm", gate_status,
             "transA:i transB:i transC:i m:i n:i k:i type:i handle:p",
             SIGNED(transA), SIGNED(transB), SIGNED(transC), SIGNED(m), SIGNED(n), SIGNED(k),
@@ -9417,7 +9493,7 @@ aclError aclblasS8gemm(aclTransType transA, aclTransType transB, aclTransType tr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasS8gemm(transA, transB, transC, m, n, k, alpha, matrixA, lda, matrixB, ldb, beta, matrixC, ldc, type, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclblasS8gemm", gate_status,
             "transA:i transB:i transC:i m:i n:i k:i alpha:p matrixA:p lda:i matrixB:p ldb:i "
             "beta:p matrixC:p ldc:i type:i stream:p",
@@ -9434,7 +9510,7 @@ aclError aclblasCreateHandleForS8gemm(aclTransType transA, aclTransType transB, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasCreateHandleForS8gemm(transA, transB, transC, m, n, k, type, handle);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (gate_tells(gate_status)) {
         error_sign("aclblasCreateHandleForS8gemm", gate_status,
             "transA:i transB:i transC:i m:i n:i k:i type:i handle:p",
             SIGNED(transA), SIGNED(transB), SIGNED(transC), SIGNED(m), SIGNED(n), SIGNED(k),

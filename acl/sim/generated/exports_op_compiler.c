@@ -13,7 +13,7 @@ aclError aclopCompile(const char *opType, int numInputs, const aclTensorDesc *co
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopCompile(opType, numInputs, inputDesc, numOutputs, outputDesc, attr, engineType, compileFlag, opPath);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (acl_sim_gate_tells(gate_status)) {
         acl_sim_error_sign("aclopCompile", gate_status,
             "opType:p numInputs:i inputDesc:p numOutputs:i outputDesc:p attr:p engineType:i "
             "compileFlag:i opPath:p",
@@ -30,7 +30,7 @@ aclError aclopCompileAndExecute(const char *opType, int numInputs, const aclTens
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopCompileAndExecute(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, engineType, compileFlag, opPath, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (acl_sim_gate_tells(gate_status)) {
         acl_sim_error_sign("aclopCompileAndExecute", gate_status,
             "opType:p numInputs:i inputDesc:p inputs:p numOutputs:i outputDesc:p outputs:p "
             "attr:p engineType:i compileFlag:i opPath:p stream:p",
@@ -47,7 +47,7 @@ aclError aclopCompileAndExecuteV2(const char *opType, int numInputs, aclTensorDe
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopCompileAndExecuteV2(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, engineType, compileFlag, opPath, stream);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (acl_sim_gate_tells(gate_status)) {
         acl_sim_error_sign("aclopCompileAndExecuteV2", gate_status,
             "opType:p numInputs:i inputDesc:p inputs:p numOutputs:i outputDesc:p outputs:p "
             "attr:p engineType:i compileFlag:i opPath:p stream:p",
@@ -64,7 +64,7 @@ aclError aclSetCompileopt(aclCompileOpt opt, const char *value)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetCompileopt(opt, value);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (acl_sim_gate_tells(gate_status)) {
         acl_sim_error_sign("aclSetCompileopt", gate_status,
             "opt:i value:p",
             SIGNED(opt), POINTER(value));
@@ -78,8 +78,9 @@ size_t aclGetCompileoptSize(aclCompileOpt opt)
     if (acl_sim_gate_enter(FN_aclGetCompileoptSize) == ACL_SUCCESS) {
         gate_result = sim_aclGetCompileoptSize(opt);
     }
-    if (gate_result == 0) {
-        acl_sim_error_sign("aclGetCompileoptSize", ERROR_ANY,
+    aclError gate_status = gate_result == 0 ? ERROR_ANY : ACL_SUCCESS;
+    if (acl_sim_gate_tells(gate_status)) {
+        acl_sim_error_sign("aclGetCompileoptSize", gate_status,
             "opt:i",
             SIGNED(opt));
     }
@@ -93,7 +94,7 @@ aclError aclGetCompileopt(aclCompileOpt opt, char *value, size_t length)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclGetCompileopt(opt, value, length);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (acl_sim_gate_tells(gate_status)) {
         acl_sim_error_sign("aclGetCompileopt", gate_status,
             "opt:i value:p length:u",
             SIGNED(opt), POINTER(value), UNSIGNED(length));
@@ -107,7 +108,7 @@ aclError aclopSetCompileFlag(aclOpCompileFlag flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetCompileFlag(flag);
     }
-    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+    if (acl_sim_gate_tells(gate_status)) {
         acl_sim_error_sign("aclopSetCompileFlag", gate_status,
             "flag:i",
             SIGNED(flag));

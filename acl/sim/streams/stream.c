@@ -11,7 +11,7 @@
 #include <string.h>
 
 static _Atomic uint32_t next_id;
-static _Thread_local uint32_t last_task_id;
+static _Thread_local StreamSubmission last_submission;
 
 /* Makes a stream that no other thread can find yet. */
 static aclError stream_prepare(Context *context, uint32_t priority, uint32_t flags, Stream **out)
@@ -163,7 +163,9 @@ aclError stream_submit(Stream *stream, const TaskClass *sort, const void *payloa
         status = stream_put(stream, sort, payload, size);
     }
     if (status == ACL_SUCCESS) {
-        last_task_id = stream->next_task_id++;
+        last_submission.tasks++;
+        last_submission.stream_id = stream->id;
+        last_submission.task_id = stream->next_task_id++;
     }
     pthread_mutex_unlock(&stream->lock);
     return status;
@@ -370,7 +372,7 @@ bool stream_end(Stream *stream, StreamEnd how)
     return true;
 }
 
-uint32_t stream_last_task_id(void)
+StreamSubmission stream_last_submission(void)
 {
-    return last_task_id;
+    return last_submission;
 }

@@ -102,8 +102,13 @@ aclError streams_synchronize(const Context *context, int64_t deadline_ns);
 void streams_drain(const Context *context);
 aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns);
 
-/* Number of the last task that the calling thread submitted. */
-uint32_t stream_last_task_id(void);
+/* What the calling thread submitted last. */
+typedef struct StreamSubmission {
+    uint64_t tasks;     /* how many tasks the thread has submitted so far; 0: the rest is not valid */
+    uint32_t stream_id; /* the stream of the last one */
+    uint32_t task_id;   /* its number in the stream */
+} StreamSubmission;
+StreamSubmission stream_last_submission(void);
 
 /* worker.c */
 /* Sets what stream_running returns in this thread: for threads that run a stream's host

@@ -266,6 +266,6 @@ aclError sim_aclrtGetStreamAvailableNum(uint32_t *streamCount)
 aclError sim_aclrtGetThreadLastTaskId(uint32_t *taskId)
 {
     REQUIRE(taskId != NULL);
-    *taskId = stream_last_task_id();
+    *taskId = stream_last_submission().task_id;
     return ACL_SUCCESS;
 }
