@@ -6,18 +6,22 @@
 
    One mutex guards the opening; it is never held while `warn` runs, and no function of the library
    is called under it but its constructors.  Pointers are published with release stores after the
-   table is complete, so a thread sees a stub or the real function, both of which work. */
+   table is complete, so a thread sees a stub or the real function, both of which work.  Calls read
+   them without a barrier: see `barrier_in_all_threads`. */
 #define _GNU_SOURCE
 #include "loader.h"
 #include "generated/table.h"
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <linux/membarrier.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { TRIED_MAX = 4096, COMPANIONS = 11 };
 
@@ -220,6 +224,16 @@ static bool is_hidden(int function, const char *list)
     return false;
 }
 
+/* A memory barrier in each running thread.  A thread that then finds a new pointer has passed it, so the
+   function that it calls finds the library's data complete, also on processors that change the order of
+   loads.  Where the kernel refuses it, only x86 is sure of that. */
+static void barrier_in_all_threads(void)
+{
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0) {
+        (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    }
+}
+
 /* The one place where what dlsym gives becomes a function pointer. */
 static void bind_all(void)
 {
@@ -239,6 +253,7 @@ static void bind_all(void)
             bound[i] = true;
         }
     }
+    barrier_in_all_threads();
     for (int i = 0; i < LATE_COUNT; i++) {
         __atomic_store_n(slots[i], table[i], __ATOMIC_RELEASE);
     }

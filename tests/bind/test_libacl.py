@@ -26,6 +26,62 @@ CALL = """
 """
 
 
+SLOT_AT_BARRIER = """
+    #define _GNU_SOURCE
+    #include <linux/membarrier.h>
+    #include <stdarg.h>
+    #include <stdio.h>
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    #include <dlfcn.h>
+    void **slot;            /* of a function bound late; set by the test */
+    void *stub;
+    long syscall(long number, ...)
+    {
+        static long (*next)(long, ...);
+        va_list rest;
+        long given[6];
+        va_start(rest, number);
+        for (int i = 0; i < 6; i++) {
+            given[i] = va_arg(rest, long);
+        }
+        va_end(rest);
+        if (slot != NULL && number == SYS_membarrier && given[0] == MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
+            printf("barrier, slot %s\\n", *slot == stub ? "unbound" : "bound");
+            fflush(stdout);
+        }
+        if (next == NULL) {
+            next = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+        }
+        return next(number, given[0], given[1], given[2], given[3], given[4], given[5]);
+    }
+"""
+
+
+def test_slots_are_bound_after_a_barrier_in_all_threads(tmp_path: Path) -> None:
+    """Calls read their slot without a barrier of their own, so that of the binding comes before the first store."""
+    library = tmp_path / "barrier.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-xc", "-"], input=SLOT_AT_BARRIER, text=True, check=True)
+    done = run_python("""
+        import ctypes, os
+        from acl.bind.generated import _libacl
+        watch = ctypes.CDLL(os.environ["LD_PRELOAD"])
+        api = ctypes.pythonapi
+        api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+        api.PyCapsule_GetPointer.argtypes = ctypes.py_object, ctypes.c_char_p
+        api.PyCapsule_GetName.restype = ctypes.c_char_p
+        api.PyCapsule_GetName.argtypes = ctypes.py_object,
+        capsule = _libacl.__pyx_capi__["aclrtGetDeviceCount"]
+        slot = ctypes.c_void_p.from_address(api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule)))
+        stub = slot.value
+        ctypes.c_void_p.in_dll(watch, "stub").value = stub
+        ctypes.c_void_p.in_dll(watch, "slot").value = ctypes.addressof(slot)
+        _libacl.open()
+        print("bound", slot.value != stub)
+    """, LD_PRELOAD=str(library))
+    assert done.stdout.splitlines() == ["barrier, slot unbound", "bound True"], done.stderr
+
+
 @pytest.fixture(scope="module")
 def tiny_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A libascendcl.so with two functions, in a folder shaped like CANN's, and a companion with one."""
