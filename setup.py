@@ -8,16 +8,23 @@ at a time (default: one for each core).
 `python setup.py build_ext --inplace --only acl.core._order,simulator` builds only what it names.
 """
 
+import gzip
 import importlib.util
 import logging
 import os
 import shutil
+import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
+import setuptools
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 
+# The address of the repository, without a slash at its end.  Who publishes the package fills it in, only here.
+HOME = ""
 ROOT = Path(__file__).parent.resolve()
 MODE = os.environ.get("ACLPOOL_BUILD") or "release"
 # -g1 keeps what a sanitizer shows, the lines of a stack, and takes two thirds of the time of -g.
@@ -73,6 +80,7 @@ WITH_C = {
 # Large, generated, and never hot.
 SMALL = {"acl.bind.generated._libacl": ["-O1"]}
 # What is declared inline is inlined, and nothing else: a hit in the pool's cache then saves no register.
+# Compilers other than gcc do not know all of these flags; `Build.accepted` leaves out the others.
 SMALL["acl._core"] = [
     "-DCYTHON_INLINE=inline __attribute__((always_inline))",
     "-falign-functions=64",
@@ -83,6 +91,7 @@ SMALL["acl._core"] = [
 ]
 # A framework's exception passes through the frames of what it called.
 ALWAYS = {"acl.adapters.pluggable._door": ["-fexceptions"]}
+EARLIEST = 315532800        # 1980, where the dates of zip files begin: of files whose date is not told
 SIMULATOR = "simulator"     # its name in --only
 GENERATED = Path("acl/pyacl/generated")
 DIRECTIVES = {
@@ -108,7 +117,6 @@ def extensions() -> list[Extension]:
         source = path.relative_to(ROOT)
         name = module_name(source)
         extra = sorted(str(c.relative_to(ROOT)) for c in ROOT.glob(WITH_C[name])) if name in WITH_C else []
-        flags = ALWAYS.get(name, []) + (SMALL.get(name, []) if MODE == "release" else [])
         headers = [str(h.relative_to(ROOT)) for h in sorted((ROOT / "acl").rglob("*.h"))]
         found.append(
             Extension(
@@ -116,7 +124,7 @@ def extensions() -> list[Extension]:
                 [str(source), *extra],
                 include_dirs=["acl/include", "acl"],
                 libraries=["dl", "pthread"],
-                extra_compile_args=COMMON + COMPILE[MODE] + flags,
+                extra_compile_args=COMMON + COMPILE[MODE] + ALWAYS.get(name, []),
                 extra_link_args=LINK[MODE],
                 depends=[h for h in headers if "/sim/" not in h] + [SHARED] * (name in NEEDS_SHARED),
             )
@@ -210,7 +218,19 @@ class Build(build_ext):
             names |= found
         return names
 
+    def accepted(self, flags: list[str]) -> list[str]:
+        """Return those of the flags that the compiler knows."""
+        folder = Path(self.build_temp)
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / "probe.c"
+        probe.write_text("int probe;\n")
+        command = [*self.compiler.compiler_so, "-Werror", "-c", str(probe), "-o", str(folder / "probe.o")]
+        return [flag for flag in flags if subprocess.run([*command, flag], capture_output=True).returncode == 0]
+
     def build_extensions(self):
+        for extension in self.extensions:
+            if extension.name in SMALL and MODE == "release":
+                extension.extra_compile_args += self.accepted(SMALL[extension.name])
         # Two extensions that compile one file at the same time write the same object: one may link it empty.
         made = self.compiler.compile(
             [SHARED], output_dir=self.build_temp, extra_postargs=COMMON + COMPILE[MODE], debug=self.debug)
@@ -233,10 +253,39 @@ class Build(build_ext):
             simulator_build(package / "sim" / "lib", self.parallel)
 
 
+class Sdist(sdist):
+    """The source archive: two builds of the same files are the same bytes."""
+
+    def make_archive(self, base_name, format, root_dir=None, base_dir=None, owner=None, group=None):
+        if format != "gztar":
+            return super().make_archive(base_name, format, root_dir, base_dir, owner, group)
+        date = int(os.environ.get("SOURCE_DATE_EPOCH") or EARLIEST)
+
+        def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+            entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = date, 0, 0, "root", "root"
+            entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+            return entry
+
+        target = Path(f"{base_name}.tar.gz")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # An empty name: gzip would store that of the file.
+        with target.open("wb") as file, gzip.GzipFile("", "wb", mtime=date, fileobj=file) as packed:
+            with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+                archive.add(base_dir, filter=plain)     # in the order of names
+        return str(target)
+
+
 def main() -> None:
     if MODE not in COMPILE:
         raise SystemExit(f"ACLPOOL_BUILD must be one of {', '.join(COMPILE)}, not {MODE!r}")
-    setup(license="Apache-2.0", ext_modules=extensions(), cmdclass={"build_ext": Build})
+    # setuptools before 77 has only the free text.
+    expression = int(setuptools.__version__.partition(".")[0]) >= 77
+    licence = {"license_expression" if expression else "license": "Apache-2.0"}
+    pages = {
+        "Homepage": "", "Documentation": "/tree/main/docs", "Changelog": "/blob/main/CHANGELOG.md", "Issues": "/issues",
+    }
+    urls = {name: HOME + path for name, path in pages.items()} if HOME else {}
+    setup(**licence, project_urls=urls, ext_modules=extensions(), cmdclass={"build_ext": Build, "sdist": Sdist})
 
 
 main()
