@@ -19,8 +19,8 @@ pytest.importorskip("mkdocs")
 pytest.importorskip("mkdocstrings_handlers.python")
 if not (ROOT / "tools/site").is_dir():
     pytest.skip("the sources are not beside the tests", allow_module_level=True)
-from tools.site import check, reference  # noqa: E402
-from tools.site.__main__ import build  # noqa: E402
+from tools.site import check, reference
+from tools.site.__main__ import build
 
 pytestmark = [pytest.mark.subprocess_heavy, pytest.mark.xdist_group("site")]
 PHONE, DESKTOP = (390, 844), (1280, 900)
@@ -136,8 +136,10 @@ def test_search_finds_a_page_and_a_name(host: str, browser: Browser) -> None:
     page = browser.page(*DESKTOP)
     go(page, f"{host}/index.html")
     for words, target in (("quarantine guard bytes", "observability.html"), ("memory_ledger", "api/acl.html")):
-        page.js(f"(() => {{ const field = document.querySelector('.md-search__input'); field.focus(); field.value = {words!r};"
+        page.js("(() => { const field = document.querySelector('.md-search__input'); field.focus();"
+                f" field.value = {words!r};"
                 " field.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true})); })()")
-        page.wait(f"[...document.querySelectorAll('.md-search-result__link')].some(a => a.href.includes({target!r}))", 60)
+        links = "[...document.querySelectorAll('.md-search-result__link')]"
+        page.wait(f"{links}.some(a => a.href.includes({target!r}))", 60)
     assert page.errors == []
     page.close()

@@ -47,7 +47,7 @@ def test_pages_of_docs_each_have_a_section() -> None:
 
 
 @pytest.mark.parametrize("heading, name", [
-    ("What it `promises`", "what-it-promises"), ("A -- b", "a----b"), ("The demo: `aclpool demo`", "the-demo-aclpool-demo")])
+    ("What it `promises`", "what-it-promises"), ("A -- b", "a----b"), ("Demo: `aclpool demo`", "demo-aclpool-demo")])
 def test_anchor_is_that_of_a_code_host(heading: str, name: str) -> None:
     assert sections.anchor(heading) == name
 
@@ -78,9 +78,10 @@ def test_link_in_a_code_block_is_kept(sources: Sources) -> None:
 def test_wanted_pages_include_those_that_they_link(sources: Sources) -> None:
     sources.rewritten("[a](../examples) [b](../bench/README.md)", "page.md", "docs/page.md")
     made = sources.pages()
-    assert set(made) == {"repository/examples/files.md", "repository/examples/run.py.md", "repository/examples/c/a.c.md",
+    files = "repository/examples/files.md"
+    assert set(made) == {files, "repository/examples/run.py.md", "repository/examples/c/a.c.md",
                          "repository/bench/README.md"}
-    assert "](run.py.md)" in made["repository/examples/files.md"] and "](c/a.c.md)" in made["repository/examples/files.md"]
+    assert "](run.py.md)" in made[files] and "](c/a.c.md)" in made[files]
     assert "](../../page.md#p)" in made["repository/bench/README.md"]
 
 
@@ -89,13 +90,15 @@ def test_listing_fence_is_longer_than_those_inside() -> None:
 
 
 def test_reference_has_a_page_for_a_new_module(tmp_path: Path) -> None:
-    for name, text in {"__init__.py": '"""Top."""\n__all__ = ["rt", "Pool"]\n', "rt.pyi": '"""Calls."""\n__all__ = ["f"]\n',
+    for name, text in {"__init__.py": '"""Top."""\n__all__ = ["rt", "Pool"]\n',
+                       "rt.pyi": '"""Calls."""\n__all__ = ["f"]\n',
                        "novel.py": '"""New things::"""\n__all__ = ["g"]\n', "_own.py": "", "room/__init__.py": "",
                        "sim/__init__.py": '"""Sim."""\n__all__ = ["h"]\n'}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     made = {file: text for file, _, text in reference.pages(tmp_path)}
-    assert list(made) == ["api/index.md", "api/acl.md", "api/pyacl.md", "api/acl.sim.md", "api/acl.rt.md", "api/acl.novel.md"]
+    assert [file.removeprefix("api/") for file in made] == [
+        "index.md", "acl.md", "pyacl.md", "acl.sim.md", "acl.rt.md", "acl.novel.md"]
     assert "::: acl.novel.g\n" in made["api/acl.novel.md"] and "| New things. |" in made["api/index.md"]
     assert "::: acl.Pool\n" in made["api/acl.md"] and "::: acl.rt\n" not in made["api/acl.md"]
 

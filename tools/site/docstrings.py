@@ -1,7 +1,7 @@
 """For griffe: what the stubs say, with the docstrings of the built modules.
 
-Compiled modules have `.pyi` stubs with the types and no docstrings; the docstrings are in the `.pyx` files, and so in the
-built modules.  griffe reads the stubs, and this extension looks up each object that has no docstring yet.
+Compiled modules have `.pyi` stubs with the types and no docstrings; the docstrings are in the `.pyx` files, and so
+in the built modules.  griffe reads the stubs, and this extension looks up each object that has no docstring yet.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def fill(scope: griffe.Module | griffe.Class, built: Any) -> None:
         found = inspect.getattr_static(built, name, None)
         text = getattr(found, "__doc__", None) if member.is_function or member.is_class or property_of(found) else None
         if member.docstring is None and isinstance(text, str) and text.strip() and text != object.__init__.__doc__:
-            member.docstring = griffe.Docstring(text, parent=member, parser="numpy", parser_options={"warn_unknown_params": False})
+            member.docstring = griffe.Docstring(text, parent=member, parser="numpy",
+                                                parser_options={"warn_unknown_params": False})
         if member.docstring is not None:
             member.docstring.value = as_markdown(member.docstring.value, name)
         if member.is_class:

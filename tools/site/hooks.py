@@ -65,6 +65,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Listings are not worth finding: they would drown the pages in the search."""
     source = page.file.src_uri
-    if source.startswith("repository/") and not source.removeprefix("repository/") in ABOUT:
+    if source.startswith("repository/") and source.removeprefix("repository/") not in ABOUT:
         page.meta["search"] = {"exclude": True}
     return markdown

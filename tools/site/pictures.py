@@ -1,6 +1,6 @@
 """The gallery: pages and pictures of `view`, `top`, the demo and the benchmarks, drawn from runs made for it.
 
-All runs are small and on the simulator; what they took is their own, so the gallery's numbers differ from build to build.
+All runs are small and on the simulator. Each build measures anew, so the gallery's numbers differ from build to build.
 """
 
 from __future__ import annotations
@@ -49,42 +49,8 @@ with acl.Pool(device=0, limit="64MiB", name="service") as pool, acl.Stream(0) as
         pool.unregister(stream)
     del weights, pages
 """
-GALLERY = """# Gallery
-
-Drawn from runs on the simulator while this site was built, on a machine that did other work. The pages open as they are, without a network.
-
-## A recording: `aclpool view`
-
-[![Memory over time, stacked by tag, and what held the peak](gallery/view.svg)](gallery/view.svg)
-
-A service with weights, a cache that grows, and requests of changing length on two streams. [The page](gallery/view.html) also shows the
-address space, every allocation with its lines of Python, and what was reserved without being used. [How to read it](view.md).
-
-## A live view: `aclpool top`
-
-```text
-{top}
-```
-
-The service above, while it runs. [What each column says](top.md).
-
-## The demo's report: `aclpool demo`
-
-```text
-{demo}
-```
-
-The table above is of {requests} requests. [The report](gallery/demo.html) has the memory over time, for each way to allocate.
-
-## Benchmarks: `aclpool bench`
-
-[![Nanoseconds for an allocation, its address and its free](gallery/pairs.svg)](gallery/pairs.svg)
-
-[![Time of an allocation against the memory that it costs](gallery/memory.svg)](gallery/memory.svg)
-
-One quick run of three workloads, in one process each: an impression, not a measurement. [The measured results](repository/bench/README.md) and
-[how to measure](benchmarking.md).
-"""
+#: The page; what stands in braces is filled in.
+GALLERY = Path(__file__).with_name("gallery.md")
 REQUESTS = 80
 
 
@@ -99,7 +65,7 @@ def command(*arguments: str, folder: Path, **environment: str) -> str:
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=folder,
                           env={**os.environ, "ACL_BACKEND": "sim", **environment})
     if done.returncode != 0:
-        raise RuntimeError(f"the gallery's run of {' '.join(arguments)[:80]} ended with {done.returncode}:\n{done.stderr}")
+        raise RuntimeError(f"the gallery's run of {' '.join(arguments)} ended with {done.returncode}:\n{done.stderr}")
     return done.stdout.rstrip()
 
 
@@ -112,10 +78,11 @@ def draw(folder: Path) -> None:
         scratch = Path(name)
         (scratch / "service.py").write_text(RECORDED)
         command("service.py", "run.npz", "top.txt", folder=scratch, ACL_POOL_TOP_DIR=name)
-        command("-m", "aclpool", "view", "-q", f"{name}/run.npz", "--title", "a service", "-o", "view.html", "--plot", "view.svg",
-                folder=folder)
+        command("-m", "aclpool", "view", "-q", f"{name}/run.npz", "--title", "a service", "-o", "view.html",
+                "--plot", "view.svg", folder=folder)
         demo = command("-m", "aclpool", "demo", "--requests", str(REQUESTS), "--output", "demo.html", folder=folder)
-        command("-m", "aclpool", "bench", "--quick", "--peers", "glibc,ctypes", "--workloads", "W1,W2,W5", "--rounds", "1",
-                "--plot", "pairs.svg", "--plot-memory", "memory.svg", folder=folder)
-        text = GALLERY.format(top=(scratch / "top.txt").read_text().rstrip(), demo=demo, requests=REQUESTS)
+        command("-m", "aclpool", "bench", "--quick", "--peers", "glibc,ctypes", "--workloads", "W1,W2,W5",
+                "--rounds", "1", "--plot", "pairs.svg", "--plot-memory", "memory.svg", folder=folder)
+        top = (scratch / "top.txt").read_text().rstrip()
+    text = GALLERY.read_text(encoding="utf-8").format(top=top, demo=demo, requests=REQUESTS)
     (folder / "gallery.md").write_text(text)

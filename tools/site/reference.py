@@ -101,7 +101,7 @@ def pages(package: Path) -> Iterator[tuple[str, str, str]]:
             continue
         ours = sorted((name for name in members if name not in pyacl and f"acl.{name}" not in modules), key=str.lower)
         made.append(("api/acl.md", "acl", purpose, page("acl", f"{text} {REMARK}", ours, "acl")))
-        text = "pyACL's functions that stand in `acl` itself, with pyACL's conventions: a status, or a tuple that ends in one."
+        text = "pyACL's functions in `acl` itself, with pyACL's conventions: a status, or a tuple that ends in one."
         made.append(("api/pyacl.md", "acl: pyACL", "pyACL: start and end, tensors, data buffers",
                      page("acl: pyACL's functions", text, sorted(pyacl & set(members)), PYACL)))
     rows = "".join(f"| [{name}]({file.removeprefix('api/')}) | {purpose} |\n" for file, name, purpose, _ in made)

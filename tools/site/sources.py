@@ -24,7 +24,8 @@ LANGUAGES = {".py": "python", ".c": "c", ".h": "c", ".json": "json", ".toml": "t
 def committed(root: Path) -> set[str]:
     """The files of the repository; in a copy without git, all that are there."""
     if (root / ".git").exists():
-        return set(subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout.splitlines())
+        listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True)
+        return set(listed.stdout.splitlines())
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
 
 
