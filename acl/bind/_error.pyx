@@ -1,8 +1,9 @@
-"""Status to exception: the one place where a code of the ACL C API becomes an exception.
+"""Turns status codes of the ACL C API into exceptions. No other file does.
 
-`check(aclrtX(...), "aclrtX")` at the edge; below it, in `_core` and in callbacks, codes stay codes.
-The subclasses are those that a caller treats differently.  The runtime's own message is fetched at
-once, as it belongs to the thread and to its last call.  Nothing here opens the library.
+Code that is called from Python writes `check(aclrtX(...), "aclrtX")`. The allocator and callbacks
+from C pass codes on. There is a subclass for each error that callers treat differently.  The
+runtime's message is fetched immediately, because it belongs to the last call of the thread.
+Nothing here opens the library.
 """
 
 import builtins
@@ -38,7 +39,7 @@ __all__ = [
     "error_name",
 ]
 
-# What a user can do about it, where that is known.
+# For some codes, what the user can do.
 HINTS = {
     100001: "aclInit has not run: make any Device, Stream or Buffer, or call acl.init()",
     100037: "aclFinalize has run already; a process can't start ACL again",
@@ -132,14 +133,14 @@ class InvalidArgumentError(AclError, ValueError):
 
 
 class DeviceLostError(AclError):
-    """The device does not answer any more; all that was on it is lost.
+    """The device does not answer any more, and its memory is lost.
 
     The process has to reset the device, or to end; waiting and retrying do not help.
     """
 
 
 class TimeoutError(AclError, builtins.TimeoutError):
-    """A wait with a timeout ran out; what was waited for goes on."""
+    """The timeout of a wait expired. The awaited work continues."""
 
 
 CLASSES = {
@@ -158,15 +159,15 @@ CLASSES = {
 
 
 def error_name(code):
-    """The name of an error code in CANN's headers, or ``"unknown"``."""
+    """Return the name of an error code in CANN's headers, or ``"unknown"``."""
     cdef const char *name = libacl_code_name(code)
     return "unknown" if name is NULL else name.decode()
 
 
 def error_for(code, function, message=None):
-    """The exception for a code, of the right class, not raised.
+    """Return, without raising it, the exception for a code.
 
-    Without a `message`, the runtime's own for this thread.
+    If `message` is not given, the exception has the runtime's message for this thread.
     """
     if message is None:
         message = recent_message()
@@ -174,7 +175,9 @@ def error_for(code, function, message=None):
 
 
 cdef str recent_message():
-    """The runtime's message for this thread; empty if there is none, or no library."""
+    """Return the runtime's message for this thread; empty if there is none, or if no library is
+    open.
+    """
     if libacl_failure() is not NULL or not libacl_has("aclGetRecentErrMsg"):
         return ""
     cdef const char *text = aclGetRecentErrMsg()
@@ -182,7 +185,7 @@ cdef str recent_message():
 
 
 cdef str absence(bytes function):
-    """Why the table has no such function."""
+    """Say why the function is not available."""
     cdef const char *failure = libacl_failure()
     if failure is not NULL:
         places = failure.decode(errors="replace").replace("\n", "; ")

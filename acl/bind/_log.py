@@ -1,6 +1,7 @@
-"""What the library tells: through `logging`, under ``acl.*``, and to nobody unless somebody listens.
+"""Messages of the package, through `logging`, under ``acl.*``.
 
-Nothing is printed.  `logging` is not imported for it: where no one has, no one can have asked to see it.
+Nothing is printed.  This module does not import `logging`: if the program has not imported it either, it cannot
+have asked to see messages.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["debug", "error", "info", "warning"]
 
 
 def logger(name: str) -> logging.Logger | None:
-    """The logger ``acl.NAME``, silent by default; None while nobody has imported `logging`."""
+    """Return the logger ``acl.NAME``, silent by default; None if the program has not imported `logging`."""
     module = sys.modules.get("logging")
     if module is None or not hasattr(module, "getLogger"):
         return None
@@ -26,28 +27,28 @@ def logger(name: str) -> logging.Logger | None:
 
 
 def debug(name: str, text: str, *values: object) -> None:
-    """Something that happens in the normal course."""
+    """Log an event of normal operation."""
     found = logger(name)
     if found is not None:
         found.debug(text, *values)
 
 
 def info(name: str, text: str, *values: object) -> None:
-    """Something that a reader of the log wants to know once."""
+    """Log something that a reader of the log wants to know once."""
     found = logger(name)
     if found is not None:
         found.info(text, *values)
 
 
 def warning(name: str, text: str, *values: object) -> None:
-    """Something that works less well than it could."""
+    """Log something that works, but less well than it could."""
     found = logger(name)
     if found is not None:
         found.warning(text, *values)
 
 
 def error(name: str, text: str, *values: object) -> None:
-    """Something that went wrong."""
+    """Log a failure."""
     found = logger(name)
     if found is not None:
         found.error(text, *values)

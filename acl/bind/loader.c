@@ -1,8 +1,7 @@
 /* The loader: see loader.h.
 
-   ACL_BACKEND (cann, sim, auto) and ACL_LIBRARY (a path) choose the library.  ACL_WITHOUT hides
-   functions of it, by name or, with `newer`, all that CANN 8.1.RC1 lacked: it shows how a program
-   fares on an older CANN.
+   ACL_BACKEND (cann, sim, auto) and ACL_LIBRARY (a path) choose the library.  ACL_WITHOUT hides functions of it, by
+   name, or, with `newer`, all that CANN 8.1.RC1 lacked. It shows how a program runs on an older CANN.
 
    One mutex guards the opening; it is never held while `warn` runs, and no function of the library
    is called under it but its constructors.  Pointers are published with release stores after the
@@ -25,7 +24,7 @@
 
 enum { TRIED_MAX = 4096, COMPANIONS = 11 };
 
-/* CANN spreads the functions over these; where one sits differs between releases. */
+/* The libraries that contain CANN's functions. Which library has a function depends on the release. */
 static const char *const companions[COMPANIONS] = {
     "libacl_rt.so",          "libacl_mdl.so",       "libacl_op.so",      "libacl_op_compiler.so",
     "libacl_cblas.so",       "libacl_tdt_channel.so", "libacl_tdt_queue.so", "libmsprofiler.so",
@@ -48,7 +47,7 @@ typedef struct Library {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Library library;           /* under `lock` until `opened` is set, then constant */
 static atomic_bool opened;
-static char tried[TRIED_MAX];     /* what was tried in vain, one line each; under `lock` */
+static char tried[TRIED_MAX];     /* the libraries that could not be opened, one line each; under `lock` */
 static bool bound[LATE_COUNT];    /* under `lock` until `opened` is set, then constant */
 static void ***slots;             /* the caller's pointers */
 static void (*warn)(void);
@@ -60,7 +59,7 @@ static void note(const char *line)
     (void)snprintf(tried + used, sizeof tried - used, "%s%s", used ? "\n" : "", line);
 }
 
-/* The simulator lies in the package of this extension module, acl/bind/generated/_libacl: in acl/sim/lib. */
+/* Finds the simulator in acl/sim/lib, relative to this extension module (acl/bind/generated/_libacl). */
 static bool simulator_path(char *path, size_t size)
 {
     Dl_info self;
@@ -76,7 +75,7 @@ static bool simulator_path(char *path, size_t size)
     return length > 0 && (size_t)length < size;
 }
 
-/* The file that an open library came from; its own name where that cannot be told. */
+/* Remembers the path of the open library, or the name that was asked for if the path cannot be found out. */
 static void remember_path(const char *asked)
 {
     Dl_info found;
@@ -89,7 +88,7 @@ static void remember_path(const char *asked)
     free(real);
 }
 
-/* Every build of the simulator has this symbol, and nothing else has. */
+/* Tells the simulator from CANN: only the simulator has this symbol. */
 static const char *backend_of(void *handle)
 {
     return dlsym(handle, "acl_sim_gate_enter") != NULL ? "sim" : "cann";
@@ -120,7 +119,8 @@ static bool try_home(const char *home)
     return length > 0 && (size_t)length < sizeof path && try_path(path, 0);
 }
 
-/* One that the process has already opened comes first: two runtimes in a process share nothing. */
+/* Opens CANN's library. Takes one that the process has already opened, because two runtimes in a process would
+   share nothing. */
 static bool try_cann(void)
 {
     if (try_path("libascendcl.so", RTLD_NOLOAD) || try_home(getenv("ASCEND_TOOLKIT_HOME")) ||
@@ -146,7 +146,7 @@ static bool is(const char *text, const char *word)
     return text != NULL && strcmp(text, word) == 0;
 }
 
-/* Picks the library; `*fell_back` if auto had to take the simulator. */
+/* Opens the chosen library. `*fell_back` becomes true if `auto` took the simulator. */
 static bool choose(bool *fell_back)
 {
     const char *path = getenv("ACL_LIBRARY");
@@ -174,8 +174,8 @@ static bool choose(bool *fell_back)
     return *fell_back;
 }
 
-/* Opens the companion beside the main library, else where the system's loader finds it.  The
-   simulator's own companions are never mixed with CANN. */
+/* Opens a companion in the folder of the main library; if it is not there, where the system's loader finds it.
+   Companions of the simulator are never used with CANN. */
 static void *companion(int index)
 {
     char path[PATH_MAX];
@@ -203,11 +203,11 @@ static void *symbol_find(const char *name, bool *open_companions)
         void *handle = *open_companions ? companion(i) : library.companions[i];
         symbol = handle != NULL ? dlsym(handle, name) : NULL;
     }
-    *open_companions = false; /* all of them are open after the first miss, or never will be */
+    *open_companions = false; /* companions are opened once; those that failed are not tried again */
     return symbol;
 }
 
-/* Whether ACL_WITHOUT lists a function, or says `newer` and CANN 8.1.RC1 did not have it. */
+/* True if ACL_WITHOUT names the function, or says `newer` and CANN 8.1.RC1 lacked it. */
 static bool is_hidden(int function, const char *list)
 {
     size_t length;
@@ -234,7 +234,7 @@ static void barrier_in_all_threads(void)
     }
 }
 
-/* The one place where what dlsym gives becomes a function pointer. */
+/* Stores the addresses from dlsym in the function pointers. No other function does. */
 static void bind_all(void)
 {
     void **table = (void **)&late_table;

@@ -7,24 +7,24 @@
 
 #include <stdbool.h>
 
-/* Where the caller keeps a pointer for each function: filled with stubs, and when the library is
-   opened with what it has.  `warn` is called once, without locks, if `auto` ends at the simulator. */
+/* Sets the caller's function pointers to stubs. When the library is opened they are set to its functions.  `warn`
+   is called once, without locks, if `auto` takes the simulator. */
 void late_start(void ***slots, void (*warn)(void));
 
-/* Opens the library unless it is open.  False if none could be opened: `late_failure` says why. */
+/* Opens the library unless it is open.  Returns false if none could be opened; late_failure says why. */
 bool late_open(void);
 
-/* The same for one function: opens, and says whether the table has it.  If not, `late_missing`
-   names it in this thread. */
+/* Opens the library, and returns true if it has the function.  If not, late_missing names the function in this
+   thread. */
 bool late_find(int function);
 
-/* The function that this thread last called in vain, or NULL; the question clears it. */
+/* Returns the missing function that this thread called last, or NULL, and forgets it. */
 const char *late_missing(void);
 
-/* Whether the library has the function of that name (false for names the table lacks). */
+/* True if the library has the function of that name. False for names that the table of functions lacks. */
 bool late_has(const char *name);
 
-/* Whether the pointer of that function is bound; opens nothing. */
+/* True if the pointer of that function is bound. Does not open the library. */
 bool late_bound(int function);
 
 /* "cann", "sim", or NULL before the library is open. */

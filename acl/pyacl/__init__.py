@@ -1,8 +1,8 @@
-"""How pyACL's functions take and give Python values, and live beside CANN's own module.
+"""The conversions of pyACL's functions between Python and C, and the use together with CANN's own module.
 
-`generated/` has the functions; here is what they call: `_call` (arguments and results), `_layout` (structs as
-dicts), `_config`, `_hooks`, `_listeners` and `_threads` (callbacks), `_supply` (allocators in Python),
-`_special` (functions that no row of the table can say), `_vendor` and `_media` (beside CANN's module).
+`generated/` has the functions. They call the modules here: `_call` (arguments and results), `_layout` (structs as
+dicts), `_config`, `_hooks`, `_listeners` and `_threads` (callbacks), `_supply` (allocators in Python), and
+`_special` (functions that the generator's table cannot describe). `_vendor` and `_media` load CANN's module.
 
 Imports `bind`, `runtime` and `pool`.  Start with `_call.pyx`.
 """

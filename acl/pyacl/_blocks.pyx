@@ -1,11 +1,11 @@
 """Blocks by their addresses: for allocators that are written in Python and called through the GIL.
 
-A `Blocks` hands out addresses of one stream's arena, without the padding that `Pool.alloc` adds for
-users' buffers, and remembers which block each one is.  The arena is the one that ACL gets for the
-stream, so a free means "the last consumer is queued" here too.  Or it is one that ACL does not use,
-where blocks of whole pages lie page by page, so that each can sleep by itself.
+A `Blocks` allocates from one stream's arena, without the padding that `Pool.alloc` adds for users'
+buffers, and maps each address to its block.  The arena is the one that ACL uses for the stream, so
+a free means that the last consumer is queued.  With `apart` it is an arena that ACL does not use.
+There, blocks of whole pages share no page, so that each can sleep by itself.
 
-Needs the GIL for its books; the ladder of a slow allocation runs without it.
+The GIL protects the map. A slow allocation runs without it.
 """
 
 cimport cython
@@ -26,7 +26,7 @@ __all__ = ["Blocks"]
 
 @cython.final
 cdef class Blocks:
-    """Addresses of a pool for one stream.
+    """Memory of a pool for one stream, by address.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ cdef class Blocks:
     stream : Stream or int, optional
         The stream whose work uses the memory; the default stream if not given.
     apart : bool
-        Not in the arena that ACL gets for the stream.
+        Use an arena of its own, not the one that ACL uses for the stream.
     """
 
     def __init__(self, Pool pool not None, stream=None, *, bint apart=False):
@@ -48,7 +48,9 @@ cdef class Blocks:
             raise MemoryError("host memory for an arena")
 
     def take(self, size, tag=None):
-        """An address of `size` bytes; raises `OutOfMemoryError`, which is a MemoryError too."""
+        """Allocate `size` bytes and return the address; raise `OutOfMemoryError`, which is also a
+        MemoryError.
+        """
         cdef size_t wanted
         cdef uint16_t index = 0 if tag is None else self.pool.tag_index(tag)
         cdef uint64_t before
@@ -73,34 +75,36 @@ cdef class Blocks:
         return <size_t> block.addr
 
     def give(self, address):
-        """Give an address of `take` back; ValueError for any other."""
+        """Free an address that `take` returned; raise ValueError for any other."""
         block = self.live.pop(address, None)
         if block is None:
             raise ValueError(f"{address!r} is no address of this allocator")
         arena_free(self.arena, <Block *> <size_t> block)
 
     def sleep(self, address):
-        """Give the memory behind an address of `take` back, once the device is idle.
+        """Release the memory behind an address that `take` returned, once the device is idle.
 
-        What it held is gone, the address stays.  Raises `AclError`, and ValueError for what sleeps
-        already, or is in memory that cannot be unmapped.
+        The contents are lost; the address stays valid.  Raises `AclError`, and ValueError for a
+        block that sleeps already or whose memory cannot be unmapped.
         """
         cdef size_t block = self.live[address]
         if block_sleep(self.pool, self.arena, <Block *> block).blocks == 0:
             raise ValueError(f"the block at {address:#x} sleeps, or is no memory that can")
 
     def wake(self, address):
-        """Put memory behind an address again; raises `OutOfMemoryError`, and it sleeps on."""
+        """Put memory behind an address again; raise `OutOfMemoryError` if there is none, and it
+        stays asleep.
+        """
         cdef size_t block = self.live[address]
         if block_wake(self.pool, self.arena, <Block *> block).blocks == 0:
             raise ValueError(f"the block at {address:#x} is awake")
 
     def asleep(self, address):
-        """Whether the block at an address of `take` sleeps; one that fell asleep in part does."""
+        """True if the block at an address of `take` sleeps, also if only part of it does."""
         cdef size_t block = self.live[address]
         return (<Block *> block).flags & BLOCK_ASLEEP != 0
 
     @property
     def count(self):
-        """How many addresses are out."""
+        """Return the number of allocated addresses."""
         return len(self.live)

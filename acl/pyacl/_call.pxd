@@ -25,14 +25,14 @@ cdef extern from *:
     """
     ctypedef struct PyMethodDef:
         const char *ml_name
-    # A function with parameters, and one that has none and ignores what it is given.
+    # The C types of a function with parameters, and of one without, which ignores its arguments.
     ctypedef object (*Taking "AclpoolTaking")(object, PyObject *const *, Py_ssize_t, PyObject *)
     ctypedef object (*Plain "AclpoolPlain")(object, PyObject *const *, Py_ssize_t)
     PyMethodDef taking "aclpool_taking"(const char *name, Taking call, const char *doc)
     PyMethodDef plain "aclpool_plain"(const char *name, Plain call, const char *doc)
 
 
-# One argument as C sees it; the member is the letter of its kind (K is k, l is L, z is s, I is u).
+# An argument for C. The member is named by the letter of the kind (K is k, l is L, z is s, I is u).
 ctypedef union Value:
     signed char b
     uint8_t B
@@ -54,7 +54,7 @@ cdef int take(
 cdef object install(str module, PyMethodDef *methods)
 
 cdef inline uint64_t address(void *value, int ret) noexcept:
-    """A pointer as pyACL's int; 0 if the call that should have set it failed."""
+    """Return a pointer as an int, as pyACL does; 0 if the call that should have set it failed."""
     return <uint64_t> value if ret == 0 else 0
 
 

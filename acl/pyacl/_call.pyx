@@ -1,4 +1,4 @@
-"""How a function of the pyACL surface takes its arguments and gives its results.
+"""Arguments and results of pyACL's functions.
 
 The functions are built-in functions like those of CANN's own module, made from `PyMethodDef`s: a
 `def` with typed parameters would raise with its own texts, accept other types, and take twice as
@@ -40,7 +40,7 @@ cdef dict EXPECTED = {
 
 
 cdef inline bint value_fast(char kind, PyObject *given, Value *out) noexcept:
-    """The argument by the fast path; false if it is not an exact int or float that fits."""
+    """Convert an argument by the fast path; false if it is not an exact int or float that fits."""
     cdef int overflow = 0
     cdef int64_t number
     if kind == c"k" or kind == c"K":
@@ -71,7 +71,7 @@ cdef inline bint value_fast(char kind, PyObject *given, Value *out) noexcept:
 
 
 cdef int value_slow(char kind, PyObject *given, Value *out) except -1:
-    """The argument by CPython's own converter."""
+    """Convert an argument by CPython's own converter."""
     cdef char[2] format
     if kind == c" " or kind == c"|" or kind == 0:
         raise TypeError("too many arguments")
@@ -83,7 +83,7 @@ cdef int value_slow(char kind, PyObject *given, Value *out) except -1:
 
 
 cdef str function_name(const char *what):
-    """`acl.rt.malloc` of "ki acl.rt.malloc size policy"."""
+    """Return the name in a signature: `acl.rt.malloc` for "ki acl.rt.malloc size policy"."""
     return what.decode().split(" ")[1]
 
 
@@ -92,7 +92,7 @@ cdef list parameter_names(const char *what):
 
 
 cdef int fail(const char *what, Py_ssize_t argument, char kind, PyObject *given) except -1:
-    """Raises the TypeError of a function whose argument (from 0) is not of its kind."""
+    """Raise the TypeError for an argument, counted from 0, that is not of its kind."""
     parameters = parameter_names(what)
     if given == NULL:
         reason = f"argument {argument + 1} ({parameters[argument]}) is missing"
@@ -108,7 +108,7 @@ cdef int fail(const char *what, Py_ssize_t argument, char kind, PyObject *given)
 cdef int take_slow(
     const char *what, char kind, Py_ssize_t i, PyObject *given, Value *out
 ) except -1:
-    """Argument number `i` by CPython's converter, or the TypeError."""
+    """Convert argument `i` by CPython's converter, or raise the TypeError."""
     try:
         value_slow(kind, given, out)
     except (TypeError, ValueError, OverflowError):
@@ -119,7 +119,8 @@ cdef int take_slow(
 cdef int take_named(
     const char *what, PyObject *const *args, Py_ssize_t n, PyObject *names, Value *out
 ) except -1:
-    """Arguments of which some are given by keyword: sorts them, then takes them in order."""
+    """Convert arguments of which some are given by keyword: put them in order, then convert them.
+    """
     cdef PyObject *sorted_args[MOST]
     cdef Py_ssize_t i, place, most = 0
     parameters = parameter_names(what)

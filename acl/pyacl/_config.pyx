@@ -1,8 +1,9 @@
-"""Configurations that pyACL takes as dicts and lists, as C's structs with a pointer to attributes.
+"""Converts configurations, which pyACL takes as dicts and lists, to C structs with a pointer to
+attributes.
 
-Struct and attributes lie in one `bytes` object, the pointer points into it. An empty
-configuration is None, which the callers pass as NULL. Everything here holds the GIL and calls no
-function of ACL.
+A `bytes` object holds the struct and its attributes, so the pointer points into it. An empty
+configuration becomes None, which the callers pass as NULL. Everything here holds the GIL and calls
+no function of ACL.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -29,7 +30,9 @@ cdef const char *LAUNCH_VALUE = (
 cdef int value_put(
     object value, const char *layout, void *out, size_t size, const char *what, int argument
 ) except -1:
-    """The value of an attribute: an int in the union's first bytes, or a dict of its members."""
+    """Store the value of an attribute: an int in the first bytes of the union, or a dict of the
+    union's members.
+    """
     cdef bytes packed
     if isinstance(value, dict):
         packed = pack_struct(value, layout, size, what, argument)
@@ -41,14 +44,16 @@ cdef int value_put(
 
 
 cdef object entry(object item, str key, const char *what, int argument):
-    """`item[key]` of an attribute that must be a dict."""
+    """Return `item[key]`; raise if the attribute is not a dict or lacks the key."""
     if not isinstance(item, dict):
         raise refuse(what, argument, "list of dict", item)
     return item[key]
 
 
 cdef bytes malloc_config(object given, const char *what, int argument):
-    """{'attrs': [{'attr': int, 'value': {'moduleId': int}}], 'numAttrs': int}; {} is none."""
+    """Convert {'attrs': [{'attr': int, 'value': {'moduleId': int}}], 'numAttrs': int}; {} means
+    NULL.
+    """
     cdef aclrtMallocConfig *config
     cdef aclrtMallocAttribute *attrs
     cdef bytes made
@@ -76,7 +81,7 @@ cdef bytes malloc_config(object given, const char *what, int argument):
 
 
 cdef bytes launch_config(object given, const char *what, int argument):
-    """A list of {'id': int, 'value': int or dict}; [] is none."""
+    """Convert a list of {'id': int, 'value': int or dict}; [] means NULL."""
     cdef aclrtLaunchKernelCfg *config
     cdef aclrtLaunchKernelAttr *attrs
     cdef bytes made
@@ -98,7 +103,9 @@ cdef bytes launch_config(object given, const char *what, int argument):
 
 
 cdef bytes load_options(object given, const char *what, int argument):
-    """A list of {'type': int, 'value': int or dict}; [] is none, no list is a ValueError."""
+    """Convert a list of {'type': int, 'value': int or dict}; [] means NULL. Raise ValueError if it
+    is not a list.
+    """
     cdef aclrtBinaryLoadOptions *config
     cdef aclrtBinaryLoadOption *options
     cdef bytes made
@@ -121,7 +128,7 @@ cdef bytes load_options(object given, const char *what, int argument):
 
 
 cdef tuple server_pids(object given, const char *what, int argument):
-    """A list of {'sdid': int, 'pid': [int, ...]}, and how many there are."""
+    """Convert a list of {'sdid': int, 'pid': [int, ...]}; return it with its length."""
     cdef aclrtServerPid *servers
     cdef int32_t *pids
     cdef bytes made

@@ -1,4 +1,5 @@
-"""Registrations that several Python callables share, or that know no user data."""
+"""Callbacks that several Python callables share, or that get no user data from C: see `_hooks.pyx`.
+"""
 
 from cpython.object cimport PyObject
 

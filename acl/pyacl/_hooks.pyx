@@ -1,10 +1,10 @@
-"""Registrations in C that several Python callables share, or for which C keeps no user data.
+"""Callbacks that several Python callables share, or that get no user data from C.
 
-C tells hooks apart by the address of their function, and all of Python's would have the same one.
-So C knows one function for each place (a type of initialisation, a stage, a model), whose user
-data is a `Hook`: the list of that place's callables. An operator's compile function gets nothing
-that names the operator, so each operator's type takes one of a table of C functions; a kernel's
-deallocator is found by the address of the binary.
+C identifies a callback by the address of its function, which would be the same for all Python
+callables. So C gets one function for each place (a type of initialisation, a stage, a model). Its
+user data is a `Hook`, the list of the callables of that place. An operator's compile function gets
+nothing that names the operator, so each operator type has a C function of its own, from a table. A
+kernel's deallocator is found by the address of the binary.
 
 Hooks are never freed, since C may still know them; each call of ACL here drops the GIL.
 """
@@ -64,7 +64,7 @@ cdef extern from *:
 
 
 cdef class Hook:
-    """The callables of one place, with what each gets; under the GIL."""
+    """The callables of one place, each with its user data. The GIL protects it."""
 
     cdef list calls
 
@@ -72,15 +72,15 @@ cdef class Hook:
         self.calls = []
 
 
-# All under the GIL.
+# The GIL protects all of these.
 cdef dict hooks = {}            # (which, place) -> Hook
-cdef dict slots = {}            # operator's type -> slot
+cdef dict slots = {}            # operator type -> slot
 cdef dict compilers = {}        # slot -> callable
 cdef dict deallocators = {}     # address of a kernel's binary -> callable
 
 
 cdef Hook hook_of(str which, uint64_t place):
-    """The hook of a place."""
+    """Return the hook of a place, which is made if there is none."""
     cdef Hook hook = hooks.get((which, place))
     if hook is None:
         hook = hooks[which, place] = Hook()
@@ -88,7 +88,7 @@ cdef Hook hook_of(str which, uint64_t place):
 
 
 cdef bint hook_remove(Hook hook, object function):
-    """Takes the newest entry of a callable out; false if it has none."""
+    """Remove the newest entry of a callable; false if it has none."""
     for i in range(len(hook.calls) - 1, -1, -1):
         if hook.calls[i][0] == function:
             del hook.calls[i]
@@ -97,7 +97,9 @@ cdef bint hook_remove(Hook hook, object function):
 
 
 cdef int hook_run(Hook hook, tuple first) noexcept:
-    """Calls all of a hook with `first` and what each was registered with; the first failure."""
+    """Call all callables of a hook with `first` and their user data; return the first status that
+    is not 0.
+    """
     cdef int status, failed = 0
     for function, own in list(hook.calls):
         status = call_status(function, (*first, own), ACL_ERROR_INTERNAL_ERROR)
@@ -141,7 +143,7 @@ cdef void finalize_run(void *place) noexcept with gil:
 cdef object life_register(
     str which, const char *what, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """Of the type OTHER several are allowed; of the others C refuses a second one."""
+    """C allows several callbacks of the type OTHER, and one of each other type."""
     cdef Value[3] a
     cdef aclError ret = 0
     cdef void *given
@@ -340,7 +342,7 @@ aclpool_compile = on_compile
 
 
 def compiler_register(str kind not None, function):
-    """Have a callable choose the kernels of an operator's type; ACL's status."""
+    """Register a callable that chooses the kernels of an operator type; return ACL's status."""
     cdef bytes name = kind.encode()
     cdef const char *c_name = name
     cdef aclError ret
@@ -360,7 +362,7 @@ def compiler_register(str kind not None, function):
 
 
 def compiler_unregister(str kind not None):
-    """Take that back; ACL's status."""
+    """Remove the callable of an operator type; return ACL's status."""
     cdef bytes name = kind.encode()
     cdef const char *c_name = name
     cdef aclError ret
@@ -404,7 +406,7 @@ cdef void deallocate_run(void *place) noexcept with gil:
 
 
 cdef object op_create_kernel(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
-    """The deallocator is 0 for none, a callable, or the address of a C function."""
+    """The deallocator is 0 (none), a callable, or the address of a C function."""
     cdef Value[7] a
     cdef Value[1] address
     cdef const char *what = (

@@ -1,4 +1,4 @@
-"""Dicts and lists of Python as structs and arrays of C, and back: see `_layout.pyx`."""
+"""Converts dicts and lists to C structs and arrays, and back: see `_layout.pyx`."""
 
 from libc.stdint cimport int64_t
 

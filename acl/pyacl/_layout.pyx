@@ -1,15 +1,16 @@
-"""Dicts and lists of Python as structs and arrays of C, and back.
+"""Converts dicts and lists of Python to structs and arrays of C, and back.
 
-What C reads is packed into a `bytes` object, which the caller holds until the call is over, so
-nothing needs to be freed on any path.  The layout of a struct is a line of text that the generator
-makes from the table of the C API, where offsets are asserted against the headers:
+The data for C is a `bytes` object, which the caller keeps until the call is over, so nothing needs
+to be freed. The layout of a struct is a line of text, which the generator makes from the table of
+the C API. The offsets are checked against the headers when the module is compiled:
 
     id@0I type@4I name@8[128]s dims@136[128:dimCount]l location@1160{id@0I type@4I}
 
-A field is its name, its offset, perhaps counts in brackets (`[n]`, or `[n*stride]` where the
-elements are no plain numbers, `[n:field]` if another field says how many are used), and a letter
-of pyACL's kinds, `s` for text up to NUL, `c` for bytes, or the fields of a struct in braces.
-Members of a union have one offset: of those, what the dict has is written.  Absent keys are 0.
+A field has a name, an offset, and a type. The type is a letter of pyACL's kinds, `s` for text up to
+NUL, `c` for bytes, or the fields of a struct in braces. An array has counts in brackets before its
+type: `[n]`, `[n*stride]` if the elements are not plain numbers, or `[n:field]` if another field
+says how many elements are used. Members of a union have the same offset; those that the dict has
+are written.  Absent keys are 0.
 
 Everything here holds the GIL and calls no function of ACL.
 """
@@ -35,15 +36,15 @@ cdef struct Field:
     const char *name
     Py_ssize_t name_size
     size_t offset
-    int depth               # how many counts in brackets
+    int depth               # number of counts in brackets
     size_t[2] count
-    size_t[2] stride        # 0: that of the letter
-    const char *used        # the field that says how many are used, or NULL
+    size_t[2] stride        # bytes from element to element; 0: the size of the letter's type
+    const char *used        # name of the field with the number of used elements, or NULL
     Py_ssize_t used_size
 
 
 cdef size_t width(char kind) except 0:
-    """The size of a number of that kind."""
+    """Return the size of a number of that kind."""
     if kind in b"bBsc":
         return 1
     if kind in b"hH":
@@ -56,7 +57,7 @@ cdef size_t width(char kind) except 0:
 
 
 cdef int number_put(object given, char kind, void *out) except -1:
-    """One number; an int wraps as C's would, a None is 0."""
+    """Store one number. An int that is too large wraps as in C; None is 0."""
     cdef uint64_t bits
     cdef float real
     if kind == c"f":
@@ -92,7 +93,7 @@ cdef object number_get(const void *value, char kind):
 
 
 cdef size_t digits(const char **at) noexcept:
-    """The number at the cursor."""
+    """Read the number at the cursor."""
     cdef size_t number = 0
     while c"0" <= at[0][0] <= c"9":
         number = number * 10 + <size_t> (at[0][0] - c"0")   # a digit: just tested
@@ -101,7 +102,7 @@ cdef size_t digits(const char **at) noexcept:
 
 
 cdef int field_read(const char **at, Field *field) except -1:
-    """The head of a field; leaves the cursor at its letter or brace."""
+    """Read the head of a field; leave the cursor at its letter or brace."""
     field.name = at[0]
     while at[0][0] != c"@":
         at[0] += 1
@@ -128,7 +129,7 @@ cdef int field_read(const char **at, Field *field) except -1:
 
 
 cdef void type_skip(const char **at) noexcept:
-    """Moves the cursor behind a letter or a brace and its fields."""
+    """Move the cursor behind a letter, or behind a brace and its fields."""
     cdef int depth = 0
     while True:
         if at[0][0] == c"{":
@@ -141,7 +142,7 @@ cdef void type_skip(const char **at) noexcept:
 
 
 cdef int value_put(object given, const char *type, Field *field, int level, char *out) except -1:
-    """A value, or the elements of an array from `level` on."""
+    """Store a value, or the elements of an array from the dimension `level` on."""
     cdef size_t i, stride
     cdef bytes raw
     if level == field.depth:
@@ -164,7 +165,7 @@ cdef int value_put(object given, const char *type, Field *field, int level, char
 
 
 cdef int struct_put(object given, const char *at, char *out) except -1:
-    """The fields of a struct from a dict, into zeroed memory."""
+    """Store the fields of a struct from a dict in zeroed memory."""
     cdef Field field
     if not isinstance(given, dict):
         raise TypeError(f"expected a dict, got {type(given).__name__}")
@@ -200,7 +201,7 @@ cdef object value_get(const char *type, Field *field, int level, const char *val
 
 
 cdef dict struct_get(const char *at, const char *value):
-    """A struct as a dict."""
+    """Convert a struct to a dict."""
     cdef Field field
     cdef dict found = {}
     while at[0] and at[0] != c"}":
@@ -217,14 +218,14 @@ cdef dict struct_get(const char *at, const char *value):
 
 
 cdef bytes room(size_t size):
-    """Zeroed memory that C may write to while nobody else has seen the object."""
+    """Return a zeroed `bytes` object. C may write to it before other code sees it."""
     cdef bytes made = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> size)
     memset(PyBytes_AS_STRING(made), 0, size)
     return made
 
 
 cdef bytes room_for(size_t count, size_t size, const char *what):
-    """Room for the elements that a caller asked for."""
+    """Return zeroed memory for the number of elements that the caller gave."""
     if count > MOST_ROOM // size:
         name = what.decode().split(" ")[1]
         raise ValueError(f"{name}: room for {count} elements is more than {MOST_ROOM} bytes")
@@ -232,7 +233,7 @@ cdef bytes room_for(size_t count, size_t size, const char *what):
 
 
 cdef bytes bounded(int64_t size, const char *what, int64_t most=MOST_TEXT):
-    """Room for text of the length that a caller said, and for the NUL behind it."""
+    """Return zeroed memory for text of the length that the caller gave, and for a NUL."""
     if size < 0 or size >= most:
         name = what.decode().split(" ")[1]
         raise ValueError(f"{name}: expected a length from 0 to {most - 1}, got {size}")
@@ -240,14 +241,14 @@ cdef bytes bounded(int64_t size, const char *what, int64_t most=MOST_TEXT):
 
 
 cdef void *at(bytes packed) noexcept:
-    """The address of what was packed; NULL for None."""
+    """Return the address of the packed data; NULL for None."""
     return NULL if packed is None else PyBytes_AS_STRING(packed)
 
 
 cdef bytes pack_struct(
     object given, const char *layout, size_t size, const char *what, int argument
 ):
-    """A struct from a dict."""
+    """Convert a dict to a struct."""
     if not isinstance(given, dict):
         raise refuse(what, argument, "dict", given)
     made = room(size)
@@ -258,7 +259,7 @@ cdef bytes pack_struct(
 cdef bytes pack_structs(
     object given, const char *layout, size_t size, const char *what, int argument
 ):
-    """An array of structs from a list of dicts."""
+    """Convert a list of dicts to an array of structs."""
     cdef size_t i
     if not isinstance(given, list):
         raise refuse(what, argument, "list", given)
@@ -286,7 +287,8 @@ cdef dict DTYPES = {"L": "ql", "f": "f", "B": "?B"}
 
 
 cdef bytes pack(object given, char kind, const char *what, int argument):
-    """An array of numbers from a list; of addresses of its strings if kind is `s`."""
+    """Convert a list to an array of numbers, or of the addresses of its strings if the kind is `s`.
+    """
     cdef size_t i, step
     cdef char *out
     if not isinstance(given, list):
@@ -305,7 +307,7 @@ cdef bytes pack(object given, char kind, const char *what, int argument):
 
 
 cdef bytes pack_strings(list given, const char *what, int argument):
-    """The addresses of strings, and behind them the strings."""
+    """Return an array of the strings' addresses with the strings behind it."""
     cdef size_t i, at, count = len(given)
     cdef uint64_t place
     cdef char *out
@@ -325,7 +327,9 @@ cdef bytes pack_strings(list given, const char *what, int argument):
 
 
 cdef bytes pack_array(object given, char kind, const char *what, int argument):
-    """An array of numbers from a list, or from an ndarray of that type (its own bytes; warns)."""
+    """Convert a list to an array of numbers, or take the bytes of an ndarray of that type, with a
+    warning.
+    """
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(given, numpy.ndarray):
         return pack(given, kind, what, argument)
@@ -336,7 +340,9 @@ cdef bytes pack_array(object given, char kind, const char *what, int argument):
 
 
 cdef tuple pack_lists(object given, const char *what, int argument):
-    """The lengths of lists of int64, the addresses of their numbers, and what holds the numbers."""
+    """Convert lists of int64: return their lengths, the addresses of their numbers, and the
+    numbers' owner.
+    """
     if not isinstance(given, list):
         raise refuse(what, argument, "list", given)
     held = [pack_array(item, c"L", what, argument) for item in given]
@@ -346,7 +352,7 @@ cdef tuple pack_lists(object given, const char *what, int argument):
 
 
 cdef bytes pack_pids(object given, const char *what, int argument):
-    """Process ids; pyACL raises ValueError where they are no list."""
+    """Convert a list of process ids; raise ValueError, as pyACL does, if it is not a list."""
     if not isinstance(given, list):
         error = ValueError(str(refuse(what, argument, "list", given)))
         raise error
@@ -354,7 +360,7 @@ cdef bytes pack_pids(object given, const char *what, int argument):
 
 
 cdef bytes pack_pairs(object given, const char *what, int argument):
-    """An array of pairs of int64 from a list of lists of two."""
+    """Convert a list of lists of two to an array of pairs of int64."""
     if not isinstance(given, list):
         raise refuse(what, argument, "list", given)
     for item in given:
@@ -369,7 +375,7 @@ cdef list unpack(const void *values, size_t count, char kind):
 
 
 cdef int same(size_t one, size_t other, const char *what) except -1:
-    """Lists that share one count in C must have the same length."""
+    """Check that two lists, for which C has only one count, have the same length."""
     if one != other:
         name = what.decode().split(" ")[1]
         raise ValueError(f"{name}: lists of one length expected, got {one} and {other} elements")

@@ -1,4 +1,4 @@
-"""Functions of the pyACL surface that hand a Python callable to C: see `_listeners.pyx`."""
+"""Functions of pyACL that take a Python callable as a callback: see `_listeners.pyx`."""
 
 from cpython.object cimport PyObject
 

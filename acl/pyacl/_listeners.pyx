@@ -1,9 +1,9 @@
-"""Functions of the pyACL surface that hand a Python callable to C.
+"""Functions of pyACL that take a Python callable as a callback.
 
-What C gets as user data is a `Call`. A launched callback owns a reference to it, which goes when
-it has run. A registered one is kept here; when it is replaced or removed it is emptied, not
-freed, since a thread of the runtime may hold its address and wait for the GIL. Where C offers no
-user data there is one slot.
+The user data for C is a `Call`. A launched callback owns a reference to it until it has run. A
+registered one is kept here. When it is replaced or removed, the `Call` is emptied and not freed,
+because a thread of the runtime may hold its address and wait for the GIL. If C offers no user data,
+one callable can be registered.
 
 Each callback passes the guard (`_threads`), then takes the GIL; an exception in a callable goes to
 `sys.unraisablehook`, as nobody could catch it.  Every call of ACL here drops the GIL.
@@ -33,22 +33,22 @@ cdef extern from "Python.h":
 
 
 cdef class Call:
-    """A callable and what it gets; emptied when it is no longer registered."""
+    """A callable and its user data. It is emptied when the callable is no longer registered."""
 
     cdef object function
     cdef object given
 
 
-# All under the GIL.
+# The GIL protects all of these.
 cdef dict registered = {}       # (which, name) -> Call
-cdef list emptied = []          # Calls that C may still know
-cdef list exception_calls = []  # of exception_info_callback_register
+cdef list emptied = []          # Calls whose address C may still have
+cdef list exception_calls = []  # Calls of exception_info_callback_register
 cdef object exception_call = None       # of set_exception_info_callback
 cdef object dump_call = None
 
 
 cdef void report(object function) noexcept:
-    """Hands the exception being handled to `sys.unraisablehook`."""
+    """Pass the current exception to `sys.unraisablehook`."""
     kind, value, traceback = sys.exc_info()
     Py_INCREF(kind)
     Py_INCREF(value)
@@ -58,7 +58,7 @@ cdef void report(object function) noexcept:
 
 
 cdef int call_status(object function, tuple given, int failed) noexcept:
-    """Calls it; the int that it returned, 0 for None, `failed` if it raised."""
+    """Call `function`. Return the int that it returned, 0 for None, or `failed` if it raised."""
     try:
         result = function(*given)
         return 0 if result is None else int(result)
@@ -81,7 +81,7 @@ cdef Call call_of(PyObject *function, PyObject *given):
 
 
 cdef void keep(tuple key, Call call) noexcept:
-    """Puts a Call, or nothing, in the place of the one that was registered there."""
+    """Register a Call, or nothing, in place of the present one."""
     cdef Call old = registered.pop(key, None)
     if old is not None:
         old.function = old.given = None
@@ -306,7 +306,7 @@ cdef aclrtDeviceTaskAbortCallback[2] TASK_ABORT = [NULL, on_task_abort]
 cdef object state_register(
     str which, const char *what, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """A callable under a name, or with None nothing under it."""
+    """Register a callable under a name; None removes the present one."""
     cdef Value[3] a
     cdef const char *reg_name
     cdef aclError ret

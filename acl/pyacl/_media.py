@@ -1,9 +1,8 @@
-"""`acl.media` where CANN's module is not: the two memory functions that plain programs use.
+"""`acl.media` without CANN's module: the two memory functions that many programs use.
 
-On a device, image and video processing needs CANN's own module.  On the simulator there is no such
-hardware, but programs that only take their device memory by `dvpp_malloc` run as they are: it is
-device memory like any other.  Nothing else of `media` is here, and a program that asks for more is
-told at once what it needs.
+On a device, image and video processing needs CANN's own module.  The simulator has no such hardware. But
+programs that only allocate device memory by `dvpp_malloc` run unchanged, because it is ordinary device memory.
+Any other name of `media` raises an error that says what is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ __all__ = ["dvpp_free", "dvpp_malloc"]
 
 
 def __getattr__(name: str) -> object:
-    """Only CANN's module has it."""
+    """Raise for names that only CANN's module has."""
     raise AttributeError(_vendor.absence("acl.media", name))
 
 

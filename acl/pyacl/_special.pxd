@@ -1,4 +1,4 @@
-"""Functions whose conventions no row of the table can say: see `_special.pyx`."""
+"""Functions that the generator's table cannot describe: see `_special.pyx`."""
 
 from cpython.object cimport PyObject
 

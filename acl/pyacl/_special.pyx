@@ -1,6 +1,6 @@
-"""Functions of the pyACL surface whose conventions no row of the table can say.
+"""Functions of pyACL that the generator's table cannot describe.
 
-Each one says in its docstring what is special about it; the rest is as in the generated modules.
+The docstring of each says what is special about it; all else is as in the generated modules.
 """
 
 import sys
@@ -26,17 +26,17 @@ cdef const char *STREAM_VALUE = (
     b"failureMode@0K overflowSwitch@0I userCustomTag@0I cacheOpInfoSwitch@0I streamPriority@0I "
     b"reserved@0[4]I"
 )
-# Which member of aclrtStreamAttrValue an attribute has.
+# Attribute of a stream -> the member of aclrtStreamAttrValue with its value.
 cdef dict STREAM_MEMBER = {
     1: "failureMode", 2: "overflowSwitch", 3: "userCustomTag", 4: "cacheOpInfoSwitch",
     5: "streamPriority",
 }
-# How many bytes of its number an attribute of a model's execution has: the rest are size_t.
+# The attributes of a model's execution whose value is an int32; the others are size_t.
 cdef tuple EXEC_INT32 = (0, 1, 8)
 
 
 cdef object root_app_log(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
-    """The message is data to a "%s"; C is told the caller's function, file and line."""
+    """The message is passed as an argument of "%s", with the caller's function, file and line."""
     cdef Value[2] a
     cdef const char *function
     cdef const char *file
@@ -68,7 +68,7 @@ cdef object root_get_cann_attribute_list(object self, PyObject *const *args, Py_
 cdef object rt_get_stream_attribute(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """Of the union, only the member that the attribute has."""
+    """Only the attribute's own member of the union is converted."""
     cdef Value[2] a
     cdef aclrtStreamAttrValue value
     cdef aclError ret
@@ -85,7 +85,7 @@ cdef object rt_get_stream_attribute(
 cdef object rt_wait_and_reset_notify(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """A timeout that is no uint32_t is refused, not masked."""
+    """A timeout that does not fit a uint32_t is refused, not masked."""
     cdef Value[3] a
     cdef const char *what = b"kkL acl.rt.wait_and_reset_notify notify stream timeout"
     cdef aclError ret
@@ -100,7 +100,7 @@ cdef object rt_wait_and_reset_notify(
 cdef object rt_get_group_info_detail(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """One of the few whose failure raises."""
+    """This is one of the few functions that raise on failure."""
     cdef Value[3] a
     cdef uint32_t[64] values
     cdef size_t size = 0
@@ -132,7 +132,7 @@ cdef object rt_set_stream_config_opt(
 
 
 cdef object mdl_set_config_opt(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
-    """The type of the value depends on the attribute: a str, an int32, or 64 bits."""
+    """The attribute decides the type of the value: str, int32, or 64 bits."""
     cdef Value[3] a
     cdef Value[1] value
     cdef const char *what = b"kiO acl.mdl.set_config_opt handle attr value"
@@ -171,7 +171,7 @@ cdef object mdl_set_exec_config_opt(
 cdef object mdl_create_and_get_op_desc(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """Gives two arrays of descriptions; each is freed by the caller, one description at a time."""
+    """Returns two lists of descriptions. The caller frees each description."""
     cdef Value[4] a
     cdef const char *what = (
         b"IIIk acl.mdl.create_and_get_op_desc device_id stream_id task_id op_name_len")
@@ -198,7 +198,7 @@ ctypedef aclError (*TextOf)(
 
 
 cdef object op_text(Value *a, LengthOf length_of, TextOf text_of):
-    """A text of a profiled operator: C is asked for its length first."""
+    """Return a text of a profiled operator, after asking C for its length."""
     cdef size_t length = 0
     cdef char *text_at
     cdef aclError ret

@@ -1,18 +1,18 @@
-"""The `acl.rt.allocator_*` functions: allocators written in Python that really supply memory.
+"""The `acl.rt.allocator_*` functions. Allocators written in Python supply memory to ACL.
 
-A descriptor's functions may be Python callables, addresses of C functions, or a `Pool`; its object
-any int.
+A descriptor's functions may be Python callables, addresses of C functions, or a `Pool`. Its object
+may be any int.
 
-- Only addresses: they go to C as they are, no Python in between.
+- Only addresses: C gets them as they are.
 - A Pool as the object (or as a function): registering the descriptor registers the pool's own C
   callbacks for that stream.
-- A callable among them: C gets four functions of this module, and a `Supply` as the object. A
-  block is then a small record of this module, as `getAddrFromBlock` is told nothing else; the
-  callables see the object and the blocks that Python gave. Addresses of C functions beside a
-  callable are called with the same. Without an advise function the alloc function serves.
+- At least one callable: C gets four functions of this module, and a `Supply` as the object. A
+  block is a small record of this module, because `getAddrFromBlock` gets no other argument. The
+  callables get the user's object and the user's blocks, and so do addresses of C functions. If
+  there is no advise function, the alloc function is called instead.
 
-A Supply lives as long as its descriptor, a stream it is registered on, or a block of it; then its
-callables are let go, and an empty shell stays, since the runtime may still hold the pointer.
+A Supply keeps its callables as long as its descriptor, a registration or a block of it exists. Then
+it drops them, and remains as an empty object, because the runtime may still have its address.
 
 The callbacks take the GIL, so every call of ACL that may reach one drops it first. An exception
 in a callable goes to `sys.unraisablehook`, and the runtime is told that there is no memory.
@@ -48,12 +48,12 @@ cdef extern from "Python.h":
 
 
 cdef struct Record:
-    PyObject *supply        # whose block it is
-    uint64_t block          # what Python's alloc gave
+    PyObject *supply        # the Supply of the block
+    uint64_t block          # the number that the user's alloc returned
 
 
 cdef class Supply:
-    """What one descriptor was given; under the GIL."""
+    """The functions and the object of one descriptor. The GIL protects it."""
 
     cdef uint64_t given             # the object that Python set
     cdef object pool                # a Pool, if one was set anywhere
@@ -70,7 +70,7 @@ cdef list shells = []           # every Supply: C may hold its address for ever
 
 
 cdef void supply_drop(Supply supply) noexcept:
-    """One need less; the last one lets the callables go."""
+    """Count one use less; after the last one drop the callables."""
     supply.holds -= 1
     if supply.holds == 0:
         supply.functions = [None] * FUNCTIONS
@@ -78,7 +78,7 @@ cdef void supply_drop(Supply supply) noexcept:
 
 
 cdef uint64_t number_of(object result) except? 0:
-    """A block or an address that a callable returned; None is 0."""
+    """Convert the block or address that a callable returned to a number; None is 0."""
     return 0 if result is None else <object> (int(result) & 0xFFFFFFFFFFFFFFFF)
 
 
@@ -86,7 +86,7 @@ cdef uint64_t number_of(object result) except? 0:
 
 
 cdef void supply_alloc(void *place) noexcept with gil:
-    """`found` is a record of the block, or stays NULL."""
+    """Set `found` to a record of the new block; it stays NULL on failure."""
     cdef Entry *entry = <Entry *> place
     cdef Supply supply = <Supply> entry.p[0]
     cdef void *near = entry.p[1]
@@ -123,7 +123,7 @@ cdef void supply_alloc(void *place) noexcept with gil:
 cdef uint64_t native_alloc(
     uint64_t function, uint64_t given, size_t size, bint with_place, void *near
 ) noexcept:
-    """The C function at an address."""
+    """Return the C function at an address."""
     cdef aclrtAllocatorAllocFunc plain
     cdef aclrtAllocatorAllocAdviseFunc advising
     cdef void *block
@@ -159,7 +159,7 @@ cdef void supply_free(void *place) noexcept with gil:
 
 
 cdef void supply_address(void *place) noexcept with gil:
-    """`found` is the block's address, or stays NULL."""
+    """Set `found` to the block's address; it stays NULL on failure."""
     cdef Entry *entry = <Entry *> place
     cdef Record *record = <Record *> entry.p[0]
     cdef Supply supply = <Supply> record.supply
@@ -239,14 +239,14 @@ cdef object rt_allocator_destroy_desc(
 
 
 cdef bint is_pool(object given) noexcept:
-    """Whether it registers C callbacks of its own."""
+    """True for a Pool, which registers C callbacks of its own."""
     return hasattr(given, "register") and hasattr(given, "unregister")
 
 
 cdef object rt_allocator_set_obj_to_desc(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """The object is an int, or a Pool."""
+    """Set the object of a descriptor: an int, or a Pool."""
     cdef Value[2] a
     cdef Value[1] number
     cdef Supply supply
@@ -265,7 +265,7 @@ cdef object rt_allocator_set_obj_to_desc(
 
 
 cdef aclError native_set(int which, aclrtAllocatorDesc desc, uint64_t function) noexcept nogil:
-    """Gives C the address of a function; `function` may be 0, which C refuses."""
+    """Pass the address of a function to C; `function` may be 0, which C refuses."""
     cdef aclrtAllocatorAllocFunc alloc
     cdef aclrtAllocatorFreeFunc drop
     cdef aclrtAllocatorAllocAdviseFunc advise
@@ -284,7 +284,7 @@ cdef aclError native_set(int which, aclrtAllocatorDesc desc, uint64_t function) 
 
 
 cdef aclError supply_set(aclrtAllocatorDesc desc, void *supply) noexcept nogil:
-    """Gives C this module's functions and a Supply."""
+    """Pass this module's functions and a Supply to C."""
     cdef aclError ret = aclrtAllocatorSetObjToDesc(desc, supply)
     if ret == 0:
         ret = aclrtAllocatorSetAllocFuncToDesc(desc, on_supply_alloc)
@@ -298,7 +298,7 @@ cdef aclError supply_set(aclrtAllocatorDesc desc, void *supply) noexcept nogil:
 
 
 cdef aclError callable_set(int which, aclrtAllocatorDesc desc) noexcept nogil:
-    """Gives C this module's function, so that a bad descriptor is refused here already."""
+    """Pass this module's function to C, which refuses a bad descriptor here already."""
     if which == ALLOC:
         return aclrtAllocatorSetAllocFuncToDesc(desc, on_supply_alloc)
     if which == FREE:
@@ -311,7 +311,7 @@ cdef aclError callable_set(int which, aclrtAllocatorDesc desc) noexcept nogil:
 cdef object function_set(
     int which, const char *what, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """One of the four functions: a callable, an address, or a Pool."""
+    """Set one of the four functions: a callable, an address, or a Pool."""
     cdef Value[2] a
     cdef Supply supply
     cdef uint64_t function = 0
@@ -368,7 +368,7 @@ cdef object rt_allocator_set_get_addr_from_block_func_to_desc(
 
 
 cdef void remember(uint64_t stream, object holder) noexcept:
-    """What a stream's registration needs to stay alive; whatever it needed before is let go."""
+    """Keep `holder` alive for a stream's registration, in place of the earlier one."""
     old = registered.pop(stream, None)
     if isinstance(old, Supply):
         supply_drop(<Supply> old)
@@ -377,7 +377,7 @@ cdef void remember(uint64_t stream, object holder) noexcept:
 
 
 cdef object pool_register(object pool, uint64_t stream):
-    """A pool's own registration, its exception as a status."""
+    """Register a pool; return the status of its exception, or 0."""
     try:
         pool.register(stream, replace=True)     # as ACL's own function does
     except Exception as error:
@@ -387,7 +387,7 @@ cdef object pool_register(object pool, uint64_t stream):
 
 
 cdef object pool_unregister(object pool, uint64_t stream):
-    """A pool's own withdrawal, its exception as a status."""
+    """Unregister a pool; return the status of its exception, or 0."""
     try:
         pool.unregister(stream)
     except Exception as error:
@@ -399,7 +399,9 @@ cdef object pool_unregister(object pool, uint64_t stream):
 cdef object rt_allocator_register(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """Refuses a descriptor that lacks a function: C could not tell."""
+    """Refuse a descriptor that lacks a function. C cannot find out, because it has this module's
+    functions.
+    """
     cdef Value[2] a
     cdef Supply supply
     cdef aclError ret = 0
@@ -444,7 +446,7 @@ cdef object rt_allocator_unregister(
 cdef object rt_allocator_get_by_stream(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """What C has registered, the functions as addresses."""
+    """Return the registration that C has, with the functions as addresses."""
     cdef Value[1] a
     cdef aclrtAllocatorDesc desc = NULL
     cdef aclrtAllocator allocator = NULL

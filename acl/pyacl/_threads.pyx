@@ -1,13 +1,13 @@
-"""`acl.util.start_thread` and `stop_thread`, and the way from C's callbacks into Python.
+"""`acl.util.start_thread` and `stop_thread`, and how callbacks from C enter Python.
 
-A thread here is a plain pthread that runs `fn(args_list)` under the GIL; its number is what
-`acl.rt.subscribe_report` takes.  The vendor's function also resets SIGINT to the default action;
-this one leaves signals alone, and `stop_thread` lets Ctrl-C through.  A thread that nobody stops is
-abandoned when the interpreter ends: nothing here waits for it.
+A thread is a plain pthread that runs `fn(args_list)` under the GIL. `acl.rt.subscribe_report` takes
+its number. The vendor's function also resets SIGINT to the default action. This one does not change
+signals, and `stop_thread` can be interrupted by Ctrl-C.  When the interpreter ends, it does not
+wait for threads that were not stopped.
 
-Callbacks enter Python by `guarded` only.  At exit the door is closed, and those inside get half a
-second to come out; CPython ends a thread that asks for the GIL later, which must not unwind frames
-of the runtime, so the guard parks it.
+Callbacks enter Python by `guarded` only.  At exit no more may enter, and those inside have half a
+second to return. CPython would end a thread that takes the GIL later, and so unwind frames of the
+runtime; so `guarded` stops such a thread for ever instead.
 """
 
 import atexit
@@ -62,12 +62,12 @@ cdef extern from *:
 cdef long JOIN_WAIT_NS = 50_000_000     # how long Ctrl-C may go unnoticed
 cdef int EXIT_LIMIT_MS = 500            # how long an exit waits for callbacks that are inside
 
-# Threads that were started and not stopped, by their number; under the GIL.
+# Threads that were started and not stopped, by number. The GIL protects it.
 cdef dict running = {}
 
 
 cdef class Run:
-    """One thread's work and how it ended."""
+    """The function of a thread, and how it ended."""
 
     cdef object function
     cdef object given
@@ -89,7 +89,7 @@ pthread_atfork(NULL, NULL, guard_reset)
 
 
 cdef void *on_thread(void *given) noexcept nogil:
-    """The body of a thread; `given` is a reference to its Run."""
+    """Run a thread; `given` is a reference to its Run."""
     if not aclpool_is_leaving():
         thread_run(given)
     return NULL

@@ -1,9 +1,9 @@
-"""CANN's own module `acl` beside ours: the names that only it has are looked up there.
+"""Loads CANN's own module `acl`, in which names are looked up that only it has.
 
-CANN's module is a bare `acl.so` that registers `acl.rt` and the rest in `sys.modules` when it is
-loaded; where those names exist already it writes its functions into them.  So it is loaded with ours
-set aside, and ours are put back whatever happens.  It is loaded only when somebody asks for one of
-its names, or handed over by `aclpool` if it was imported first.
+CANN's module is a single `acl.so`. When it is loaded it registers `acl.rt` and others in `sys.modules`; if these
+names exist, it writes its functions into the existing modules.  So our modules are taken out of `sys.modules`
+while it is loaded, and are put back in any case.  It is loaded when a program asks for one of its names. If it
+was imported before this package, `aclpool` passes it on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _vendor: ModuleType | None = None
 
 
 def absence(module: str, name: str) -> str:
-    """What is said wherever something is asked for that only CANN's module has."""
+    """Return the message for a name that only CANN's module has."""
     return (f"module {module!r} has no attribute {name!r}: it needs CANN's own acl module, which comes with CANN's "
             "toolkit and serves it once it is on PYTHONPATH")
 
@@ -45,7 +45,7 @@ def adopt(module: ModuleType | None) -> None:
 
 
 def told(module: ModuleType) -> None:
-    """A line in the log."""
+    """Log that CANN's module was loaded."""
     from acl.bind import _log
 
     _log.info("vendor", "CANN's own module serves %s: %s", ", ".join(sorted(ONLY_VENDOR)),
@@ -53,7 +53,7 @@ def told(module: ModuleType) -> None:
 
 
 def find_spec() -> importlib.machinery.ModuleSpec | None:
-    """Where CANN's module is: the first extension called `acl` on `sys.path`, or None."""
+    """Find CANN's module: the first extension called `acl` on `sys.path`, or None."""
     for entry in sys.path:
         spec = importlib.machinery.PathFinder.find_spec("acl", [entry])
         if spec is not None and isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
@@ -63,7 +63,7 @@ def find_spec() -> importlib.machinery.ModuleSpec | None:
 
 @contextmanager
 def set_aside() -> Iterator[None]:
-    """Takes `acl` and everything below it out of `sys.modules`, and puts it back."""
+    """Take `acl` and everything below it out of `sys.modules`, and put it back at the end."""
     names = [name for name in sys.modules if name == "acl" or name.startswith("acl.")]
     ours = {name: sys.modules.pop(name) for name in names}
     try:
@@ -75,7 +75,7 @@ def set_aside() -> Iterator[None]:
 
 
 def load() -> ModuleType | None:
-    """CANN's module, loaded now if it was not before; None if there is none that loads."""
+    """Return CANN's module, which is loaded if necessary; None if it cannot be loaded."""
     global _vendor
     spec = None if _vendor is not None else find_spec()
     if spec is None or spec.loader is None:
@@ -93,7 +93,7 @@ def load() -> ModuleType | None:
 
 
 def _standin(name: str) -> ModuleType | None:
-    """What serves a name on the simulator if CANN's module is not installed."""
+    """Return what serves a name on the simulator if CANN's module is not installed, or None."""
     from acl.bind.generated import _libacl
 
     if name != "media" or _libacl.backend() != "sim":
@@ -102,7 +102,7 @@ def _standin(name: str) -> ModuleType | None:
 
 
 def lookup(name: str) -> object:
-    """What CANN's module has under a name, or what stands in for it.
+    """Return what CANN's module has under a name, or its substitute on the simulator.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def lookup(name: str) -> object:
 
 
 class _Loader(Loader):
-    """Gives a module that is loaded already."""
+    """A loader for a module that is loaded already."""
 
     def __init__(self, module: ModuleType) -> None:
         self.module = module
@@ -134,7 +134,7 @@ class _Loader(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Serves `import acl.media`, though that module is CANN's."""
+    """Finds `acl.media`, which is a module of CANN, for `import acl.media`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,4 +1,4 @@
-"""Addresses of Python's objects, and Python's objects at addresses: see `_views.pyx`."""
+"""Addresses of Python objects, and views of memory at addresses: see `_views.pyx`."""
 
 from cpython.object cimport PyObject
 

@@ -1,9 +1,9 @@
-"""Addresses of Python's objects, and Python's objects at addresses: pyACL's `acl.util`.
+"""Addresses of Python objects, and views of memory at addresses: pyACL's `acl.util`.
 
-An address keeps nothing alive and a view owns nothing: that is the caller's business, as it is
-with pyACL. Programs write through the address of an immutable `bytes` object, so it is the
-object's own. NumPy is only imported where the caller asks for an array; an ndarray is read
-through its `__array_struct__`, so nothing here is built against NumPy.
+As in pyACL, an address keeps nothing alive and a view owns nothing: the caller keeps the object
+alive. Programs write through the address of an immutable `bytes` object, so it must be the address
+of the object's own bytes. NumPy is imported only if the caller asks for an array. An ndarray is
+read through its `__array_struct__`, so the build does not need NumPy.
 
 Everything here holds the GIL and calls no function of ACL.
 """
@@ -41,12 +41,13 @@ cdef extern from *:
 cdef enum:
     CONTIGUOUS = 1
 
-# The letters of NumPy's type numbers 0 to 23; objects, texts and records have no raw form.
+# The letters of NumPy's type numbers 0 to 23; a dot for objects, texts and records, which have no
+# raw form.
 cdef str LETTERS = "?bBhHiIlLqQfdgFDG....Mme"
 
 
 cdef int check_array(object data, str name) except -1:
-    """ValueError unless it is an ndarray; no array can exist before NumPy is imported."""
+    """Raise ValueError unless `data` is an ndarray. No array can exist before NumPy is imported."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(data, numpy.ndarray):
         raise ValueError(f"{name}: expected a numpy.ndarray, got {type(data).__name__}")
@@ -54,7 +55,7 @@ cdef int check_array(object data, str name) except -1:
 
 
 cdef uint64_t array_address(object data, bint *contiguous) except? 0:
-    """Where an array's first element is."""
+    """Return the address of an array's first element."""
     cdef AclpoolArray *array
     capsule = data.__array_struct__
     array = <AclpoolArray *> PyCapsule_GetPointer(capsule, NULL)
@@ -96,7 +97,7 @@ cdef object util_numpy_contiguous_to_ptr(
 
 
 cdef class Memory:
-    """What `numpy.asarray` makes a view of."""
+    """Memory of which `numpy.asarray` makes a view."""
 
     cdef readonly dict __array_interface__
 
