@@ -40,6 +40,9 @@ from acl.core._record cimport record_alloc, record_enter, record_free, record_oo
 from acl.core._tally cimport (
     arena_allocs, peak_next, peak_note, slow_begin, slow_end, stall_end,
 )
+from acl.core.policy cimport (
+    COLD_AGE, FLUSHED_MOST, FLUSHES_APART, LIVE_LOOKED, MEDIUM_UNITS, ORDERED_MOST, STAYERS, STAYS,
+)
 
 cdef extern from *:
     """
@@ -65,14 +68,6 @@ _arena.on_own = no_scopes
 
 cdef enum:
     CACHE_BYTES = 524288        # CACHE_UNITS << UNIT_SHIFT
-    LIVE_LOOKED = 4096          # most descriptors that one search for a live block examines
-    COLD_AGE = 128               # a small size without a fit among the last 128 is seldom asked for
-    FLUSHED_MOST = 1024         # cached blocks moved to the bins before the bins are tried again
-    ORDERED_MOST = 4096         # an arena with more descriptors is not put in order
-    STAYS = 16384               # a block still live after this many allocations is long-lived
-    STAYERS = 64                # further live blocks marked long-lived in the same step
-    FLUSHES_APART = 16          # between vain flushes: fits for 1/16 of the arena's descriptors
-    MEDIUM_UNITS = 128          # 64 KiB: smaller blocks never lie among the large ones
 
 
 cdef inline void leave_biased(Arena *arena) noexcept nogil:

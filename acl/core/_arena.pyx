@@ -40,6 +40,7 @@ from acl.core._order cimport capture_ask, waiting_end
 from acl.core._pages cimport pages_donate
 from acl.core._place cimport range_free
 from acl.core._record cimport ring_drop, ring_ready
+from acl.core.policy cimport UNSETTLED_MOST
 
 cdef extern from "<sched.h>" nogil:
     int sched_yield()
@@ -48,8 +49,6 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
                        void (*child)() noexcept nogil)
 
-cdef enum:
-    UNSETTLED_MOST = 64         # with this many arenas of streams that ended busy, wait for them
 
 cdef SpinLock pools_lock        # an arena's lock may be taken while this one is held
 cdef Pool *pools = NULL

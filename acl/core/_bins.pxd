@@ -12,6 +12,7 @@ from acl.core.types cimport (
     Arena, BIN_SHIFT, BINS, Bins, Block, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, Links, MAP_SHIFT,
     UNIT_SHIFT, Use, USE_BEDS, Zone,
 )
+from acl.core.policy cimport BIN_DEPTH
 
 cdef extern from *:
     """
@@ -31,7 +32,6 @@ cdef extern from *:
     void core_prefetch(const void *address) nogil
 
 cdef enum:
-    BIN_DEPTH = 8               # most blocks of a bin that a search examines
     KIND_WORDS = 18             # BINS >> MAP_SHIFT
 
 # The addresses of arenas and descriptors: a variable of `_core`, which sets this at its import.

@@ -46,25 +46,11 @@ from acl.core._place cimport (
 from acl.core._record cimport record_note
 from acl.core._tally cimport arena_allocs, tally_look
 from acl.core._turns cimport turn_begin, turn_end, turn_lacks, turn_refill, turn_take
-
-cdef enum:                      # bounds for `reserved`, in thousandths of a peak
-    GROW_ALWAYS = 1018          # of the live peak: below, growing is better than moving pages
-    GROW_JOINT = 1090           # of the streams' joint peak: below, growing is better than moving
-    GROW_WAITING = 1095         # of the joint peak: above, waiting for a stream beats growing
-
-cdef enum:
-    SEGMENT_PAGES = 8           # smallest segment of large blocks
-    SHARING_MS = 20             # longest wait for other streams before the pool grows far
-    FEW_PAGES = 8               # a pool with fewer pages grows before anything moves
-    BORROWS_FEW = 32            # from fewer page moves `borrows_often` computes no rate
-    BORROWS_OFTEN = 100         # 1 move in 100 allocations: second mappings would not be used again
-    PRICE_BORROWS = 8           # page moves after which the pool grows, close to its live peak
-    PRICE_PAGES = 256           # `growth_price` counts a smaller live peak as 256 pages
-    PRICE_DOUBLINGS = 32        # most doublings of PRICE_BORROWS in `growth_price`
-    VIEWS_MOST = 16             # most shadows of an arena, for each of its pages
-    VIEWS_FEW = 8192            # an arena may have this many shadows in any case
-    REFUSALS_MANY = 3           # after 3 refusals to map a page twice, the arena stops trying
-    MUCH_OF_DEVICE = 16         # a request of 1/16 of the device's memory or more is large
+from acl.core.policy cimport (
+    BORROWS_FEW, BORROWS_OFTEN, FEW_PAGES, GROW_ALWAYS, GROW_JOINT, GROW_WAITING, MUCH_OF_DEVICE,
+    PRICE_BORROWS, PRICE_DOUBLINGS, PRICE_PAGES, REFUSALS_MANY, SEGMENT_PAGES, SHARING_MS,
+    VIEWS_FEW, VIEWS_MOST,
+)
 
 
 # --- the fallback steps -------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from acl.core._lock cimport (
     stale_read,
 )
 from acl.core._record cimport record_note, record_ticks
+from acl.core.policy cimport GIL_WAIT_MS
 
 cdef extern from "Python.h" nogil:
     int PyGILState_Check()      # 1 if the calling thread holds the GIL; uses no Python object
@@ -52,7 +53,6 @@ cdef uint32_t faults = 0        # 1 once a wait has found a failed task
 cdef enum:
     TASKS_FIRST = 507001        # error codes of failed tasks: TASKS_FIRST up to TASKS_END - 1
     TASKS_END = 507800
-    GIL_WAIT_MS = 200           # longest wait with the GIL held
     NS_IN_MS = 1000000
 
 

@@ -29,10 +29,7 @@ from acl.bind.generated._libacl cimport (
     aclrtPeekAtLastError,
 )
 from acl.core._lock cimport count_publish, count_read, lock_drop, lock_take, stale_read
-
-
-cdef enum:
-    GLANCED_MOST = 16           # `waiting_glance` stops after this many queues with work left
+from acl.core.policy cimport GLANCED_MOST
 
 
 # --- shared blocks ------------------------------------------------------------------------------

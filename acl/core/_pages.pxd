@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl.core.types cimport Arena, Block, Frame, ROLE_CAPTURE, ROLE_FRAMEWORK, View
+from acl.core.types cimport Arena, Block, Frame, NEAR_MOST, ROLE_CAPTURE, ROLE_FRAMEWORK, View
 from acl.core._place cimport Window
 
 # One slow allocation. It lies on the stack of `pages_obtain` or `pages_recall`, from the claim of a
@@ -23,7 +23,7 @@ cdef struct Climb:              # a slow allocation under way
     uint64_t found              # frames that the steps have brought
     uint64_t held               # pages of the arena when the allocation began
     uint64_t share              # pages that the arena needed at the peaks of its last bursts
-    Arena *near[12]             # other arenas to look at: of recent slow allocations, a few more
+    Arena *near[NEAR_MOST]      # other arenas to look at: of recent slow allocations, a few more
     uint32_t near_count
     uint64_t others             # `counters.fits` of all `near` when the allocation began
     bint at_once                # streams are concurrent: each arena keeps its pages

@@ -26,6 +26,7 @@ from acl.core._driver cimport attempt_stop, range_reserve, range_unreserve
 from acl.core._frames cimport frames_stamp, pages_free
 from acl.core._lock cimport count_read, lock_drop, lock_take, pointer_publish
 from acl.core._space cimport block_end, is_space, page_ceil, page_floor, range_of
+from acl.core.policy cimport FULL_ARENAS, RANGE_LEAST, RUN_LENGTH, SMALL_SHARE
 
 cdef struct Search:
     Arena *arena
@@ -34,12 +35,6 @@ cdef struct Search:
     uint32_t free               # number of wholly free pages of the arena
     bint stamped                # the frames of these pages have this search's number
     Window best
-
-cdef enum:
-    RUN_LENGTH = 64             # most blocks that a window covers
-    SMALL_SHARE = 16            # ranges of small blocks have 1/16 of the addresses
-    FULL_ARENAS = 16            # in a pool with more arenas, new ranges are smaller
-    RANGE_LEAST = 1 << 30       # least bytes of a range then; less if `virtual_bytes` is less
 
 
 cdef size_t range_wish(Pool *pool) noexcept nogil:

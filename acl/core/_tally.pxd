@@ -2,17 +2,13 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl.core.types cimport Arena, ArenaStats, Block, Peak, Pool, Source
-
-cdef enum:
-    PEAK_SHARE = 6              # a peak is noted again when it is 1/2**6 higher
-    PEAK_LEAST = 1048576        # and by so many bytes
-    ALL_BINS = 1152             # of sizes
+from acl.core.types cimport Arena, ArenaStats, BINS, Block, Peak, Pool, SLOW_BUCKETS, Source
+from acl.core.policy cimport PEAK_LEAST, PEAK_SHARE
 
 # Counts of allocations over all arenas of a pool. `tally_sum` fills what its caller provides.
 cdef struct Sums:               # over all arenas
-    uint64_t bins[1152]         # allocations by the bin of their size
-    uint64_t slow[248]          # slow ones by their time
+    uint64_t bins[BINS]         # allocations by the bin of their size
+    uint64_t slow[SLOW_BUCKETS]  # slow ones by their time
     uint64_t slow_ns
     uint64_t longest_ns
 

@@ -25,14 +25,13 @@ from acl.core.types cimport (
 )
 from acl.core._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read
 from acl.core._record cimport record_ticks
+from acl.core.policy cimport HITS_STALE, STALL_NS
 
 cdef extern from "core/record.h" nogil:
     uint64_t clock_monotonic_ns()
 
 cdef enum:
     SLOW_LEAST = 6              # below 2**6 ns is one bucket
-    STALL_NS = 1000             # of the pool's own time: so long is slow without a driver call
-    HITS_STALE = 64             # misses after which arena_allocs() sums the hits anew
 
 
 cdef uint64_t arena_allocs(Arena *arena) noexcept nogil:
@@ -101,7 +100,7 @@ cdef void arena_sum(Arena *arena, Sums *sums) noexcept nogil:
     cdef uint32_t i
     for i in range(1, <uint32_t> CACHE_UNITS + 1):      # an enum
         sums.bins[bin_of(i)] += glance(&arena.class_hits[i])
-    for i in range(<uint32_t> ALL_BINS):
+    for i in range(<uint32_t> BINS):
         sums.bins[i] += glance(&arena.bin_counts[i])
     for i in range(<uint32_t> SLOW_BUCKETS):
         sums.slow[i] += glance(&arena.slow_counts[i])

@@ -35,15 +35,10 @@ from acl.core._pages cimport (
 )
 from acl.core._space cimport block_end, page_floor, range_of
 from acl.core._tally cimport tally_near
+from acl.core.policy cimport (
+    FORGET_SHARE, GIVERS, PARTLY_SHARE, SEEN_MOST, SEEN_OFTEN, SEEN_ONCE, VAIN_MOST,
+)
 
-cdef enum:
-    FORGET_SHARE = 4            # `turn_peak` falls by a quarter of the difference in each turn
-    PARTLY_SHARE = 32           # 1/32 more pages than the peak's bytes: some are used in part
-    SEEN_ONCE = 16              # added to `at_once` when allocations of others were seen; else -1
-    SEEN_OFTEN = 32             # from this `at_once` on, streams count as working at once
-    SEEN_MOST = 256
-    GIVERS = 16                 # arenas that one search finds
-    VAIN_MOST = 4               # after this many arenas in a row gave nothing, the pool grows
 
 cdef struct Giver:
     Arena *arena

@@ -294,7 +294,7 @@ cdef struct Counters:           # under the arena's lock
     uint64_t slow               # slow allocations; also those that were refused at once
     uint64_t failures           # allocations that returned NULL
     uint64_t flushes            # times that cached blocks were moved into the bins
-    uint64_t rungs[16]          # slow allocations by the last Rung that brought memory
+    uint64_t rungs[RUNGS]          # slow allocations by the last Rung that brought memory
     uint64_t steals             # pages moved within the arena, or given a second view in it
     uint64_t donated            # pages given to other arenas or to the source
     uint64_t syncs              # waits for the stream
@@ -488,6 +488,12 @@ cdef enum DriverCall:
     CALL_EVENT
     CALLS
 
+cdef enum Refusal:              # what refused to let a pool grow
+    REFUSAL_LIMIT
+    REFUSAL_HEADROOM
+    REFUSAL_DRIVER
+    REFUSALS
+
 # The page source: what a pool holds from the driver, and what all its arenas share. Part of the
 # Pool. Under its own lock, but for `driver` and `prop`, which are set when the pool is made.
 cdef struct Source:             # where frames come from; all but `driver` and `prop` under its lock
@@ -512,12 +518,12 @@ cdef struct Source:             # where frames come from; all but `driver` and `
     uint64_t drained            # number of the last successful wait for a framework's queue
     Place places[PLACES]
     uint32_t place_count
-    uint64_t calls[16]          # by DriverCall
-    uint64_t failed[16]         # calls that returned an error, by DriverCall
+    uint64_t calls[CALLS]          # by DriverCall
+    uint64_t failed[CALLS]         # calls that returned an error, by DriverCall
     aclError last_error         # of the last failure to get memory
-    uint64_t refused[3]         # how often growth was refused, by Refusal
-    uint64_t refused_told[3]    # clock's nanoseconds when Python was last notified, by Refusal
-    size_t refused_bytes[3]     # bytes asked for at that time
+    uint64_t refused[REFUSALS]         # how often growth was refused, by Refusal
+    uint64_t refused_told[REFUSALS]  # clock's nanoseconds of the last notice to Python
+    size_t refused_bytes[REFUSALS]  # bytes asked for at that time
 
 # An open scope of `Pool.tag` in one thread. It lies on the stack of a call or in the Python object
 # of the scope, which also unlinks it. Only its thread reads and writes it, so no lock.
@@ -532,12 +538,6 @@ cdef enum Stop:                 # bits: what stood in the way of more memory
     STOP_DRIVER = 4
     STOP_SYNC = 8               # a stream could not be waited for: busy for too long, or captured
     STOP_TABLE = 16             # the arena has as many ranges as it can have
-
-cdef enum Refusal:              # what refused to let a pool grow
-    REFUSAL_LIMIT
-    REFUSAL_HEADROOM
-    REFUSAL_DRIVER
-    REFUSALS
 
 # What one slow allocation tried, and what stopped it. Kept in thread-local variables from
 # `attempt_begin` on, and copied into the OomReport of a failure. No lock.

@@ -16,10 +16,10 @@ from acl.core._arena cimport (
 )
 from acl.core._bins cimport queue_after
 from acl.core.types cimport (
-    Arena, ArenaStats, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
-    BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, Block, CALLS, Counters, OOMS, OomHold as CoreHold,
-    OomReport as CoreReport, Pool as CorePool, ROLE_FRAMEWORK, ROLE_STREAM, RUNGS, Source, TAGS,
-    Use,
+    Arena, ArenaStats, Block, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
+    BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, CALLS, Counters, OomHold as CoreHold,
+    OomReport as CoreReport, OOMS, Pool as CorePool, REFUSALS, ROLE_FRAMEWORK,
+    ROLE_STREAM, RUNGS, Source, TAGS, Use,
 )
 from acl.bind.generated._libacl cimport (
     ACL_DDR_MEM, ACL_HBM_MEM, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetMemUsageInfo,
@@ -220,9 +220,9 @@ cdef dict counters_dict(const Counters *counters):
 cdef list refusals_new(Pool pool):
     """The kinds that the log is to hear of: (kind, how many since the last time, bytes)."""
     cdef Source *source = &pool.core.source
-    cdef uint64_t[3] counts
-    cdef uint64_t[3] times
-    cdef size_t[3] sizes
+    cdef uint64_t[REFUSALS] counts
+    cdef uint64_t[REFUSALS] times
+    cdef size_t[REFUSALS] sizes
     spin_enter(&source.lock)
     memcpy(counts, source.refused, sizeof(counts))
     memcpy(times, source.refused_told, sizeof(times))
@@ -273,8 +273,8 @@ cdef object stream_stats(Arena *arena):
 
 cdef dict source_stats(CorePool *core):
     cdef size_t reserved, peak, spare
-    cdef uint64_t[16] calls
-    cdef uint64_t[16] failed
+    cdef uint64_t[CALLS] calls
+    cdef uint64_t[CALLS] failed
     spin_enter(&core.source.lock)
     reserved = core.source.reserved
     peak = core.source.reserved_peak

@@ -7,10 +7,10 @@ from libc.stdint cimport uint32_t
 
 import time
 
-from acl.core.types cimport Peak, SLOW_BUCKETS, UNIT
+from acl.core.types cimport BINS, Peak, SLOW_BUCKETS, UNIT
 from acl.pool._pool cimport Pool
 from acl.core._record cimport record_ns, record_ticks
-from acl.core._tally cimport ALL_BINS, Sums, bin_low, peak_read, slow_bucket_low, tally_sum
+from acl.core._tally cimport Sums, bin_low, peak_read, slow_bucket_low, tally_sum
 
 from acl.inside._histograms import Histogram, PoolHistograms, PoolPeak
 
@@ -28,7 +28,7 @@ cdef object pool_histograms(Pool pool, bint locked):
     with nogil:
         tally_sum(pool.core, &sums, locked)
     sizes = [((bin_low(i) - 1) * UNIT + 1, (bin_low(i + 1) - 1) * UNIT, sums.bins[i])
-             for i in range(1, <uint32_t> ALL_BINS)]
+             for i in range(1, <uint32_t> BINS)]
     slow = [(slow_bucket_low(i), slow_bucket_low(i + 1) - 1, sums.slow[i])
             for i in range(<uint32_t> SLOW_BUCKETS)]
     return PoolHistograms(histogram(sizes), histogram(slow), sums.slow_ns, sums.longest_ns)

@@ -12,12 +12,12 @@ from libc.string cimport memcpy, memset
 
 from acl._core cimport arena_alloc, arena_free, arena_try, on_alloc, on_free, on_get_addr
 from acl.core.types cimport (
-    Arena, ArenaStats, BLOCK_HOLE, BLOCK_LIVE, Block, CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE,
-    CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_MAP, CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY,
-    CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP, Driver, Pool, PoolOptions, Range, aclError,
-    aclmdlRI, aclmdlRICaptureStatus, aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus,
-    aclrtMemAttr, aclrtMemMallocPolicy, OomReport, aclrtPhysicalMemProp, aclrtStream,
-    aclrtStreamStatus,
+    aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtDrvMemHandle, aclrtEvent,
+    aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy, aclrtPhysicalMemProp, aclrtStream,
+    aclrtStreamStatus, Arena, ArenaStats, Block, BLOCK_HOLE, BLOCK_LIVE, CALL_CAPTURE_INFO,
+    CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_MAP, CALL_MEM_INFO, CALL_PHYSICAL,
+    CALL_QUERY, CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP, CALLS, Driver, OomReport, Pool,
+    PoolOptions, Range,
 )
 from acl.core._arena cimport arena_set_mode, pool_arena, pool_create, pool_destroy
 from acl.core._trim cimport pool_decay, pool_trim
@@ -51,10 +51,10 @@ CALL_NAMES = ("reserve", "release", "physical", "free_physical", "map", "unmap",
               "sync", "query", "mem_info", "capture_info", "event")
 
 cdef struct Books:
-    uint64_t calls[16]
-    uint64_t fail_at[16]        # the call with this number fails; 0: none
-    uint64_t fail_times[16]     # and so many in all
-    int32_t fail_code[16]
+    uint64_t calls[CALLS]
+    uint64_t fail_at[CALLS]       # the call with this number fails; 0: none
+    uint64_t fail_times[CALLS]    # and so many in all
+    int32_t fail_code[CALLS]
     uint64_t next_address
     uint64_t next_handle
     uint64_t physical           # bytes
