@@ -2,12 +2,16 @@
 
 A module imports and cimports at its top only what stands below it, or in its own room.  An import inside a function may
 go up: it runs when the function is called.  The public modules (acl/torch.py and their like) may use every room.
+
+A struct that is part of an Arena or a Pool says in acl/core/types.pxd which modules write its fields ("Written by");
+no other module does.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 __all__ = ["complaints"]
@@ -25,6 +29,9 @@ VALUES = "inside._snapshot"
 CORE = ("_lock", "_events", "policy", "types", "_bins", "_space", "_record", "_driver", "_frames", "_place", "_pages",
         "_order", "_asleep", "_tally", "_turns", "_climb", "_check", "_oom", "_arena", "_captures", "_trim", "_core",
         "_guard")
+#: Drives the core in tests, and sets what it likes.
+HARNESS = "tools._rig"
+GROUP = re.compile(r"^# Written by (?P<writers>[^.]*)\.\ncdef struct (?P<struct>\w+):", re.M)
 IMPORT = re.compile(
     r"^from acl(?P<package>[\w.]*) c?import (?:\((?P<many>[^)]*)\)|(?P<one>[^\n(]+))|^c?import acl\.(?P<plain>[\w.]+)",
     re.M)
@@ -73,6 +80,28 @@ def core_complaint(module: str, other: str) -> str | None:
     return None if own == its else f"cimports {its}, which stands above it in acl/core"
 
 
+@cache
+def groups() -> dict[str, set[str]]:
+    """The writers of each struct that an Arena or a Pool has, by the name of the field that holds it."""
+    text = (ROOT / "acl/core/types.pxd").read_text()
+    found = {}
+    for match in GROUP.finditer(text):
+        field = re.search(rf"^    {match['struct']} (\w+)$", text, re.M)
+        writers = re.findall(r"`([\w/]+)`", match["writers"])
+        found[field[1]] = {"_core" if name == "_core" else name.replace("/", ".") if "/" in name else f"core.{name}"
+                           for name in writers} if field else set()
+    return found
+
+
+def written(module: str, text: str) -> Iterator[str]:
+    """Why a module may not assign to what it assigns to."""
+    if module == HARNESS:
+        return
+    for match in re.finditer(rf"\.({'|'.join(groups())})\.(\w+)(?:\[[^\n=]*?\])? (?:[-+|&]|//)?= ", text):
+        if module not in groups()[match[1]]:
+            yield f"writes {match[1]}.{match[2]}, which acl/core/types.pxd says is written by others"
+
+
 def complaints(path: Path) -> list[str]:
     """What is wrong with the imports of one file of the package."""
     if path.suffix not in {".py", ".pyx", ".pxd"} or not path.is_relative_to(ROOT / "acl"):
@@ -83,7 +112,8 @@ def complaints(path: Path) -> list[str]:
     found = []
     if module.startswith("core.") and module.removeprefix("core.") not in ("", *CORE):
         found.append("is not in the order of acl/core")
-    return found + wrong(module, path.read_text())
+    text = path.read_text()
+    return found + wrong(module, text) + ([] if path.suffix == ".py" else list(written(module, text)))
 
 
 def wrong(module: str, text: str) -> list[str]:

@@ -110,15 +110,15 @@ cdef inline void block_hand_out(Arena *arena, Block *block, size_t size, uint16_
 
 cdef inline bint peak_due(Arena *arena) noexcept nogil:
     """Under the lock: true if the caller must call `peak_note` once it holds no lock."""
-    if core_likely(arena.live <= arena.alarm):
+    if core_likely(arena.live <= arena.recording.alarm):
         return False
-    arena.alarm = peak_next(arena.live)
+    arena.recording.alarm = peak_next(arena.live)
     return True
 
 
 cdef inline void count_served(Arena *arena, size_t units) noexcept nogil:
     """Count an allocation that the cache did not serve by its size."""
-    arena.bin_counts[bin_of(units)] += 1
+    arena.tally.bin_counts[bin_of(units)] += 1
 
 
 cdef inline uint32_t count_fit(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
@@ -129,8 +129,8 @@ cdef inline uint32_t count_fit(Arena *arena, size_t units, uint32_t kind) noexce
     if kind != RANGE_SMALL:
         return 0
     now = <uint32_t> arena.counters.fits        # its lower bits
-    seen = arena.class_seen[units]
-    arena.class_seen[units] = now
+    seen = arena.tally.class_seen[units]
+    arena.tally.class_seen[units] = now
     return BLOCK_COLD if seen != 0 and now - seen > COLD_AGE else 0
 
 
@@ -242,7 +242,7 @@ cdef inline Block *large_give(Arena *arena, Block *block, uint32_t index, size_t
         arena.spare = rest.links.next
         free_cut_in(&arena.bins, block, rest, bytes, RANGE_LARGE)
     arena.counters.fits += 1
-    arena.bin_counts[index] += 1
+    arena.tally.bin_counts[index] += 1
     if not core_likely(live <= arena.live_peak):
         return hand_out_peak(arena, block, size, 0, 0)
     block_hand_out_below(arena, block, size, 0, live, 0)
@@ -308,7 +308,7 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
     block = cache_pop(arena, units)
     if not core_likely(block != NULL):
         return alloc_fit_small(arena, size, tag)
-    arena.class_hits[units] += 1
+    arena.tally.class_hits[units] += 1
     live = arena.live + block.size
     if not core_likely(live <= arena.live_peak):
         return hand_out_peak(arena, block, size, tag, 0)
@@ -331,8 +331,8 @@ cdef Block *bins_take_medium(Arena *arena, size_t units) noexcept nogil:
 cdef bint flushed_in_vain(Arena *arena) noexcept nogil:
     """True if the last flush found no place for a block, and the bins served few blocks since."""
     cdef uint64_t blocks = arena.slab_used // sizeof(Block)
-    return (arena.vain_flush != 0
-            and arena.counters.fits - arena.vain_flush < blocks // FLUSHES_APART)
+    return (arena.iteration.vain_flush != 0
+            and arena.counters.fits - arena.iteration.vain_flush < blocks // FLUSHES_APART)
 
 
 cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) noexcept nogil:
@@ -352,7 +352,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
         block = cache_pop(arena, units)
         if block != NULL:
             block_hand_out(arena, block, size, tag, 0)
-            arena.class_hits[units] += 1
+            arena.tally.class_hits[units] += 1
             return block
     block = bins_take(arena, units)
     if block == NULL:
@@ -363,7 +363,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
             flushed = cache_flush_some(arena, FLUSHED_MOST)
             block = bins_take(arena, units)
         if block == NULL:
-            arena.vain_flush = arena.counters.fits
+            arena.iteration.vain_flush = arena.counters.fits
             block = bins_take_medium(arena, units)
         if block != NULL:
             stall_end(arena, began)
@@ -371,7 +371,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
         block_hand_out(arena, block, size, tag, count_fit(arena, units, kind_of(units)))
         return block
     block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units), window)
-    if block == NULL and arena.shadows > 0 and cache_flush_some(arena, FLUSHED_MOST) != 0:
+    if block == NULL and arena.maps.shadows > 0 and cache_flush_some(arena, FLUSHED_MOST) != 0:
         # `alloc_climb` would flush too, but map those pages a second time instead of a recall.
         block = bins_take(arena, units)
         if block == NULL:
@@ -399,7 +399,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
     arena.counters.slow += 1
     arena.climbing += 1
     if size >> MAX_SIZE_BITS == 0:
-        if arena.waiting != NULL:
+        if arena.order.waiting != NULL:
             window.first = NULL                 # the lock opens now, and others may take the place
             block = alloc_waiting(arena, bytes, False)
         if block == NULL:
@@ -408,7 +408,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
                 block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
             if block != NULL:
                 block = block_fit(arena, block, bytes)
-        if block == NULL and not arena.early and arena.waiting != NULL:
+        if block == NULL and not arena.order.early and arena.order.waiting != NULL:
             block = alloc_waiting(arena, bytes, True)
     arena.climbing -= 1
     waits_end()
@@ -425,14 +425,14 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
 cdef void block_wire(Arena *arena, Block *block) noexcept nogil:
     """Make `block` the sentinel, if there is none or the present one has become long-lived."""
     cdef uint64_t now = arena_allocs(arena)
-    cdef Block *before = arena.wired
-    if before != NULL and now - arena.wired_at < STAYS:
+    cdef Block *before = arena.iteration.wired
+    if before != NULL and now - arena.iteration.wired_at < STAYS:
         return
-    arena.wired = block
-    arena.wired_at = now
+    arena.iteration.wired = block
+    arena.iteration.wired_at = now
     block.flags |= BLOCK_WIRED
     if before != NULL:
-        arena.staying += before.size
+        arena.iteration.staying += before.size
         stayers_mark(arena)
 
 
@@ -578,7 +578,7 @@ cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     if not core_likely(block != NULL):
         lock_leave_biased(&arena.lock)
         return try_shared(arena, size, tag)
-    arena.class_hits[units] += 1
+    arena.tally.class_hits[units] += 1
     live = arena.live + block.size
     if not core_likely(live <= arena.live_peak):
         return hand_out_peak(arena, block, size, tag, 0)
@@ -660,8 +660,8 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
     live = is_descriptor(arena, block) and block.state == BLOCK_LIVE
     if live:
         block_count_back(arena, block)
-        if block.flags & BLOCK_WIRED and block != arena.wired:
-            arena.staying -= block.size
+        if block.flags & BLOCK_WIRED and block != arena.iteration.wired:
+            arena.iteration.staying -= block.size
         if DEBUG_LEVEL >= 1 and not block.flags & BLOCK_ASLEEP:
             free_stamp(arena, block)
         if arena.mode & ARENA_RECORDED:
@@ -674,7 +674,7 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
             cache_push(arena, block, block.size)
         else:
             block_release(arena, block)
-        if block == arena.wired:
+        if block == arena.iteration.wired:
             round_look(arena)
     leave(arena)
     if live:
@@ -691,8 +691,8 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
 cdef void round_look(Arena *arena) noexcept nogil:
     """The sentinel was freed: end the iteration if only long-lived blocks are live."""
     cdef Block *block
-    arena.wired = NULL
-    if arena.live == arena.staying:
+    arena.iteration.wired = NULL
+    if arena.live == arena.iteration.staying:
         round_end(arena)
         return
     block = live_find(arena)
@@ -709,7 +709,7 @@ cdef void stayers_mark(Arena *arena) noexcept nogil:
         if block == NULL:
             return
         block.flags |= BLOCK_WIRED
-        arena.staying += block.size
+        arena.iteration.staying += block.size
 
 
 cdef void round_end(Arena *arena) noexcept nogil:
@@ -719,7 +719,7 @@ cdef void round_end(Arena *arena) noexcept nogil:
         cache_flush(arena)
         pages_home(arena)
         bins_sort(arena)
-    arena.emptied = arena_allocs(arena)
+    arena.iteration.emptied = arena_allocs(arena)
 
 
 cdef Block *live_find(Arena *arena) noexcept nogil:
@@ -727,10 +727,10 @@ cdef Block *live_find(Arena *arena) noexcept nogil:
     cdef size_t left = min(arena.slab_used, <size_t> LIVE_LOOKED * sizeof(Block))
     cdef Block *block
     while left > 0:
-        if arena.looked >= arena.slab_used:
-            arena.looked = 0
-        block = <Block *> (arena.slab + arena.looked)
-        arena.looked += sizeof(Block)
+        if arena.iteration.looked >= arena.slab_used:
+            arena.iteration.looked = 0
+        block = <Block *> (arena.slab + arena.iteration.looked)
+        arena.iteration.looked += sizeof(Block)
         left -= sizeof(Block)
         if block.state == BLOCK_LIVE and block.flags & BLOCK_WIRED == 0:
             return block

@@ -70,7 +70,7 @@ cdef void on_fork_child() noexcept nogil:
         for index in range(count_read(&pool.arena_count)):
             lock_start(&pool.arenas[index].lock)
             pool.arenas[index].lock.pinned = 1
-            pool.arenas[index].asking = pool.arenas[index].marking = 0
+            pool.arenas[index].order.asking = pool.arenas[index].order.marking = 0
             pool.arenas[index].mode |= ARENA_FORKED
         pool = pool.next
 
@@ -113,7 +113,7 @@ cdef void uses_end(Arena *arena, Use **link, aclrtStream stream, bint settled) n
             free(use)
         else:
             use.ended = use.ended or use.stream == stream
-            arena.guests |= guest_bit(use.stream)
+            arena.order.guests |= guest_bit(use.stream)
             link = &use.next
 
 
@@ -126,15 +126,15 @@ cdef bint arena_end(Arena *arena, aclrtStream stream, bint settled, bint *in_han
     cdef bint registered = False
     cdef uint32_t bed
     lock_take(&arena.lock)
-    if arena.stream == stream and not arena.by_device:
-        registered = arena.registered
-        arena.registered = False
-        arena.settled = settled
-        count_publish(&arena.by_device, 1)
-    if arena.guests & guest_bit(stream):
-        arena.guests = 0
+    if arena.stream == stream and not arena.ending.by_device:
+        registered = arena.ending.registered
+        arena.ending.registered = False
+        arena.ending.settled = settled
+        count_publish(&arena.ending.by_device, 1)
+    if arena.order.guests & guest_bit(stream):
+        arena.order.guests = 0
         for bed in range(<uint32_t> USE_BEDS):
-            uses_end(arena, &arena.uses[bed], stream, settled)
+            uses_end(arena, &arena.order.uses[bed], stream, settled)
     if arena_in_hand(arena, stream):
         in_hand[0] = True
     lock_drop(&arena.lock)
@@ -142,7 +142,7 @@ cdef bint arena_end(Arena *arena, aclrtStream stream, bint settled, bint *in_han
 
 
 cdef inline bint arena_in_hand(Arena *arena, aclrtStream stream) noexcept nogil:
-    return arena.marking > 0 or (arena.stream == stream and arena.asking > 0)
+    return arena.order.marking > 0 or (arena.stream == stream and arena.order.asking > 0)
 
 
 cdef bint stream_in_hand(aclrtStream stream) noexcept nogil:
@@ -200,9 +200,10 @@ cdef aclError stream_fault_take(aclrtStream stream) noexcept nogil:
     while pool != NULL:
         for index in range(count_read(&pool.arena_count)):
             arena = pool.arenas[index]
-            if arena.fault != ACL_SUCCESS and arena_is_of(arena, stream, arena_context(arena)):
-                found = arena.fault
-                arena.fault = ACL_SUCCESS
+            if (arena.ending.fault != ACL_SUCCESS
+                    and arena_is_of(arena, stream, arena_context(arena))):
+                found = arena.ending.fault
+                arena.ending.fault = ACL_SUCCESS
         pool = pool.next
     spin_leave(&pools_lock)
     return found
@@ -216,9 +217,9 @@ cdef void on_graph_end(void *graph) noexcept nogil:
     pool = pools
     while pool != NULL:
         for index in range(count_read(&pool.arena_count)):
-            if pool.arenas[index].graph == graph:
-                pool.arenas[index].graph = NULL
-                pool.arenas[index].released = True
+            if pool.arenas[index].captures.graph == graph:
+                pool.arenas[index].captures.graph = NULL
+                pool.arenas[index].captures.released = True
         pool = pool.next
     spin_leave(&pools_lock)
 
@@ -277,7 +278,7 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
     if driver == NULL:
         driver_bind(&pool.source.driver)
         streams_watch()
-        pool.orphan = True                      # until a Python Pool owns it
+        pool.life.orphan = True                 # until a Python Pool owns it
     else:
         pool.source.driver = driver[0]
     pool.source.prop.handleType = ACL_MEM_HANDLE_TYPE_NONE
@@ -326,7 +327,7 @@ cdef Arena *arena_make(Pool *pool, aclrtStream stream, uint32_t role,
     arena.stream = stream
     arena.context = context
     arena.role = role
-    arena.early = role == ROLE_FRAMEWORK or (pool.options.early_frees and role == ROLE_STREAM)
+    arena.order.early = role == ROLE_FRAMEWORK or (pool.options.early_frees and role == ROLE_STREAM)
     if pool.options.watches and (role == ROLE_STREAM or role == ROLE_USER):
         mode = ARENA_WATCHED
     if pool.tagging:
@@ -459,21 +460,21 @@ cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role,
             vacant = arena
     if found == NULL and vacant != NULL:
         found = vacant
-        found.offered = False
+        found.ending.offered = False
         found.stream = stream
         pointer_publish(<void **> &found.context, context)
         found.default_tag = 0
         found.named = False
-        found.settled = False
-        count_publish(&found.by_device, 0)
+        found.ending.settled = False
+        count_publish(&found.ending.by_device, 0)
     spin_leave(&pool.lock)
     return found
 
 
 cdef void arena_offer(Arena *arena) noexcept nogil:
-    arena.offered = True
-    arena.settled = True
-    count_publish(&arena.by_device, 1)
+    arena.ending.offered = True
+    arena.ending.settled = True
+    count_publish(&arena.ending.by_device, 1)
 
 
 cdef bint arenas_settle(Pool *pool) noexcept nogil:
@@ -485,13 +486,13 @@ cdef bint arenas_settle(Pool *pool) noexcept nogil:
     cdef Arena *arena
     for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
-        if arena.by_device and not arena.settled and arena.role != ROLE_FRAMEWORK:
+        if arena.ending.by_device and not arena.ending.settled and arena.role != ROLE_FRAMEWORK:
             count += 1
     if count < UNSETTLED_MOST:
         return False
     for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
-        if (arena.by_device and not arena.settled and arena.role != ROLE_FRAMEWORK
+        if (arena.ending.by_device and not arena.ending.settled and arena.role != ROLE_FRAMEWORK
                 and not stream_wait(arena)):
             return False
     return True
@@ -502,18 +503,19 @@ cdef void owners_mark(Pool *pool) noexcept nogil:
     cdef uint32_t index
     cdef Arena *arena
     for index in range(count_read(&pool.arena_count)):
-        pool.arenas[index].owns = False
+        pool.arenas[index].captures.owns = False
     for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
-        if arena.owner != NULL and not (arena.released and arena.live == 0):
-            arena.owner.owns = True
+        if arena.owner != NULL and not (arena.captures.released and arena.live == 0):
+            arena.owner.captures.owns = True
 
 
 cdef inline bint arena_vacant(Arena *arena, aclrtStream stream, uint32_t role) noexcept nogil:
     """True if the arena's stream was destroyed and has no work, blocks or graphs left."""
-    return (arena.by_device and arena.settled and arena.role == role
-            and arena.live == 0 and arena.climbing == 0 and arena.waiting == NULL
-            and arena.polling == 0 and (stream != NULL or arena.offered) and not arena.owns)
+    return (arena.ending.by_device and arena.ending.settled and arena.role == role
+            and arena.live == 0 and arena.climbing == 0 and arena.order.waiting == NULL
+            and arena.order.polling == 0 and (stream != NULL or arena.ending.offered)
+            and not arena.captures.owns)
 
 
 cdef Arena *pool_arena(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
@@ -559,9 +561,9 @@ cdef void arena_serves(Arena *arena) noexcept nogil:
     while pool != NULL:
         for index in range(count_read(&pool.arena_count)):
             if arena_is_of(pool.arenas[index], arena.stream, arena_context(arena)):
-                pool.arenas[index].registered = False
+                pool.arenas[index].ending.registered = False
         pool = pool.next
-    arena.registered = True
+    arena.ending.registered = True
     arena.told = True
     spin_leave(&pools_lock)
 
@@ -604,8 +606,8 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
     """Free the addresses and the host memory of an arena that has no pages left."""
     cdef uint32_t index
     cdef Range *span
-    for index in range(arena.range_count):
-        span = arena.ranges[index]
+    for index in range(arena.space.range_count):
+        span = arena.space.ranges[index]
         if span != NULL:
             if not span.segment:
                 range_clear(arena, span)
@@ -613,10 +615,10 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
             range_free(span)
     ring_drop(arena)
     for index in range(<uint32_t> RANGE_TABLES):
-        free(arena.range_tables[index])
-    free(arena.naps)
-    free(arena.uses)
-    free(arena.guard)
+        free(arena.space.range_tables[index])
+    free(arena.sleep.naps)
+    free(arena.order.uses)
+    free(arena.guards.guard)
     arena_close(arena, arena.told)
 
 
@@ -637,7 +639,7 @@ cdef bint pool_registered(Pool *pool) noexcept nogil:
     """True if ACL has the callbacks of one of the pool's arenas and may call them."""
     cdef uint32_t index
     for index in range(count_read(&pool.arena_count)):
-        if pool.arenas[index].registered:
+        if pool.arenas[index].ending.registered:
             return True
     return False
 
@@ -667,7 +669,7 @@ cdef bint pool_destroy(Pool *pool) noexcept nogil:
 
 cdef void pool_orphan(Pool *pool) noexcept nogil:
     spin_enter(&pools_lock)
-    pool.orphan = pool.dropped = True
+    pool.life.orphan = pool.life.dropped = True
     spin_leave(&pools_lock)
 
 
@@ -681,8 +683,8 @@ cdef uint32_t pools_dropped(Pool **found, uint32_t most) noexcept nogil:
     spin_enter(&pools_lock)
     pool = pools if readers == 0 else NULL
     while pool != NULL and count < most:
-        if pool.dropped and pool_live_bytes(pool) == 0 and not pool_forked(pool):
-            pool.orphan = pool.dropped = False
+        if pool.life.dropped and pool_live_bytes(pool) == 0 and not pool_forked(pool):
+            pool.life.orphan = pool.life.dropped = False
             found[count] = pool
             count += 1
         pool = pool.next
@@ -705,7 +707,7 @@ cdef uint32_t pools_orphaned(int device, Pool **found, uint32_t most) noexcept n
     readers += 1
     pool = pools
     while pool != NULL:
-        if pool.orphan and pool.options.device == device:
+        if pool.life.orphan and pool.options.device == device:
             if count < most:
                 found[count] = pool
             count += 1

@@ -49,11 +49,11 @@ cdef SpinLock pinned_lock       # guards the users of all pinned memory
 # --- naps ---------------------------------------------------------------------------------------
 
 cdef inline Nap **bed_of(Arena *arena, Block *block) noexcept nogil:
-    return &arena.naps[(<uintptr_t> block >> 6) % NAP_BEDS]
+    return &arena.sleep.naps[(<uintptr_t> block >> 6) % NAP_BEDS]
 
 
 cdef Nap *nap_find(Arena *arena, Block *block) noexcept nogil:
-    cdef Nap *nap = bed_of(arena, block)[0] if arena.naps != NULL else NULL
+    cdef Nap *nap = bed_of(arena, block)[0] if arena.sleep.naps != NULL else NULL
     while nap != NULL and nap.block != block:
         nap = nap.next
     return nap
@@ -62,9 +62,9 @@ cdef Nap *nap_find(Arena *arena, Block *block) noexcept nogil:
 cdef Nap *nap_begin(Arena *arena, Block *block) noexcept nogil:
     cdef Nap *nap = <Nap *> calloc(1, sizeof(Nap))
     cdef Nap **bed
-    if arena.naps == NULL:
-        arena.naps = <Nap **> calloc(NAP_BEDS, sizeof(Nap *))
-    if nap == NULL or arena.naps == NULL:
+    if arena.sleep.naps == NULL:
+        arena.sleep.naps = <Nap **> calloc(NAP_BEDS, sizeof(Nap *))
+    if nap == NULL or arena.sleep.naps == NULL:
         free(nap)
         return NULL
     bed = bed_of(arena, block)
@@ -72,7 +72,7 @@ cdef Nap *nap_begin(Arena *arena, Block *block) noexcept nogil:
     nap.next = bed[0]
     bed[0] = nap
     block.flags |= BLOCK_ASLEEP
-    arena.asleep += block.size
+    arena.sleep.asleep += block.size
     return nap
 
 
@@ -83,8 +83,8 @@ cdef void nap_end(Arena *arena, Nap *nap) noexcept nogil:
         link = &link[0].next
     link[0] = nap.next
     nap.block = NULL
-    nap.next = arena.naps_over
-    arena.naps_over = nap
+    nap.next = arena.sleep.naps_over
+    arena.sleep.naps_over = nap
 
 
 cdef Pinned *pinned_make(size_t size, aclError *status) noexcept nogil:
@@ -135,8 +135,8 @@ cdef void naps_reclaim(Pool *pool) noexcept nogil:
     for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
         lock_take(&arena.lock)
-        naps = arena.naps_over
-        arena.naps_over = NULL
+        naps = arena.sleep.naps_over
+        arena.sleep.naps_over = NULL
         lock_drop(&arena.lock)
         while naps != NULL:
             nap = naps
@@ -202,10 +202,10 @@ cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil:
         cache_flush(arena)                      # cached blocks would keep their pages awake
     if turn.only != NULL:
         good = range_of(arena, turn.only).segment or turn_take(turn, turn.only, waking)
-    for index in range(0 if turn.only != NULL else arena.range_count):
-        if good and arena.ranges[index] != NULL and not arena.ranges[index].segment:
-            good = turn_pick(turn, arena.ranges[index], tags, waking)
-    arena.turning = turn.first != NULL
+    for index in range(0 if turn.only != NULL else arena.space.range_count):
+        if good and arena.space.ranges[index] != NULL and not arena.space.ranges[index].segment:
+            good = turn_pick(turn, arena.space.ranges[index], tags, waking)
+    arena.sleep.turning = turn.first != NULL
     if good and not waking:
         turn_pages(turn, page_claim)
     lock_drop(&arena.lock)
@@ -436,6 +436,7 @@ cdef bint turn_map(Turn *turn) noexcept nogil:
     cdef View *views = NULL
     cdef View *view
     cdef Frame *frames = NULL
+    cdef char *addr
     cdef uint64_t count = 0
     cdef bint good
     lock_take(&arena.lock)
@@ -444,11 +445,10 @@ cdef bint turn_map(Turn *turn) noexcept nogil:
     good = good and frames_find(arena, count, &frames)
     view = views
     while good and view != NULL:
-        good = frame_map(pool, arena.ranges[view.range].base + view.page * pool.options.granule,
-                         frames)
+        addr = arena.space.ranges[view.range].base + view.page * pool.options.granule
+        good = frame_map(pool, addr, frames)
         if good:
-            record_note(arena, EVENT_MAP, arena.ranges[view.range].base
-                        + view.page * pool.options.granule, pool.options.granule, RUNG_DRIVER)
+            record_note(arena, EVENT_MAP, addr, pool.options.granule, RUNG_DRIVER)
             view.frame = frames                 # noted here; `views_hold` makes the view active
             view = view.next
             frames = frames.next
@@ -493,7 +493,7 @@ cdef bint block_backed(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef inline bint graph_keeps(Arena *arena) noexcept nogil:
-    return arena.role == ROLE_CAPTURE and not arena.released
+    return arena.role == ROLE_CAPTURE and not arena.captures.released
 
 
 cdef void freed_end(Turn *turn, Nap *nap, bint asleep) noexcept nogil:
@@ -533,12 +533,12 @@ cdef void turn_end(Turn *turn, bint asleep, bint partly) noexcept nogil:
             if turn.waking:
                 record_block(arena, EVENT_WAKE, block, nap.chunks != NULL)
             block.flags &= <unsigned char> ~BLOCK_ASLEEP        # a flag of a byte
-            arena.asleep -= block.size
+            arena.sleep.asleep -= block.size
             nap_end(arena, nap)
         elif not turn.waking:
             record_block(arena, EVENT_SLEEP, block, nap.chunks != NULL)
         nap = after
-    arena.turning = False
+    arena.sleep.turning = False
     lock_drop(&arena.lock)
 
 
@@ -546,7 +546,7 @@ cdef void turn_end(Turn *turn, bint asleep, bint partly) noexcept nogil:
 
 cdef void uses_drop(Arena *arena, Block *block) noexcept nogil:
     """Drop the Uses of a block that slept: the device was synchronised, and no use began since."""
-    cdef Use **link = &arena.uses[use_bed(block)] if arena.uses != NULL else NULL
+    cdef Use **link = &arena.order.uses[use_bed(block)] if arena.order.uses != NULL else NULL
     cdef Use *use
     while link != NULL and link[0] != NULL:
         use = link[0]
@@ -559,7 +559,7 @@ cdef void uses_drop(Arena *arena, Block *block) noexcept nogil:
 
 cdef void asleep_free(Arena *arena, Block *block) noexcept nogil:
     cdef Nap *nap = nap_find(arena, block)
-    arena.asleep -= block.size
+    arena.sleep.asleep -= block.size
     block.flags &= BLOCK_SHARED
     block.state = BLOCK_MOVING
     if nap.busy:
@@ -579,8 +579,8 @@ cdef void naps_let_go(Arena *arena) noexcept nogil:
     cdef Nap *nap
     cdef Nap *after
     cdef Block *block
-    for bed in range(<uint32_t> NAP_BEDS if arena.naps != NULL else 0):         # an enum
-        nap = arena.naps[bed]
+    for bed in range(<uint32_t> NAP_BEDS if arena.sleep.naps != NULL else 0):   # an enum
+        nap = arena.sleep.naps[bed]
         while nap != NULL:
             after = nap.next
             block = nap.block
@@ -669,12 +669,12 @@ cdef uint32_t naps_check(Arena *arena, size_t asleep) noexcept nogil:
     cdef uint32_t bed
     cdef size_t bytes = 0
     cdef Nap *nap
-    if arena.asleep != asleep:
+    if arena.sleep.asleep != asleep:
         return 15
-    if arena.naps == NULL:
+    if arena.sleep.naps == NULL:
         return 0 if asleep == 0 else 15
     for bed in range(<uint32_t> NAP_BEDS):                      # an enum
-        nap = arena.naps[bed]
+        nap = arena.sleep.naps[bed]
         while nap != NULL:
             if nap.freed:
                 if nap.block.state != BLOCK_MOVING or not (nap.busy or graph_keeps(arena)):

@@ -230,7 +230,7 @@ cdef inline Use *queue_after(Arena *arena, Use *oldest) noexcept nogil:
 
     The first queue of such a loop is that of `arena.waiting`.
     """
-    return oldest.after if oldest.after != arena.waiting else NULL
+    return oldest.after if oldest.after != arena.order.waiting else NULL
 
 
 cdef inline uint32_t *block_word(Block *block) noexcept nogil:

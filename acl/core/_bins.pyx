@@ -193,10 +193,10 @@ cdef uint32_t cache_flush(Arena *arena) noexcept nogil:
 cdef void bins_sort(Arena *arena) noexcept nogil:
     cdef uint32_t index
     cdef Block *block
-    for index in range(arena.range_count):
-        if arena.ranges[index] == NULL:
+    for index in range(arena.space.range_count):
+        if arena.space.ranges[index] == NULL:
             continue
-        block = arena.ranges[index].first
+        block = arena.space.ranges[index].first
         while block.next != NULL:
             block = block.next
         while block != NULL:                    # highest first: `bin_insert` inserts at the head

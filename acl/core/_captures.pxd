@@ -13,7 +13,7 @@ cdef void capture_end(Arena *arena) noexcept nogil
 
 cdef inline Arena *capture_of(Arena *arena) noexcept nogil:
     """Without locks: return the arena of the capture under way, or NULL."""
-    return <Arena *> pointer_read(<void **> &arena.capture)
+    return <Arena *> pointer_read(<void **> &arena.captures.capture)
 
 
 # Asks the driver whether the stream is being captured, and calls `capture_begin` or `capture_end`

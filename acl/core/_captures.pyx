@@ -32,17 +32,17 @@ cdef Arena *capture_spare(Arena *arena) noexcept nogil:
     spin_enter(&pool.lock)
     for index in range(count_read(&pool.arena_count)):
         other = pool.arenas[index]
-        if (found == NULL and other.role == ROLE_CAPTURE and other.released and other.live == 0
-                and (other.owner == arena or (
-                    other.pages == 0 and other.climbing == 0 and other.waiting == NULL
-                    and other.polling == 0))):
-            other.released = False              # no other thread can take it now
+        if (found == NULL and other.role == ROLE_CAPTURE and other.captures.released
+                and other.live == 0 and (other.owner == arena or (
+                    other.pages == 0 and other.climbing == 0 and other.order.waiting == NULL
+                    and other.order.polling == 0))):
+            other.captures.released = False     # no other thread can take it now
             other.owner = arena
-            other.early = arena.early
+            other.order.early = arena.order.early
             other.stream = arena.stream
             other.context = arena_context(arena)
-            other.settled = False
-            count_publish(&other.by_device, 0)
+            other.ending.settled = False
+            count_publish(&other.ending.by_device, 0)
             found = other
     spin_leave(&pool.lock)
     return found
@@ -53,10 +53,10 @@ cdef Arena *capture_open(Arena *arena) noexcept nogil:
     if capture == NULL:
         capture = arena_add(arena.pool, arena.stream, ROLE_CAPTURE, arena_context(arena))
         if capture != NULL:
-            capture.early = arena.early
+            capture.order.early = arena.order.early
             capture.owner = arena
     if capture != NULL:
-        capture.graph = NULL
+        capture.captures.graph = NULL
     return capture
 
 
@@ -69,12 +69,12 @@ cdef Arena *capture_begin(Arena *arena) noexcept nogil:
     if capture == NULL:
         return NULL
     lock_enter(&arena.lock)
-    other = arena.capture
+    other = arena.captures.capture
     if other == NULL:
-        pointer_publish(<void **> &arena.capture, capture)
+        pointer_publish(<void **> &arena.captures.capture, capture)
     lock_leave(&arena.lock)
     if other != NULL:                           # another thread was first
-        capture.released = True
+        capture.captures.released = True
         return other
     arena_set_mode(arena, ARENA_CAPTURING, 0)
     return capture
@@ -82,7 +82,7 @@ cdef Arena *capture_begin(Arena *arena) noexcept nogil:
 
 cdef void capture_end(Arena *arena) noexcept nogil:
     arena_set_mode(arena, 0, ARENA_CAPTURING)
-    pointer_publish(<void **> &arena.capture, NULL)
+    pointer_publish(<void **> &arena.captures.capture, NULL)
 
 
 cdef bint capture_look(Arena *arena) noexcept nogil:
@@ -90,28 +90,28 @@ cdef bint capture_look(Arena *arena) noexcept nogil:
     cdef bint active
     cdef aclError status = capture_status(arena.pool, arena.stream, &graph, &active)
     cdef Arena *capture
-    if status != ACL_SUCCESS and arena.stream != NULL and not count_read(&arena.by_device):
+    if status != ACL_SUCCESS and arena.stream != NULL and not count_read(&arena.ending.by_device):
         return False                            # a block might become part of a graph
     if not active:
         if capture_of(arena) != NULL:
             capture_end(arena)
         return True
     capture = capture_of(arena)
-    if capture != NULL and (capture.released or (
-            capture.graph != NULL and capture.graph != graph)):
+    if capture != NULL and (capture.captures.released or (
+            capture.captures.graph != NULL and capture.captures.graph != graph)):
         capture_end(arena)                      # another capture began since the last call
         capture = NULL
     if capture == NULL:
         capture = capture_begin(arena)
-    if capture != NULL and capture.graph != graph:
-        capture.graph = graph
+    if capture != NULL and capture.captures.graph != graph:
+        capture.captures.graph = graph
         if arena.pool.source.driver.graph_watch != NULL:
             graph_watched(arena.pool, graph)    # there is no other way to learn of its end
     return capture != NULL
 
 
 cdef uint64_t capture_release(Arena *capture) noexcept nogil:
-    capture.released = True
+    capture.captures.released = True
     lock_take(&capture.lock)
     naps_let_go(capture)
     lock_drop(&capture.lock)

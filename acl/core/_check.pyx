@@ -60,11 +60,11 @@ cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
         return False
     if view.frame == NULL:                      # a thread unmaps it, or the driver refused that
         return view.mapped == NULL or (view.mapped.holder != NULL and view.mapped.stale > 0)
-    if view.frame.stamp > arena.search:
+    if view.frame.stamp > arena.maps.search:
         return False                            # a number from another arena's search
     other = view.frame.views
     while other != NULL:
-        if other.frame != view.frame or arena.ranges[other.range].views[other.page] != other:
+        if other.frame != view.frame or arena.space.ranges[other.range].views[other.page] != other:
             return False
         found += other == view
         held = held or other == view.frame.holder
@@ -102,7 +102,7 @@ cdef uint32_t sleep_check(Arena *arena, Range *span, Block *block) noexcept nogi
     if span.segment or block.state == BLOCK_MOVING or block.state == BLOCK_HOLE:
         return 0
     if block.state == BLOCK_VOID:
-        return 15 if page_backed(span, page) and not arena.turning else 0
+        return 15 if page_backed(span, page) and not arena.sleep.turning else 0
     return 0 if page_backed(span, page) or is_asleep(block) else 15
 
 
@@ -202,10 +202,10 @@ cdef uint32_t lists_check(Arena *arena, Sums *sums) noexcept nogil:
 
 
 cdef uint32_t waiting_check(Arena *arena, Sums *sums) noexcept nogil:
-    cdef Use *oldest = arena.waiting
+    cdef Use *oldest = arena.order.waiting
     cdef Use *use
     cdef uint64_t uses = 0
-    if arena.polling > 0:
+    if arena.order.polling > 0:
         return 0
     while oldest != NULL:
         use = oldest
@@ -231,7 +231,7 @@ cdef uint32_t sums_check(Arena *arena, Sums *sums) noexcept nogil:
     if sums.blocks[<uint32_t> BLOCK_MOVING] == 0:       # MOVING blocks' pages were not counted
         if arena.pages != sums.pages:
             return 8
-        if arena.shadows != sums.shadows:
+        if arena.maps.shadows != sums.shadows:
             return 13
     if arena.live > arena.live_peak or arena.requested > arena.requested_peak:
         return 12
@@ -242,12 +242,12 @@ cdef uint32_t arena_check(Arena *arena) noexcept nogil:
     cdef Sums sums
     cdef uint32_t index, broken
     memset(&sums, 0, sizeof(sums))
-    for index in range(arena.range_count):
-        if arena.ranges[index] == NULL:
+    for index in range(arena.space.range_count):
+        if arena.space.ranges[index] == NULL:
             continue
-        if arena.ranges[index].segment:
-            sums.pages += arena.ranges[index].pages
-        broken = range_check(arena, arena.ranges[index], &sums)
+        if arena.space.ranges[index].segment:
+            sums.pages += arena.space.ranges[index].pages
+        broken = range_check(arena, arena.space.ranges[index], &sums)
         if broken != 0:
             return broken
     broken = lists_check(arena, &sums)

@@ -77,8 +77,9 @@ cdef void take_driver(Climb *climb, uint64_t pages, uint32_t rung) noexcept nogi
 
 cdef inline bint borrows_often(Arena *arena) noexcept nogil:
     """True if over 1 % of the allocations have moved pages since `growth_paid` last allowed."""
-    return (arena.borrows >= BORROWS_FEW and arena.borrows * <uint64_t> BORROWS_OFTEN      # enums
-            > arena_allocs(arena) - arena.grown_at)
+    cdef uint64_t moved = arena.growth.borrows
+    return (moved >= BORROWS_FEW and moved * <uint64_t> BORROWS_OFTEN       # enums
+            > arena_allocs(arena) - arena.growth.grown_at)
 
 
 cdef void views_allow(Climb *climb) noexcept nogil:
@@ -88,11 +89,11 @@ cdef void views_allow(Climb *climb) noexcept nogil:
     is not if many allocations move pages, as then their shapes do not repeat.
     """
     cdef Arena *arena = climb.arena
-    climb.repeats = arena.emptied != 0 and not borrows_often(arena)
+    climb.repeats = arena.iteration.emptied != 0 and not borrows_often(arena)
     climb.views = (
         arena.pool.options.views and arena.pool.options.steals and not climb.refused
-        and arena.refusals < REFUSALS_MANY
-        and arena.shadows + climb.missing <= max(VIEWS_MOST * arena.pages, VIEWS_FEW))
+        and arena.maps.refusals < REFUSALS_MANY
+        and arena.maps.shadows + climb.missing <= max(VIEWS_MOST * arena.pages, VIEWS_FEW))
 
 
 cdef void take_views(Climb *climb, bint flush) noexcept nogil:
@@ -190,11 +191,11 @@ cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
     cdef uint64_t pages = min(climb.missing - climb.found, climb.own // 100 // granule + 1)
     cdef uint64_t price = growth_price(climb, pages)
     lock_take(&arena.lock)
-    if arena.borrows < price:
+    if arena.growth.borrows < price:
         pages = 0
     else:
-        arena.borrows = 0       # the rest of the window may still be filled by moving pages
-        arena.grown_at = arena_allocs(arena)
+        arena.growth.borrows = 0  # the rest of the window may still be filled by moving pages
+        arena.growth.grown_at = arena_allocs(arena)
     lock_drop(&arena.lock)
     return pages
 
@@ -269,7 +270,7 @@ cdef bint could_fit(Pool *pool, size_t bytes) noexcept nogil:
     for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
         own -= min(own, stale_read(&arena.live) - min(
-            stale_read(&arena.asleep), stale_read(&arena.live)))
+            stale_read(&arena.sleep.asleep), stale_read(&arena.live)))
     room = device_room(pool)
     return bytes <= device and (room == 0 or bytes <= room + own)
 
@@ -345,7 +346,7 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
     if not done:
         source_shrink(pool, reserved)           # give new frames back, as they are not needed
     lock_take(&arena.lock)
-    arena.borrows += climb.rung != RUNG_GROW and climb.rung != RUNG_DRIVER
+    arena.growth.borrows += climb.rung != RUNG_GROW and climb.rung != RUNG_DRIVER
     return done
 
 
@@ -371,7 +372,7 @@ cdef Block *pages_recall(Arena *arena, size_t size, uint32_t kind, Window *windo
     cdef Climb climb
     cdef Block *block
     window.first = NULL
-    if arena.shadows == 0:
+    if arena.maps.shadows == 0:
         return NULL
     window[0] = window_find(arena, size, kind, DEMAND_PLAIN)
     if window.first == NULL or window.missing > 0:
@@ -405,7 +406,7 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind, Window *windo
         if refused or not climb.refused:
             return NULL
         refused = True                          # try again without second mappings
-        arena.refusals += 1
+        arena.maps.refusals += 1
     return NULL
 
 

@@ -21,7 +21,7 @@ cdef inline bint arena_is_of(Arena *arena, aclrtStream stream, aclrtContext cont
     The stream has not ended, the handles are equal and, for the default stream, also the contexts.
     """
     # Read `by_device` first: once it is 0 again, `stream` is already the new stream.
-    return (not count_read(&arena.by_device) and arena.stream == stream
+    return (not count_read(&arena.ending.by_device) and arena.stream == stream
             and (stream != NULL or arena_context(arena) == context))
 
 

@@ -418,15 +418,15 @@ cdef aclrtContext stream_home(Pool *pool, aclrtStream stream, aclrtContext known
 cdef bint stream_hold(Arena *arena) noexcept nogil:
     cdef bint held
     lock_take(&arena.lock)
-    held = not arena.by_device
-    arena.asking += held
+    held = not arena.ending.by_device
+    arena.order.asking += held
     lock_drop(&arena.lock)
     return held
 
 
 cdef void stream_let(Arena *arena) noexcept nogil:
     lock_take(&arena.lock)
-    arena.asking -= 1
+    arena.order.asking -= 1
     lock_drop(&arena.lock)
 
 
@@ -437,7 +437,7 @@ cdef bint faults_seen() noexcept nogil:
 cdef void fault_keep(Arena *arena, aclError status) noexcept nogil:
     """Keep the error of a failed task, as the driver reports it only to this wait of the pool."""
     if TASKS_FIRST <= status < TASKS_END and status != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT:
-        arena.fault = status
+        arena.ending.fault = status
         count_publish(&faults, 1)
 
 
@@ -483,7 +483,7 @@ cdef bint stream_complete(Arena *arena, bint wait) noexcept nogil:
 cdef bint stream_idle(Arena *arena) noexcept nogil:
     cdef bint complete
     if not stream_hold(arena):
-        return arena.settled
+        return arena.ending.settled
     complete = stream_complete(arena, False)
     stream_let(arena)
     return complete
@@ -493,12 +493,12 @@ cdef bint stream_wait(Arena *arena) noexcept nogil:
     cdef Pool *pool = arena.pool
     cdef uint64_t began = record_ticks()
     cdef bint complete
-    if arena.role == ROLE_FRAMEWORK and pool.drain != NULL:
-        return pool.drain(pool)
+    if arena.role == ROLE_FRAMEWORK and pool.queue.drain != NULL:
+        return pool.queue.drain(pool)
     if not stream_hold(arena):
-        if not arena.settled:
-            arena.settled = arena_device_wait(arena)
-        return arena.settled
+        if not arena.ending.settled:
+            arena.ending.settled = arena_device_wait(arena)
+        return arena.ending.settled
     complete = stream_complete(arena, True)
     stream_let(arena)
     record_note(arena, EVENT_SYNC, NULL, record_ticks() - began, not complete)
@@ -534,12 +534,12 @@ cdef void contexts_of(Arena *arena, Contexts *contexts) noexcept nogil:
     cdef uint32_t bed
     contexts_add(arena.pool, contexts, arena_context(arena))
     lock_take(&arena.lock)
-    for bed in range(<uint32_t> USE_BEDS if arena.uses != NULL else 0):
-        use = arena.uses[bed]
+    for bed in range(<uint32_t> USE_BEDS if arena.order.uses != NULL else 0):
+        use = arena.order.uses[bed]
         while use != NULL:
             contexts_add(arena.pool, contexts, use.context)
             use = use.next
-    use = arena.waiting                         # the Uses of a queue have the same context
+    use = arena.order.waiting                   # the Uses of a queue have the same context
     while use != NULL:
         contexts_add(arena.pool, contexts, use.context)
         use = queue_after(arena, use)
@@ -669,7 +669,7 @@ cdef aclError waiting_contexts_sync(Arena *arena) noexcept nogil:
     contexts.count = 0
     contexts.more = False
     lock_take(&arena.lock)
-    use = arena.waiting
+    use = arena.order.waiting
     while use != NULL:
         contexts_add(arena.pool, &contexts, use.context)
         use = queue_after(arena, use)

@@ -33,16 +33,16 @@ cdef View *view_make(Range *span, uint32_t page) noexcept nogil:
 cdef void view_drop(Arena *arena, View *view) noexcept nogil:
     if view.mapped != NULL:
         view.mapped.stale -= 1
-    arena.ranges[view.range].views[view.page] = NULL
+    arena.space.ranges[view.range].views[view.page] = NULL
     free(view)
 
 
 cdef void view_hold(Arena *arena, View *view, Frame *frame) noexcept nogil:
-    cdef Range *span = arena.ranges[view.range]
+    cdef Range *span = arena.space.ranges[view.range]
     if frame.holder != NULL:
-        frame.holder.vacated = arena.moment
-        arena.away -= frame.holder != frame.home
-        arena.shadows += 1
+        frame.holder.vacated = arena.maps.moment
+        arena.maps.away -= frame.holder != frame.home
+        arena.maps.shadows += 1
     if view.frame == NULL:
         view.frame = frame
         view.next = frame.views
@@ -51,11 +51,11 @@ cdef void view_hold(Arena *arena, View *view, Frame *frame) noexcept nogil:
         if span.top <= view.page:
             span.top = view.page + 1
     else:
-        arena.shadows -= 1
+        arena.maps.shadows -= 1
     if frame.home == NULL:
         frame.home = view
     frame.holder = view
-    arena.away += view != frame.home
+    arena.maps.away += view != frame.home
 
 
 cdef void view_doom(Arena *arena, View *view) noexcept nogil:
@@ -67,13 +67,13 @@ cdef void view_doom(Arena *arena, View *view) noexcept nogil:
         link = &link[0].next
     link[0] = view.next
     if frame.home == view:
-        arena.away -= frame.holder != view
+        arena.maps.away -= frame.holder != view
         frame.home = frame.holder
     view.frame = NULL
     view.next = NULL
     view.mapped = frame
     frame.stale += 1
-    arena.shadows -= 1
+    arena.maps.shadows -= 1
 
 
 cdef View *views_doom(Arena *arena, Frame *frame) noexcept nogil:
@@ -81,14 +81,14 @@ cdef View *views_doom(Arena *arena, Frame *frame) noexcept nogil:
     cdef View *view = frame.views
     cdef View *after
     cdef View *shadows = NULL
-    arena.away -= holder != frame.home
+    arena.maps.away -= holder != frame.home
     while view != NULL:
         after = view.next
         view.frame = NULL
         if view != holder:
             if DEBUG_LEVEL >= 1:
                 shadow_enforce(arena, view)
-            arena.shadows -= 1
+            arena.maps.shadows -= 1
             view.next = shadows
             shadows = view
         view = after
@@ -103,7 +103,7 @@ cdef void views_restore(Arena *arena, Frame *frame) noexcept nogil:
     frame.holder = frame.home = view
     while view != NULL:
         view.frame = frame
-        arena.shadows += view != frame.holder
+        arena.maps.shadows += view != frame.holder
         view = view.next
 
 
@@ -118,7 +118,7 @@ cdef Frame **block_stamp(Arena *arena, Block *block, Frame **last) noexcept nogi
     end = page_floor(span, block_end(block), granule)
     while page < end:
         frame = span.views[page].frame
-        frame.stamp = arena.search
+        frame.stamp = arena.maps.search
         frame.block = block
         if last != NULL and frame.holder != frame.home:
             frame.hole = NULL
@@ -158,7 +158,7 @@ cdef void frames_stamp(Arena *arena, Frame **away) noexcept nogil:
     cdef uint32_t kind, index
     cdef Block *block
     cdef Block *stop
-    arena.search += 1
+    arena.maps.search += 1
     for kind in range(<uint32_t> RANGE_KINDS):                  # an enum
         index = bins_after(bins, bin_of(arena.pool.options.granule >> UNIT_SHIFT), kind)
         while index < BINS:
@@ -202,24 +202,24 @@ cdef void hole_stamp(Arena *arena, Block *hole) noexcept nogil:
 
 cdef void free_stamp(Arena *arena, Block *block) noexcept nogil:
     cdef size_t granule = arena.pool.options.granule
-    cdef Range *span = arena.ranges[block.range]
+    cdef Range *span = arena.space.ranges[block.range]
     cdef uint32_t page, end
     if span.segment or span.freed == NULL:
         return
     page = page_floor(span, block.addr, granule)
     end = page_ceil(span, block.addr + block.size, granule)
     while page < end:
-        span.freed[page] = arena.moment + 1
+        span.freed[page] = arena.maps.moment + 1
         page += 1
 
 
 cdef void page_enforce(Arena *arena, Range *span, uint32_t page) noexcept nogil:
-    if span.freed != NULL and span.freed[page] > arena.rested:
+    if span.freed != NULL and span.freed[page] > arena.maps.rested:
         fprintf(stderr, b"acl: the pool's invariant I14 is broken: a page leaves its work\n")
         abort()
 
 
 cdef void shadow_enforce(Arena *arena, View *view) noexcept nogil:
-    if view.vacated >= arena.rested:
+    if view.vacated >= arena.maps.rested:
         fprintf(stderr, b"acl: the pool's invariant I14 is broken: a view leaves its work\n")
         abort()

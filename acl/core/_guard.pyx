@@ -68,7 +68,7 @@ cdef struct Guard:              # of one arena; a thread that finds `busy` taken
 # --- checking -----------------------------------------------------------------------------------
 
 cdef inline Guard *guard_of(Arena *arena) noexcept nogil:
-    return <Guard *> arena.guard
+    return <Guard *> arena.guards.guard
 
 
 cdef inline Slot *slot_at(Guard *guard, uint64_t number) noexcept nogil:
@@ -233,13 +233,13 @@ cdef bint guard_open(Arena *arena, uint32_t every) noexcept nogil:
     cdef Guard *guard = guard_of(arena)
     cdef void *pinned = NULL
     cdef uint32_t index
-    arena.guard_every = every
-    arena.guard_left = every
+    arena.guards.guard_every = every
+    arena.guards.guard_left = every
     if guard == NULL:
         guard = <Guard *> calloc(1, sizeof(Guard))
     if guard == NULL:
         return False
-    arena.guard = guard                         # freed with the arena
+    arena.guards.guard = guard                  # freed with the arena
     guard.waits = every == 1
     if guard.pinned != NULL:
         return True
@@ -269,7 +269,7 @@ cdef void guard_close(Arena *arena) noexcept nogil:
 cdef bint captured(Arena *arena) noexcept nogil:
     """True if the pool may queue no work on the stream: it is under capture or was destroyed."""
     cdef void *graph = NULL
-    if arena.by_device:
+    if arena.ending.by_device:
         return True
     return stream_captured(arena.pool, arena.stream, &graph)
 
@@ -279,10 +279,10 @@ cdef bint guard_ready(Arena *arena) noexcept nogil:
 
 
 cdef bint guard_turn(Arena *arena, size_t size) noexcept nogil:
-    if arena.guard_left > 1:
-        arena.guard_left -= 1
+    if arena.guards.guard_left > 1:
+        arena.guards.guard_left -= 1
         return False
-    arena.guard_left = arena.guard_every
+    arena.guards.guard_left = arena.guards.guard_every
     return guard_ready(arena) and size + GUARD_BYTES > size and not captured(arena)
 
 

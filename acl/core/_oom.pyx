@@ -44,15 +44,15 @@ cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept no
     hold.donates = pages_may_leave(arena, False)
     hold.reserved = arena.pages * arena.pool.options.granule
     untagged = arena.live
-    hold.live = arena.live - arena.asleep
+    hold.live = arena.live - arena.sleep.asleep
     for index in range(1, <uint32_t> TAGS):        # an enum
         report.tags[index] += arena.tag_live[index]
         untagged -= arena.tag_live[index]
     report.tags[arena.default_tag] += untagged
-    for index in range(arena.range_count):
-        block = arena.ranges[index].first if arena.ranges[index] != NULL else NULL
+    for index in range(arena.space.range_count):
+        block = arena.space.ranges[index].first if arena.space.ranges[index] != NULL else NULL
         while block != NULL:
-            hold.whole += block_whole(arena, arena.ranges[index], block)
+            hold.whole += block_whole(arena, arena.space.ranges[index], block)
             if block.state == BLOCK_FREE:
                 hold.free += block.size
                 hold.largest_free = max(hold.largest_free, block.size)
@@ -131,8 +131,8 @@ cdef uint64_t oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     report.spare = pool.source.spare_bytes
     spin_leave(&pool.source.lock)
     spin_enter(&pool.lock)
-    report.number = pool.oom.number + 1
-    pool.oom = report
-    pool.ooms[report.number % OOMS] = report
+    report.number = pool.reports.oom.number + 1
+    pool.reports.oom = report
+    pool.reports.ooms[report.number % OOMS] = report
     spin_leave(&pool.lock)
     return report.number

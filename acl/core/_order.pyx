@@ -56,20 +56,20 @@ cdef bint block_share_in(Arena *arena, Block *block, aclrtStream stream,
     if arena_is_of(arena, stream, use.context):
         free(use)
         return True
-    if arena.uses == NULL:
+    if arena.order.uses == NULL:
         beds = <Use **> calloc(USE_BEDS, sizeof(Use *))
     lock_take(&arena.lock)
-    if block.state != BLOCK_LIVE or (arena.uses == NULL and beds == NULL):
+    if block.state != BLOCK_LIVE or (arena.order.uses == NULL and beds == NULL):
         lock_drop(&arena.lock)
         free(use)
         free(beds)
         return False
-    if arena.uses == NULL:
-        arena.uses = beds
+    if arena.order.uses == NULL:
+        arena.order.uses = beds
         beds = NULL
-    use.next = arena.uses[use_bed(block)]
-    arena.uses[use_bed(block)] = use
-    arena.guests |= guest_bit(stream)
+    use.next = arena.order.uses[use_bed(block)]
+    arena.order.uses[use_bed(block)] = use
+    arena.order.guests |= guest_bit(stream)
     block.flags |= BLOCK_SHARED
     lock_drop(&arena.lock)
     free(beds)
@@ -86,7 +86,7 @@ cdef Use *use_make(Block *block, aclrtStream stream) noexcept nogil:
 
 cdef Use *uses_take(Arena *arena, Block *block) noexcept nogil:
     """Take a block's Uses out of the arena's lists; return them as a list."""
-    cdef Use **link = &arena.uses[use_bed(block)] if arena.uses != NULL else NULL
+    cdef Use **link = &arena.order.uses[use_bed(block)] if arena.order.uses != NULL else NULL
     cdef Use *use
     cdef Use *taken = NULL
     while link != NULL and link[0] != NULL:
@@ -131,19 +131,19 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
         block.requested += 1
         use.moment = <uint64_t> stale_read(<size_t *> &pool.source.moment)
         use = use.next
-    arena.polling += 1                      # these Uses are on no list until `waiting_add`
-    arena.marking += 1
+    arena.order.polling += 1                # these Uses are on no list until `waiting_add`
+    arena.order.marking += 1
     while uses != NULL:
         use = uses
         uses = uses.next
         # If frees come before launches, an event proves nothing: the work may not be queued yet.
-        if not (use.whole or use.ended or arena.early or arena.mode & ARENA_FORKED):
+        if not (use.whole or use.ended or arena.order.early or arena.mode & ARENA_FORKED):
             lock_drop(&arena.lock)
             use.event = event_mark(pool, use.stream, &use.context)
             lock_take(&arena.lock)
         waiting_add(arena, use)
-    arena.marking -= 1
-    arena.polling -= 1
+    arena.order.marking -= 1
+    arena.order.polling -= 1
 
 
 cdef inline uint32_t wait_bed(Use *use) noexcept nogil:
@@ -153,7 +153,7 @@ cdef inline uint32_t wait_bed(Use *use) noexcept nogil:
 
 cdef Use **queue_find(Arena *arena, Use *use) noexcept nogil:
     """Return the link to the oldest Use that waits for the same as `use`; it is NULL if none."""
-    cdef Use **link = &arena.wait_beds[wait_bed(use)]
+    cdef Use **link = &arena.order.wait_beds[wait_bed(use)]
     while link[0] != NULL and not (link[0].stream == use.stream and link[0].blind == use.blind
                                    and link[0].context == use.context):
         link = &link[0].beside
@@ -162,12 +162,12 @@ cdef Use **queue_find(Arena *arena, Use *use) noexcept nogil:
 
 cdef void queue_begin(Arena *arena, Use *use) noexcept nogil:
     """Put a new queue of one Use into the ring of queues, as the last to be polled."""
-    cdef Use *first = arena.waiting
-    arena.queues += 1
+    cdef Use *first = arena.order.waiting
+    arena.order.queues += 1
     use.last = use
     if first == NULL:
         use.after = use.before = use
-        arena.waiting = use
+        arena.order.waiting = use
         return
     use.after = first
     use.before = first.before
@@ -215,11 +215,11 @@ cdef Use *waiting_drop(Arena *arena, Use *use) noexcept nogil:
         link[0] = use.beside
         use.before.after = use.after
         use.after.before = use.before
-        arena.queues -= 1
-    if arena.waiting == use:
-        arena.waiting = then if then != NULL else use.after
-    if arena.queues == 0:
-        arena.waiting = NULL
+        arena.order.queues -= 1
+    if arena.order.waiting == use:
+        arena.order.waiting = then if then != NULL else use.after
+    if arena.order.queues == 0:
+        arena.order.waiting = NULL
     return then
 
 
@@ -232,7 +232,7 @@ cdef Use *use_over(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
     cdef Use *then
     if use.event != NULL:
         if arena.role == ROLE_FRAMEWORK:
-            arena.pool.mark_drop(use.event)
+            arena.pool.queue.mark_drop(use.event)
         else:
             event_put(arena.pool, use.event)
     lock_take(&arena.lock)
@@ -257,7 +257,7 @@ cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
     cdef bint done = False
     if arena.role == ROLE_FRAMEWORK:
         return pool.source.drained > use.moment or (
-            use.event != NULL and pool.mark_done(use.event))
+            use.event != NULL and pool.queue.mark_done(use.event))
     if place_rested(pool, use.context) > use.moment:
         return True
     if use.event != NULL:
@@ -285,8 +285,8 @@ cdef bint queue_mark(Arena *arena, Use *oldest) noexcept nogil:
     cdef Pool *pool = arena.pool
     cdef Use *first = queue_unmarked(arena, oldest, NULL)
     cdef Use *use = first
-    while use != NULL and pool.mark != NULL:
-        use.event = pool.mark(pool, use.stream)
+    while use != NULL and pool.queue.mark != NULL:
+        use.event = pool.queue.mark(pool, use.stream)
         if use.event == NULL:
             break
         use = queue_unmarked(arena, oldest, use)
@@ -317,12 +317,12 @@ cdef Use *queue_take(Arena *arena, uint32_t *left) noexcept nogil:
     """Take the next queue that no other thread has taken; NULL after `left` queues."""
     cdef Use *use = NULL
     lock_take(&arena.lock)
-    while use == NULL and left[0] > 0 and arena.waiting != NULL:
+    while use == NULL and left[0] > 0 and arena.order.waiting != NULL:
         left[0] -= 1
-        if not arena.waiting.asked:
-            use = arena.waiting
+        if not arena.order.waiting.asked:
+            use = arena.order.waiting
             use.asked = True
-        arena.waiting = arena.waiting.after
+        arena.order.waiting = arena.order.waiting.after
     lock_drop(&arena.lock)
     return use
 
@@ -333,8 +333,8 @@ cdef uint64_t queues_poll(Arena *arena, uint32_t most) noexcept nogil:
     cdef uint32_t left
     cdef Use *use
     lock_take(&arena.lock)
-    arena.polling += 1
-    left = arena.queues
+    arena.order.polling += 1
+    left = arena.order.queues
     lock_drop(&arena.lock)
     while most > 0:
         use = queue_take(arena, &left)
@@ -343,7 +343,7 @@ cdef uint64_t queues_poll(Arena *arena, uint32_t most) noexcept nogil:
         if not queue_poll(arena, use, &released):
             most -= 1
     lock_take(&arena.lock)
-    arena.polling -= 1
+    arena.order.polling -= 1
     lock_drop(&arena.lock)
     return released
 
@@ -365,7 +365,7 @@ cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil:
     # Unless `drained`, a framework's blocks stay WAITING: their last use may not be launched yet.
     cdef uint64_t moment = moment_begin(pool)
     cdef uint32_t index
-    cdef bint done = not drained or pool.drain == NULL or pool.drain(pool)
+    cdef bint done = not drained or pool.queue.drain == NULL or pool.queue.drain(pool)
     done = done and device_wait(pool)
     if done and drained:
         pool.source.drained = moment
@@ -386,7 +386,7 @@ cdef bint waiting_blindly(Pool *pool) noexcept nogil:
             continue
         lock_take(&arena.lock)
         found = False
-        use = arena.waiting
+        use = arena.order.waiting
         while use != NULL and not found:
             found = use.blind or use.silent
             use = queue_after(arena, use)
@@ -399,7 +399,7 @@ cdef bint waiting_blindly(Pool *pool) noexcept nogil:
 cdef void waiting_end(Pool *pool) noexcept nogil:
     cdef uint32_t index
     for index in range(count_read(&pool.arena_count)):
-        if pool.arenas[index].waiting != NULL:
+        if pool.arenas[index].order.waiting != NULL:
             waiting_sync(pool, False)
             return
 

@@ -42,7 +42,7 @@ cdef inline bint pages_may_leave(Arena *arena, bint drained) noexcept nogil:
     False while a graph uses their addresses.  If frees come before launches, true only if
     `drained`: then all queued work has been launched.
     """
-    if arena.role == ROLE_CAPTURE and not arena.released:
+    if arena.role == ROLE_CAPTURE and not arena.captures.released:
         return False
     return drained or not (arena.pool.options.early_frees or arena.role == ROLE_FRAMEWORK
                            or (arena.owner != NULL and arena.owner.role == ROLE_FRAMEWORK))

@@ -172,13 +172,13 @@ cdef uint32_t run_of(Climb *climb, Range *span, uint32_t page, uint32_t end,
     """Return how many shadows from `page` on have frames whose pages adjoin in a FREE block."""
     cdef Arena *arena = climb.arena
     cdef View *holder = span.views[page].frame.holder
-    cdef Range *home = arena.ranges[holder.range]
+    cdef Range *home = arena.space.ranges[holder.range]
     cdef uint32_t last = page_floor(home, block_end(block), arena.pool.options.granule)
     cdef uint32_t length = 1
     cdef View *view
     while page + length < end and holder.page + length < last:
         view = span.views[page + length]
-        if (view == NULL or view.frame.stamp != arena.search
+        if (view == NULL or view.frame.stamp != arena.maps.search
                 or view.frame.holder.range != holder.range
                 or view.frame.holder.page != holder.page + length):
             break
@@ -194,7 +194,7 @@ cdef uint32_t run_recall(Climb *climb, Range *span, uint32_t page, uint32_t end)
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
     cdef Frame *frame = span.views[page].frame
-    cdef char *addr = arena.ranges[frame.holder.range].base + frame.holder.page * granule
+    cdef char *addr = arena.space.ranges[frame.holder.range].base + frame.holder.page * granule
     cdef Block *block = frame.block
     cdef uint32_t length, index
     while block_end(block) <= addr:             # the block was cut since the search
@@ -227,7 +227,7 @@ cdef bint window_recall(Climb *climb) noexcept nogil:
     cdef uint32_t length
     cdef View *view
     climb.missing = 0
-    if arena.shadows > 0:
+    if arena.maps.shadows > 0:
         frames_stamp(arena, NULL)               # again: the window's own pages are not free now
     while page < end:
         view = span.views[page]
@@ -236,7 +236,7 @@ cdef bint window_recall(Climb *climb) noexcept nogil:
             climb.missing += 1
         elif view.frame.holder == view:
             pass                                # backed: the page was in a FREE block
-        elif view.frame.stamp == arena.search:
+        elif view.frame.stamp == arena.maps.search:
             length = run_recall(climb, span, page, end)
             if length == 0:
                 return False
@@ -250,7 +250,7 @@ cdef bint window_recall(Climb *climb) noexcept nogil:
 
 
 cdef inline char *view_addr(Arena *arena, View *view) noexcept nogil:
-    return arena.ranges[view.range].base + view.page * arena.pool.options.granule
+    return arena.space.ranges[view.range].base + view.page * arena.pool.options.granule
 
 
 cdef bint view_unmap(Arena *arena, View *view) noexcept nogil:
@@ -329,8 +329,8 @@ cdef void views_settle(Arena *arena, View *cleared, View *barred) noexcept nogil
     while barred != NULL:
         view = barred
         barred = view.next
-        view.next = arena.barred
-        arena.barred = view
+        view.next = arena.maps.barred
+        arena.maps.barred = view
 
 
 cdef void views_retry(Arena *arena) noexcept nogil:
@@ -340,8 +340,8 @@ cdef void views_retry(Arena *arena) noexcept nogil:
     cdef View *cleared = NULL
     cdef View *barred = NULL
     lock_take(&arena.lock)
-    views = arena.barred
-    arena.barred = NULL
+    views = arena.maps.barred
+    arena.maps.barred = NULL
     lock_drop(&arena.lock)
     if views == NULL:
         return
@@ -536,13 +536,13 @@ cdef bint arena_rest(Arena *arena, bint wait) noexcept nogil:
     cdef uint64_t moment
     cdef bint ready
     lock_take(&arena.lock)
-    arena.moment += 1
-    moment = arena.moment
+    arena.maps.moment += 1
+    moment = arena.maps.moment
     lock_drop(&arena.lock)
     ready = stream_wait(arena) if wait else stream_idle(arena)
     lock_take(&arena.lock)
-    if ready and arena.rested < moment:
-        arena.rested = moment
+    if ready and arena.maps.rested < moment:
+        arena.maps.rested = moment
     arena.counters.syncs += wait
     arena.counters.sync_failures += wait and not ready
     lock_drop(&arena.lock)
@@ -563,9 +563,10 @@ cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
     if pages < want and cache_flush(arena) != 0:
         pages_detach(arena, want - pages, &pieces)
     # WAITING blocks, and blocks of slow allocations, may become FREE without a call of a free.
-    vain = pieces == NULL and arena.waiting == NULL and arena.polling + arena.climbing == 0
-    arena.vain_live = arena.live if vain else 0
-    arena.vain_fits = arena.counters.fits
+    vain = (pieces == NULL and arena.order.waiting == NULL
+            and arena.order.polling + arena.climbing == 0)
+    arena.burst.vain_live = arena.live if vain else 0
+    arena.burst.vain_fits = arena.counters.fits
     lock_drop(&arena.lock)
     pages = 0
     if pieces == NULL:
@@ -587,7 +588,7 @@ cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
         arena.counters.steals += pages
     else:
         arena.counters.donated += pages
-        arena.emptied = 0
+        arena.iteration.emptied = 0
     lock_drop(&arena.lock)
     return pages
 
@@ -640,8 +641,8 @@ cdef uint64_t pages_view(Climb *climb, uint64_t want, bint flush) noexcept nogil
 
 cdef void run_home(Arena *arena, Frame *frame, uint32_t length, Block **pieces) noexcept nogil:
     cdef size_t granule = arena.pool.options.granule
-    cdef char *addr = arena.ranges[frame.holder.range].base + frame.holder.page * granule
-    cdef char *home = arena.ranges[frame.home.range].base + frame.home.page * granule
+    cdef char *addr = arena.space.ranges[frame.holder.range].base + frame.holder.page * granule
+    cdef char *home = arena.space.ranges[frame.home.range].base + frame.home.page * granule
     cdef Block *block = frame.block
     cdef Block *hole = frame.hole
     while block_end(block) <= addr:
@@ -675,7 +676,7 @@ cdef void pages_home(Arena *arena) noexcept nogil:
     cdef Frame *last
     cdef Block *pieces = NULL
     cdef uint32_t length
-    if arena.away == 0:
+    if arena.maps.away == 0:
         return
     frames_stamp(arena, &away)
     homes_stamp(arena)

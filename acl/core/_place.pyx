@@ -99,22 +99,22 @@ cdef void range_free(Range *span) noexcept nogil:
 cdef bint ranges_grow(Arena *arena) noexcept nogil:
     """Under the lock: double the slots for ranges.  False if there are MAX_RANGES, or no memory."""
     cdef uint32_t table = 0
-    cdef uint32_t room = min(max(2 * arena.range_room, <uint32_t> FIRST_RANGES),
+    cdef uint32_t room = min(max(2 * arena.space.range_room, <uint32_t> FIRST_RANGES),
                              <uint32_t> MAX_RANGES)
     cdef Range **ranges
-    if room == arena.range_room:
+    if room == arena.space.range_room:
         attempt_stop(STOP_TABLE)
         return False
     ranges = <Range **> calloc(room, sizeof(Range *))
     if ranges == NULL:
         return False
-    while arena.range_tables[table] != NULL:
+    while arena.space.range_tables[table] != NULL:
         table += 1
-    if arena.range_room != 0:
-        memcpy(ranges, arena.ranges, arena.range_room * sizeof(Range *))
-    arena.range_tables[table] = ranges
-    arena.range_room = room
-    pointer_publish(<void **> &arena.ranges, ranges)
+    if arena.space.range_room != 0:
+        memcpy(ranges, arena.space.ranges, arena.space.range_room * sizeof(Range *))
+    arena.space.range_tables[table] = ranges
+    arena.space.range_room = room
+    pointer_publish(<void **> &arena.space.ranges, ranges)
     return True
 
 
@@ -124,9 +124,9 @@ cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
     cdef uint32_t index = 0
     cdef Range *span
     cdef Block *block
-    while index < arena.range_count and arena.ranges[index] != NULL:
+    while index < arena.space.range_count and arena.space.ranges[index] != NULL:
         index += 1
-    if index == arena.range_room and not ranges_grow(arena):
+    if index == arena.space.range_room and not ranges_grow(arena):
         return NULL
     block = block_make(arena)
     span = range_make(arena.pool, base, bytes, segment) if block != NULL else NULL
@@ -137,9 +137,9 @@ cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
     span.index = <uint16_t> index               # fits: MAX_RANGES
     span.kind = <uint8_t> kind                  # fits: RangeKind
     span.first = block
-    arena.ranges[index] = span
-    if index == arena.range_count:
-        arena.range_count += 1
+    arena.space.ranges[index] = span
+    if index == arena.space.range_count:
+        arena.space.range_count += 1
     block.addr = base
     block.size = bytes
     block.prev = block.next = NULL
@@ -158,7 +158,7 @@ cdef void range_drop(Arena *arena, Block *block) noexcept nogil:
     cdef Range *span = range_of(arena, block)
     if span.segment:
         arena.pages -= span.pages
-    arena.ranges[span.index] = NULL
+    arena.space.ranges[span.index] = NULL
     range_free(span)
     block_drop(arena, block)
 
@@ -189,10 +189,10 @@ cdef inline bint page_recalls(Search *search, Range *span, Frame *frame, uint32_
     if not search.stamped:
         frames_stamp(arena, NULL)               # done late, as it visits each free frame
         search.stamped = True
-    if (frame.stamp != arena.search or frame.mark == arena.window
+    if (frame.stamp != arena.maps.search or frame.mark == arena.maps.window
             or (holder.range == span.index and low <= holder.page < high)):
         return False
-    frame.mark = arena.window
+    frame.mark = arena.maps.window
     return True
 
 
@@ -214,7 +214,7 @@ cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page,
         elif not page_recalls(search, span, view.frame, low, high):
             window.missing += 1
             window.stale += 1
-            window.waits = window.waits or view.vacated >= arena.rested
+            window.waits = window.waits or view.vacated >= arena.maps.rested
     return True
 
 
@@ -226,7 +226,7 @@ cdef bint window_price(Search *search, Window *window, char *end) noexcept nogil
     cdef uint32_t high = page_ceil(span, end, granule)
     cdef uint32_t page, last
     cdef Block *block = window.first
-    search.arena.window += 1
+    search.arena.maps.window += 1
     window.missing = window.stale = 0
     window.waits = False
     while True:

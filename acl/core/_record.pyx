@@ -120,15 +120,15 @@ cdef void ring_free(Ring *ring) noexcept nogil:
 cdef void ring_ready(Arena *arena, uint64_t capacity, uint32_t rings) noexcept nogil:
     cdef size_t bytes = READY_BYTES // rings
     cdef Ring *ring
-    if capacity == 0 or arena.ring != NULL:
+    if capacity == 0 or arena.recording.ring != NULL:
         return
     ring = ring_new(capacity)
     if ring == NULL:
         return                                  # `ring_next` tries again at the first event
     pages_ready(ring.events, min(bytes, capacity * sizeof(Event)))
     lock_take(&arena.lock)
-    if arena.ring == NULL:
-        arena.ring = ring
+    if arena.recording.ring == NULL:
+        arena.recording.ring = ring
         ring = NULL
     lock_drop(&arena.lock)
     ring_free(ring)
@@ -137,17 +137,17 @@ cdef void ring_ready(Arena *arena, uint64_t capacity, uint32_t rings) noexcept n
 cdef uint64_t ring_head(Arena *arena) noexcept nogil:
     cdef uint64_t head
     lock_take(&arena.lock)
-    head = arena.ring.head if arena.ring != NULL else 0
+    head = arena.recording.ring.head if arena.recording.ring != NULL else 0
     lock_drop(&arena.lock)
     return head
 
 
 cdef inline Event *ring_next(Arena *arena) noexcept nogil:
     """Under the lock: return the slot of the next event; NULL if no events are kept."""
-    cdef Ring *ring = arena.ring
+    cdef Ring *ring = arena.recording.ring
     cdef Event *event
     if ring == NULL:
-        ring = arena.ring = ring_new(stale_read(&arena.pool.notes.capacity))
+        ring = arena.recording.ring = ring_new(stale_read(&arena.pool.notes.capacity))
         if ring == NULL:
             return NULL
     event = &ring.events[ring.head & ring.mask]
@@ -158,8 +158,8 @@ cdef inline Event *ring_next(Arena *arena) noexcept nogil:
 cdef void ring_drop(Arena *arena) noexcept nogil:
     cdef Ring *ring
     lock_take(&arena.lock)
-    ring = arena.ring
-    arena.ring = NULL
+    ring = arena.recording.ring
+    arena.recording.ring = NULL
     lock_drop(&arena.lock)
     ring_free(ring)
 
@@ -171,7 +171,7 @@ cdef uint64_t ring_copy(Arena *arena, Event *out, uint64_t first, uint64_t end) 
     cdef Ring *ring
     while at < end:
         lock_take(&arena.lock)
-        ring = arena.ring
+        ring = arena.recording.ring
         if ring == NULL or end > ring.head:
             lock_drop(&arena.lock)
             return end
@@ -378,7 +378,7 @@ cdef uint64_t range_survey(Arena *arena, Range *span, Event *out, uint64_t room,
     count = blocks_survey(arena, span.first, out, room, count)
     if not pages:
         return count
-    if arena.naps == NULL or span.segment:
+    if arena.sleep.naps == NULL or span.segment:
         return holes_survey(span.first, out, room, count)
     return backed_survey(arena, span, out, room, count)
 
@@ -388,10 +388,10 @@ cdef uint64_t arena_survey(Arena *arena, Event *out, uint64_t room, bint pages,
     cdef uint64_t count = 0
     cdef uint32_t index
     lock_take(&arena.lock)
-    head[0] = arena.ring.head if arena.ring != NULL else 0
-    for index in range(arena.range_count):
-        if arena.ranges[index] != NULL:
-            count = range_survey(arena, arena.ranges[index], out, room, pages, count)
+    head[0] = arena.recording.ring.head if arena.recording.ring != NULL else 0
+    for index in range(arena.space.range_count):
+        if arena.space.ranges[index] != NULL:
+            count = range_survey(arena, arena.space.ranges[index], out, room, pages, count)
     lock_drop(&arena.lock)
     return count
 
@@ -413,8 +413,8 @@ cdef uint64_t arena_see(Arena *arena, uint64_t ticks) noexcept nogil:
     cdef uint32_t index
     cdef Block *block
     lock_take(&arena.lock)
-    for index in range(arena.range_count):
-        block = arena.ranges[index].first if arena.ranges[index] != NULL else NULL
+    for index in range(arena.space.range_count):
+        block = arena.space.ranges[index].first if arena.space.ranges[index] != NULL else NULL
         while block != NULL:
             if block.state == BLOCK_LIVE:
                 count += 1

@@ -7,7 +7,7 @@ from acl.core.types cimport Arena, BLOCK_FREE, BLOCK_HOLE, Block, Range, View
 
 
 cdef inline Range *range_of(Arena *arena, Block *block) noexcept nogil:
-    return arena.ranges[block.range]
+    return arena.space.ranges[block.range]
 
 
 cdef inline char *block_end(Block *block) noexcept nogil:

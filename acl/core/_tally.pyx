@@ -36,14 +36,14 @@ cdef enum:
 
 cdef uint64_t arena_allocs(Arena *arena) noexcept nogil:
     cdef uint64_t misses = arena.counters.fits + arena.counters.recalls + arena.counters.slow
-    if misses - arena.hits_at >= HITS_STALE:
-        arena.hits_seen = arena_hits(arena)
-        arena.hits_at = misses
-    return arena.hits_seen + misses
+    if misses - arena.tally.hits_at >= HITS_STALE:
+        arena.tally.hits_seen = arena_hits(arena)
+        arena.tally.hits_at = misses
+    return arena.tally.hits_seen + misses
 
 
 cdef uint64_t arena_hits(Arena *arena) noexcept nogil:
-    cdef uint64_t *counts = &arena.class_hits[1]        # no block has 0 units
+    cdef uint64_t *counts = &arena.tally.class_hits[1]  # no block has 0 units
     cdef uint64_t even = 0, odd = 0
     cdef size_t at
     for at in range(0, CACHE_UNITS, 4):
@@ -75,10 +75,10 @@ cdef uint64_t slow_begin() noexcept nogil:
 
 cdef void slow_end(Arena *arena, uint64_t began) noexcept nogil:
     cdef uint64_t ns = clock_monotonic_ns() - began
-    arena.slow_counts[slow_bucket(ns)] += 1
-    arena.slow_ns += ns
-    if ns > arena.slow_longest_ns:
-        arena.slow_longest_ns = ns
+    arena.tally.slow_counts[slow_bucket(ns)] += 1
+    arena.tally.slow_ns += ns
+    if ns > arena.tally.slow_longest_ns:
+        arena.tally.slow_longest_ns = ns
 
 
 cdef void stall_end(Arena *arena, uint64_t began) noexcept nogil:
@@ -99,13 +99,13 @@ cdef inline uint64_t glance(uint64_t *count) noexcept nogil:
 cdef void arena_sum(Arena *arena, Sums *sums) noexcept nogil:
     cdef uint32_t i
     for i in range(1, <uint32_t> CACHE_UNITS + 1):      # an enum
-        sums.bins[bin_of(i)] += glance(&arena.class_hits[i])
+        sums.bins[bin_of(i)] += glance(&arena.tally.class_hits[i])
     for i in range(<uint32_t> BINS):
-        sums.bins[i] += glance(&arena.bin_counts[i])
+        sums.bins[i] += glance(&arena.tally.bin_counts[i])
     for i in range(<uint32_t> SLOW_BUCKETS):
-        sums.slow[i] += glance(&arena.slow_counts[i])
-    sums.slow_ns += glance(&arena.slow_ns)
-    sums.longest_ns = max(sums.longest_ns, glance(&arena.slow_longest_ns))
+        sums.slow[i] += glance(&arena.tally.slow_counts[i])
+    sums.slow_ns += glance(&arena.tally.slow_ns)
+    sums.longest_ns = max(sums.longest_ns, glance(&arena.tally.slow_longest_ns))
 
 
 cdef void tally_sum(Pool *pool, Sums *sums, bint locked) noexcept nogil:
@@ -125,10 +125,10 @@ cdef void tally_sum(Pool *pool, Sums *sums, bint locked) noexcept nogil:
 
 cdef inline void share_now(Source *source, Arena *arena) noexcept nogil:
     """Under the source's lock: bring the pool's sums up to date with one arena."""
-    cdef Share *share = &arena.share
+    cdef Share *share = &arena.burst.share
     cdef size_t live = stale_read(&arena.live)
     cdef size_t requested = stale_read(&arena.requested)
-    cdef size_t asleep = stale_read(&arena.asleep)
+    cdef size_t asleep = stale_read(&arena.sleep.asleep)
     cdef size_t peak = max(stale_read(&arena.requested_peak),
                            stale_read(&arena.past_requested_peak))
     source.shares.live += live - share.live
@@ -289,8 +289,8 @@ cdef uint64_t arena_blocks(Arena *arena, Block *copies, uint64_t room) noexcept 
     cdef uint64_t count = 0
     cdef Block *block
     lock_take(&arena.lock)
-    for index in range(arena.range_count):
-        block = arena.ranges[index].first if arena.ranges[index] != NULL else NULL
+    for index in range(arena.space.range_count):
+        block = arena.space.ranges[index].first if arena.space.ranges[index] != NULL else NULL
         while block != NULL:
             if count < room:
                 copies[count] = block[0]
@@ -321,15 +321,15 @@ cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil:
     stats.allocated = arena.live
     stats.allocated_peak = max(arena.live_peak, arena.past_peak)
     stats.requested = arena.requested
-    stats.asleep = arena.asleep
+    stats.asleep = arena.sleep.asleep
     stats.requested_peak = max(arena.requested_peak, arena.past_requested_peak)
     stats.reserved = arena.pages * arena.pool.options.granule
     stats.counters = arena.counters
     stats.counters.hits = arena_hits(arena)
-    for index in range(arena.range_count):
-        if arena.ranges[index] != NULL:
+    for index in range(arena.space.range_count):
+        if arena.space.ranges[index] != NULL:
             stats.ranges += 1
-            range_stats(arena.ranges[index], stats)
+            range_stats(arena.space.ranges[index], stats)
     stats.frees = (stats.counters.hits + stats.counters.fits + stats.counters.recalls
                    + stats.counters.slow - stats.counters.failures - arena.climbing
                    - stats.live_blocks)

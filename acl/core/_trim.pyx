@@ -81,7 +81,7 @@ cdef void pool_reset_peaks(Pool *pool) noexcept nogil:
         lock_take(&arena.lock)
         arena.live_peak = arena.live
         arena.requested_peak = arena.requested
-        arena.past_peak = arena.past_requested_peak = arena.alarm = 0
+        arena.past_peak = arena.past_requested_peak = arena.recording.alarm = 0
         lock_drop(&arena.lock)
     tally_look_all(pool)
     spin_enter(&pool.source.lock)

@@ -61,14 +61,14 @@ cdef void climbers_note(Climb *climb) noexcept nogil:
         index += 1
     if index == CLIMBERS:                       # the arena that climbed the longest ago leaves
         index -= 1
-        source.climbers[index].recent = False
+        source.climbers[index].burst.recent = False
     elif index == source.climber_count:
         source.climber_count += 1
     while index > 0:
         source.climbers[index] = source.climbers[index - 1]
         index -= 1
     source.climbers[0] = climb.arena
-    climb.arena.recent = True
+    climb.arena.burst.recent = True
     for index in range(1, source.climber_count):
         climb.near[index - 1] = source.climbers[index]
     climb.near_count = source.climber_count - 1
@@ -85,7 +85,7 @@ cdef void near_fill(Climb *climb) noexcept nogil:
         left -= 1
         source.looked = source.looked + 1 if source.looked + 1 < count else 0
         other = pool.arenas[source.looked]
-        if not other.recent:
+        if not other.burst.recent:
             climb.near[climb.near_count] = other
             climb.near_count += 1
 
@@ -110,11 +110,11 @@ cdef void turn_begin(Climb *climb) noexcept nogil:
         peak = arena.requested_peak
         arena.past_requested_peak = max(arena.past_requested_peak, peak)
         arena.requested_peak = arena.requested
-        if peak > arena.turn_peak:
-            arena.turn_peak = peak
+        if peak > arena.burst.turn_peak:
+            arena.burst.turn_peak = peak
         else:
-            arena.turn_peak -= (arena.turn_peak - peak) // FORGET_SHARE
-    peak = arena.turn_peak // arena.pool.options.granule
+            arena.burst.turn_peak -= (arena.burst.turn_peak - peak) // FORGET_SHARE
+    peak = arena.burst.turn_peak // arena.pool.options.granule
     climb.share = peak + peak // PARTLY_SHARE
     climb.held = arena.pages
     lock_drop(&arena.lock)
@@ -145,9 +145,9 @@ cdef uint64_t arena_spares(Arena *arena) noexcept nogil:
 
 cdef inline bint arena_may_give(Arena *arena, uint64_t spares) noexcept nogil:
     """False if the arena had no whole free page when last asked, and nothing was freed since."""
-    if spares == 0 or (stale_read(&arena.vain_live) != 0
-                       and stale_read(&arena.live) >= stale_read(&arena.vain_live)
-                       and stale_read(<size_t *> &arena.vain_fits)
+    if spares == 0 or (stale_read(&arena.burst.vain_live) != 0
+                       and stale_read(&arena.live) >= stale_read(&arena.burst.vain_live)
+                       and stale_read(<size_t *> &arena.burst.vain_fits)
                        == stale_read(<size_t *> &arena.counters.fits)):
         return False
     return pages_may_leave(arena, False)

@@ -57,9 +57,9 @@ thread that holds one of them takes no other, calls no driver function, never wa
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from acl.bind.generated._libacl cimport (
-    aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtAllocator, aclrtAllocatorAddr,
-    aclrtAllocatorBlock, aclrtContext, aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus,
-    aclrtMemAttr, aclrtMemMallocPolicy, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus,
+    aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtContext, aclrtDrvMemHandle, aclrtEvent,
+    aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy, aclrtPhysicalMemProp, aclrtStream,
+    aclrtStreamStatus,
 )
 from acl.core._events cimport Ring
 from acl.core._lock cimport BiasedLock, SpinLock
@@ -309,6 +309,119 @@ cdef struct Share:              # bytes that an arena had when a slow allocation
     size_t asleep
     size_t peak                 # most bytes of `requested`
 
+# The address ranges of an arena. Part of the Arena. Under the arena's lock.
+# Written by `_place`, `_frames`.
+cdef struct Ranges:
+    Range **ranges              # the newest of `range_tables`
+    uint32_t range_count        # slots of `ranges` in use, some of them NULL
+    uint32_t range_room         # slots of `ranges`
+    Range **range_tables[RANGE_TABLES]  # old ones stay: who reads without the lock may use one
+
+# Which blocks tell that an iteration of an arena has ended. Part of the Arena. Under the arena's
+# lock.
+# Written by `_core`, `_pages`.
+cdef struct Iteration:
+    Block *wired                # the sentinel: LIVE, its free may end the iteration; NULL: none
+    uint64_t wired_at           # arena_allocs() when the sentinel was chosen
+    size_t staying              # bytes of the long-lived blocks: LIVE, WIRED, not the sentinel
+    size_t looked               # offset in the slab where the next search for a live block begins
+    uint64_t emptied            # arena_allocs() at the last iteration's end; 0: none, or pages left
+    uint64_t vain_flush         # `counters.fits` when a flush last found no place for a block
+
+# The synchronisations, searches and inactive mappings of an arena. Part of the Arena. Under the
+# arena's lock.
+# Written by `_frames`, `_place`, `_pages`, `_climb`.
+cdef struct Mappings:
+    uint64_t moment             # number of the last synchronisation that has begun (I14)
+    uint64_t rested             # number of the last synchronisation that succeeded
+    uint64_t search             # number of the last search, which is put into `Frame.stamp`
+    uint64_t window             # number of the last window priced, which is put into `Frame.mark`
+    uint64_t shadows            # views that do not hold their frame
+    uint64_t away               # frames whose holder is not their home
+    View *barred                # views that the driver refused to unmap, to be tried again
+    uint32_t refusals           # how often the driver refused to map a page twice
+
+# What the page moves of an arena have paid for. Part of the Arena. Under the arena's lock.
+# Written by `_climb`.
+cdef struct Growth:
+    uint64_t borrows            # slow allocations that moved pages since `growth_paid` last allowed
+    uint64_t grown_at           # arena_allocs() when `growth_paid` last allowed growth
+
+# What other arenas know of an arena, and what it needed in its bursts. Part of the Arena. Under
+# the arena's lock.
+# Written by `_turns`, `_pages`, `_tally`.
+cdef struct Burst:
+    size_t turn_peak            # bytes requested at the peaks of its last bursts (`turn_begin`)
+    bint recent                 # in `source.climbers`; under the source's lock
+    Share share                 # under the source's lock
+    uint64_t vain_fits          # `counters.fits` when pages were last taken out (`pages_move_out`)
+    size_t vain_live            # `live` at that time if no page was free, else 0
+
+# The uses of an arena's blocks by other streams. Part of the Arena. Under the arena's lock.
+# Written by `_order`, `_driver`, `_arena`, `_captures`.
+cdef struct Ordering:
+    Use **uses                  # Uses of LIVE blocks: USE_BEDS lists; NULL until a block is shared
+    uint64_t guests             # `guest_bit` of each stream in `uses`; ended Uses may leave theirs
+    Use *waiting                # the oldest Use of the queue that is polled next (I10); NULL: none
+    uint32_t queues             # queues of Uses in the ring that `waiting` points into
+    Use *wait_beds[WAIT_BEDS]   # hash table of queues, each by its oldest Use
+    uint32_t asking             # threads in driver calls with `stream`; `stream_end` waits for them
+    uint32_t marking            # threads that record events for Uses; `stream_end` waits for them
+    bint early                  # frees come before launches: an event at a free proves nothing
+    uint32_t polling            # threads that hold waiting Uses or blocks off all lists (I10)
+
+# Whether the stream of an arena has ended, and whom the arena serves. Part of the Arena. Under the
+# arena's lock.
+# Written by `_arena`, `_driver`, `_captures`, `pool/_registry`.
+cdef struct Ending:
+    uint32_t by_device          # published: the stream was destroyed; a device sync covers its work
+    bint settled                # the stream was destroyed, and all its work is complete
+    bint offered                # its pages were preallocated: the next stream of any kind gets it
+    aclError fault              # error of a task that only a wait of the pool has seen; 0: none
+    bint registered             # ACL has its callbacks for `stream`
+
+# The capture under way on a stream, or the graph to which an arena's blocks belong. Part of the
+# Arena. Under the arena's lock.
+# Written by `_captures`, `_arena`.
+cdef struct Captured:
+    bint owns                   # a capture's arena in use has this owner; only in `arena_inherit`
+    Arena *capture              # the arena of the capture under way
+    aclmdlRI graph              # in a capture's arena: its graph
+    bint released               # in a capture's arena: the graph was destroyed
+
+# The blocks of an arena that are asleep. Part of the Arena. Under the arena's lock.
+# Written by `_asleep`.
+cdef struct Sleep:
+    size_t asleep               # bytes of live blocks that are asleep (I15)
+    bint turning                # a sleep batch is open: VOID may lie in pages with memory (I15)
+    Nap **naps                  # NAP_BEDS lists; NULL until a block sleeps
+    Nap *naps_over              # Naps of blocks that woke or were freed: their copies are to free
+
+# Which blocks of an arena are guarded. Part of the Arena. Under the arena's lock.
+# Written by `_guard`, `pool/_guarded`.
+cdef struct Guards:
+    uint32_t guard_every        # the guard checks one block in `guard_every`
+    uint32_t guard_left         # allocations until the next guarded one
+    void *guard                 # the `Guard`, with the blocks in quarantine; NULL: never guarded
+
+# What is noted of an arena while it is recorded. Part of the Arena. Under the arena's lock.
+# Written by `_record`, `_core`, `_trim`.
+cdef struct Recording:
+    Ring *ring                  # the last events, while it is recorded
+    size_t alarm                # live bytes above which a peak's composition is taken
+
+# What an arena counts by size and by time. Part of the Arena. Under the arena's lock.
+# Written by `_core`, `_tally`.
+cdef struct Tally:
+    uint64_t class_hits[CACHE_SIZES]  # hits by size / 512: allocations from the cache
+    uint32_t class_seen[CACHE_SIZES]  # by size / 512: `counters.fits` at the size's last fit
+    uint64_t bin_counts[BINS]   # allocations that the cache did not serve, by the bin of their size
+    uint64_t slow_counts[SLOW_BUCKETS]  # slow allocations, by their time
+    uint64_t slow_ns            # sum of the times of slow allocations
+    uint64_t slow_longest_ns
+    uint64_t hits_seen          # arena_hits() as last summed, for arena_allocs()
+    uint64_t hits_at            # misses when the hits were last summed
+
 # The allocator of one stream. `arena_add` makes it in a slot of the zone, on the first use of a
 # stream; when its stream has ended, a later stream may inherit it. It is closed with its pool; if
 # ACL or C code has its address, its first host page is kept for ever and refuses calls. All fields
@@ -333,77 +446,29 @@ cdef struct Arena:
     uint64_t tags               # bit t: some block has had tag t
     Bins bins
     char cached[CACHE_SIZES]    # by size / 512: 1 if a block was cached since the last flush (I4)
-    Range **ranges              # the newest of `range_tables`
-    uint32_t range_count        # slots of `ranges` in use, some of them NULL
-    uint32_t range_room         # slots of `ranges`
-    Range **range_tables[RANGE_TABLES]  # old ones stay: who reads without the lock may use one
     uint64_t pages              # backed pages, those of segments included (I8)
     size_t slab_ready           # bytes of the slab that may be touched
     size_t past_peak            # live peak before the last decay tick
     size_t past_requested_peak
-    uint32_t by_device          # published: the stream was destroyed; a device sync covers its work
-    bint settled                # the stream was destroyed, and all its work is complete
-    bint offered                # its pages were preallocated: the next stream of any kind gets it
-    aclError fault              # error of a task that only a wait of the pool has seen; 0: none
-    bint registered             # ACL has its callbacks for `stream`
-    Use **uses                  # Uses of LIVE blocks: USE_BEDS lists; NULL until a block is shared
-    uint64_t guests             # `guest_bit` of each stream in `uses`; ended Uses may leave theirs
-    Use *waiting                # the oldest Use of the queue that is polled next (I10); NULL: none
-    uint32_t queues             # queues of Uses in the ring that `waiting` points into
-    Use *wait_beds[WAIT_BEDS]   # hash table of queues, each by its oldest Use
-    uint32_t asking             # threads in driver calls with `stream`; `stream_end` waits for them
-    uint32_t marking            # threads that record events for Uses; `stream_end` waits for them
-    bint early                  # frees come before launches: an event at a free proves nothing
     uint32_t climbing           # slow allocations under way, whose blocks are not live yet (I7)
-    uint32_t polling            # threads that hold waiting Uses or blocks off all lists (I10)
-    uint64_t moment             # number of the last synchronisation that has begun (I14)
-    uint64_t rested             # number of the last synchronisation that succeeded
-    uint64_t search             # number of the last search, which is put into `Frame.stamp`
-    uint64_t window             # number of the last window priced, which is put into `Frame.mark`
-    uint64_t shadows            # views that do not hold their frame
-    uint64_t away               # frames whose holder is not their home
-    View *barred                # views that the driver refused to unmap, to be tried again
-    uint64_t borrows            # slow allocations that moved pages since `growth_paid` last allowed
-    uint64_t grown_at           # arena_allocs() when `growth_paid` last allowed growth
-    uint64_t vain_flush         # `counters.fits` when a flush last found no place for a block
-    uint32_t refusals           # how often the driver refused to map a page twice
-    size_t turn_peak            # bytes requested at the peaks of its last bursts (`turn_begin`)
-    bint recent                 # in `source.climbers`; under the source's lock
-    Share share                 # under the source's lock
-    uint64_t vain_fits          # `counters.fits` when pages were last taken out (`pages_move_out`)
-    size_t vain_live            # `live` at that time if no page was free, else 0
-    Block *wired                # the sentinel: LIVE, its free may end the iteration; NULL: none
-    uint64_t wired_at           # arena_allocs() when the sentinel was chosen
-    size_t staying              # bytes of the long-lived blocks: LIVE, WIRED, not the sentinel
-    size_t looked               # offset in the slab where the next search for a live block begins
-    uint64_t hits_seen          # arena_hits() as last summed, for arena_allocs()
-    uint64_t hits_at            # misses when the hits were last summed
-    uint64_t emptied            # arena_allocs() at the last iteration's end; 0: none, or pages left
     aclrtStream stream          # NULL: the default stream of `context`
     aclrtContext context        # where the stream lives; NULL: not known, or no contexts at all
     uint32_t role               # ArenaRole
     Arena *owner                # in a capture's arena: the arena of the captured stream
-    bint owns                   # a capture's arena in use has this owner; only in `arena_inherit`
-    Arena *capture              # the arena of the capture under way
-    aclmdlRI graph              # in a capture's arena: its graph
-    bint released               # in a capture's arena: the graph was destroyed
-    size_t asleep               # bytes of live blocks that are asleep (I15)
-    bint turning                # a sleep batch is open: VOID may lie in pages with memory (I15)
-    Nap **naps                  # NAP_BEDS lists; NULL until a block sleeps
-    Nap *naps_over              # Naps of blocks that woke or were freed: their copies are to free
     uint16_t default_tag        # the tag that reports show for its blocks without one; 0: none
     bint named                  # the user chose `default_tag`, so that no model changes it
-    uint32_t guard_every        # the guard checks one block in `guard_every`
-    uint32_t guard_left         # allocations until the next guarded one
-    void *guard                 # the `Guard`, with the blocks in quarantine; NULL: never guarded
-    Ring *ring                  # the last events, while it is recorded
-    size_t alarm                # live bytes above which a peak's composition is taken
-    uint64_t class_hits[CACHE_SIZES]  # hits by size / 512: allocations from the cache
-    uint32_t class_seen[CACHE_SIZES]  # by size / 512: `counters.fits` at the size's last fit
-    uint64_t bin_counts[BINS]   # allocations that the cache did not serve, by the bin of their size
-    uint64_t slow_counts[SLOW_BUCKETS]  # slow allocations, by their time
-    uint64_t slow_ns            # sum of the times of slow allocations
-    uint64_t slow_longest_ns
+    Ranges space
+    Iteration iteration
+    Mappings maps
+    Growth growth
+    Burst burst
+    Ordering order
+    Ending ending
+    Captured captures
+    Sleep sleep
+    Guards guards
+    Recording recording
+    Tally tally
 
 cdef enum ArenaRole:
     ROLE_STREAM                 # what ACL is given for a stream, and what `pool.alloc` uses
@@ -611,6 +676,33 @@ cdef struct Peak:               # the joint peak of live bytes, and what it was 
     PeakStream streams[PEAK_STREAMS]  # the first streams with live bytes, not the largest
     uint32_t stream_count
 
+# The task queue of a framework that a pool serves; read only once it is set. Part of the Pool.
+# Written by `adapters/pluggable/_door`.
+cdef struct TaskQueue:
+    bint (*drain)(Pool *pool) noexcept nogil        # empties a framework's queue, then the device
+    # Puts a marker at the end of a framework's task queue.  NULL if that fails.
+    void *(*mark)(Pool *pool, aclrtStream stream) noexcept nogil
+    bint (*mark_done)(void *mark) noexcept nogil    # true once the stream has reached the marker
+    void (*mark_drop)(void *mark) noexcept nogil
+
+# The reports of allocations that failed, under the pool's lock. Part of the Pool.
+# Written by `_oom`.
+cdef struct OomReports:
+    OomReport oom               # the newest report
+    OomReport ooms[OOMS]        # the newest OOMS reports, each at index `number` modulo OOMS
+
+# Who still needs a pool, under the lock of the list of pools. Part of the Pool.
+# Written by `_arena`, `pool/_pool`.
+cdef struct Lifetime:
+    bint orphan                 # no Python Pool owns it; it is only destroyed if `dropped` is set
+    bint dropped                # its Pool was deleted before it could be destroyed: try again later
+
+# Calls of `Pool.sleep` and `Pool.wake`. Part of the Pool. Under the GIL.
+# Written by `pool/_sleep`.
+cdef struct SleepCalls:
+    uint64_t sleeps             # calls that put blocks to sleep
+    uint64_t wakes              # calls that woke blocks
+
 # The memory of one device. `pool_create` makes it, for a Python Pool or a framework; `pool_destroy`
 # frees it once no block is live, no stream is registered and all pages are back. `lock` guards the
 # list of arenas, the reports and the peak; `source` has a lock of its own.
@@ -626,22 +718,15 @@ cdef struct Pool:
     uint32_t graphs             # arenas that were made for captures
     Arena *found[FOUND_ARENAS]  # arenas by a hash of their streams; compare, as entries may be old
     Pool *next                  # all pools of the process, for the child of a fork
-    OomReport oom               # the newest report
-    OomReport ooms[OOMS]        # the newest OOMS reports, each at index `number` modulo OOMS
     bint no_virtual             # the driver has no virtual memory, or the options forbid it
-    bint (*drain)(Pool *pool) noexcept nogil        # empties a framework's queue, then the device
-    # Puts a marker at the end of a framework's task queue.  NULL if that fails.
-    void *(*mark)(Pool *pool, aclrtStream stream) noexcept nogil
-    bint (*mark_done)(void *mark) noexcept nogil    # true once the stream has reached the marker
-    void (*mark_drop)(void *mark) noexcept nogil
-    bint orphan                 # no Python Pool owns it; it is only destroyed if `dropped` is set
-    bint dropped                # its Pool was deleted before it could be destroyed: try again later
     bint tagging                # new arenas are ARENA_TAGGED
     uint32_t modes              # ArenaMode bits with which new arenas begin; under `lock`
     Notes notes
     Peak peak                   # under `lock`
-    uint64_t sleeps             # calls that put blocks to sleep; written with the GIL
-    uint64_t wakes              # calls that woke blocks; written with the GIL
+    TaskQueue queue
+    OomReports reports
+    Lifetime life
+    SleepCalls sleeping
 
 # A copy of an arena's numbers. `arena_stats` fills what its caller provides, under the arena's
 # lock; afterwards it is the caller's.

@@ -579,7 +579,7 @@ cdef class Model:
             self.pools.add(pool)
             stream_name(pool.core, raw, pool.tag_index(self.name), False)
         for attempt in range(2):
-            ooms = 0 if pool is None else pool.core.oom.number
+            ooms = 0 if pool is None else pool.core.reports.oom.number
             self.leave_note(pool, False)        # what an earlier run left goes back now
             noted = run_enter(pool)
             scoped = (pool is not None and pool.core.tagging

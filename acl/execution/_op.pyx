@@ -378,7 +378,7 @@ cdef class Op:
         cdef TagScope scope
         cdef bint noted
         cdef bint scoped = False
-        cdef uint64_t ooms = 0 if pool is None else pool.core.oom.number
+        cdef uint64_t ooms = 0 if pool is None else pool.core.reports.oom.number
         if pool is not None and pool.core.tagging:
             scoped = tag_push(pool, pool.core, &scope)
         noted = pool is not None and stack_enter(pool.core)

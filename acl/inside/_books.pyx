@@ -180,9 +180,9 @@ def glance(Pool pool not None):
             "stream": <size_t> arena.stream, "kind": KINDS[arena.role],
             "default_tag": pool.tag_names[arena.default_tag],
             "handovers": arena.lock.revocations,
-            "slow_ns": arena.slow_ns, "slow_longest_ns": arena.slow_longest_ns,
+            "slow_ns": arena.tally.slow_ns, "slow_longest_ns": arena.tally.slow_longest_ns,
             "live": stale_read(&arena.live), "requested": stale_read(&arena.requested),
-            "asleep": stale_read(&arena.asleep),
+            "asleep": stale_read(&arena.sleep.asleep),
             "reserved": stale_read(<size_t *> &arena.pages) * core.options.granule,
             "tags": {pool.tag_names[tag]: (arena.tag_live[tag], arena.tag_blocks[tag])
                      for tag in range(1, names) if arena.tag_blocks[tag]},
@@ -192,11 +192,11 @@ def glance(Pool pool not None):
         "limit": core.options.limit, "headroom": core.options.headroom,
         "reserved": stale_read(&core.source.reserved),
         "reserved_peak": stale_read(&core.source.reserved_peak),
-        "spare": stale_read(&core.source.spare_bytes), "ooms": core.oom.number,
+        "spare": stale_read(&core.source.spare_bytes), "ooms": core.reports.oom.number,
         "driver_calls": calls_dict(core.source.calls),
         "driver_failures": calls_dict(core.source.failed),
         "refusals": {name: core.source.refused[i] for i, name in enumerate(REFUSERS)},
-        "sleeps": core.sleeps, "wakes": core.wakes, "streams": streams,
+        "sleeps": core.sleeping.sleeps, "wakes": core.sleep.wakes, "streams": streams,
     }
 
 
@@ -312,7 +312,7 @@ def stats(Pool pool not None):
         "allocated", "allocated_peak", "requested", "requested_peak", "asleep")}
     return PoolStats(
         **total, **source_stats(core), limit=core.options.limit, streams=streams,
-        tags=tag_totals(pool), ooms=core.oom.number)
+        tags=tag_totals(pool), ooms=core.reports.oom.number)
 
 
 def blocks(Pool pool not None, stream):
@@ -356,7 +356,7 @@ cdef uint64_t waits_copy(Arena *arena, Wait *out, uint64_t room) noexcept nogil:
     cdef Use *oldest
     cdef Use *use
     lock_take(&arena.lock)
-    oldest = arena.waiting
+    oldest = arena.order.waiting
     while oldest != NULL:
         use = oldest
         while use != NULL:
@@ -382,7 +382,7 @@ def waits(Pool pool not None):
     for i in range(count_read(&pool.core.arena_count)):
         arena = pool.core.arenas[i]
         with nogil:
-            if arena.waiting is not NULL and arena.role != ROLE_FRAMEWORK:
+            if arena.order.waiting is not NULL and arena.role != ROLE_FRAMEWORK:
                 waiting_poll(arena)
             count = waits_copy(arena, NULL, 0)
         if count == 0:
@@ -424,7 +424,7 @@ def last_oom(Pool pool not None):
     """What `Pool.last_oom` returns."""
     cdef CoreReport report
     spin_enter(&pool.core.lock)
-    report = pool.core.oom
+    report = pool.core.reports.oom
     spin_leave(&pool.core.lock)
     return report_of(pool, &report) if report.number else None
 
@@ -434,7 +434,7 @@ def ooms(Pool pool not None):
     cdef CoreReport[OOMS] reports
     cdef uint32_t i
     spin_enter(&pool.core.lock)
-    memcpy(reports, pool.core.ooms, sizeof(reports))
+    memcpy(reports, pool.core.reports.ooms, sizeof(reports))
     spin_leave(&pool.core.lock)
     found = [report_of(pool, &reports[i]) for i in range(<uint32_t> OOMS) if reports[i].number]
     return sorted(found, key=number_of_report)

@@ -145,7 +145,7 @@ cdef size_t api_trim(AclPool *pool, size_t to, uint32_t flags) noexcept nogil:
     cdef bint wait = flags & ACLPOOL_TRIM_WAIT != 0
     context_lend(core)
     for index in range(count_read(&core.arena_count)):
-        if core.arenas[index].waiting != NULL:
+        if core.arenas[index].order.waiting != NULL:
             waiting_poll(core.arenas[index])
     if wait and waiting_blindly(core):
         waiting_sync(core, False)

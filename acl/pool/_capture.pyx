@@ -73,7 +73,7 @@ cdef class Capture:
                 continue
             self.pool.open_check()
             with nogil:
-                if self.main[i].capture is self.private[i]:
+                if self.main[i].captures.capture is self.private[i]:
                     capture_end(self.main[i])
                 capture_release(self.private[i])
             self.private[i] = NULL

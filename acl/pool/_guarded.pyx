@@ -33,8 +33,8 @@ cdef bint elsewhere(Arena *arena) noexcept nogil:
 
 cdef bint turn_of(Arena *arena, size_t size) except -1:
     cdef bint turn
-    if arena.guard_left > 1:
-        arena.guard_left -= 1
+    if arena.guards.guard_left > 1:
+        arena.guards.guard_left -= 1
         return False
     current_ensure(NULL)
     if elsewhere(arena):

@@ -130,7 +130,7 @@ cdef void slabs_balance(Arena *arena, size_t size) noexcept nogil:
     cdef size_t peak = stale_read(&arena.live_peak)
     cdef size_t most = (peak if peak > needed else needed) // 4 * 5
     most += ROOM_SLABS * pool.options.granule
-    if arena.waiting != NULL:
+    if arena.order.waiting != NULL:
         waiting_poll(arena)
     if stale_read(&pool.source.reserved) + size > most:
         pool_trim(pool, most - size, True, True)
@@ -159,7 +159,7 @@ cdef void block_back(void *arena, void *block) noexcept nogil:
 
 cdef str table_text(CorePool *core):
     """What to say of the last failure if it was for want of a place in a table."""
-    if core.oom.attempt.stopped & STOP_TABLE:
+    if core.reports.oom.attempt.stopped & STOP_TABLE:
         return f"; the pool has {MAX_RANGES} slabs, the most that it can: take fewer buffers"
     return ""
 
@@ -293,7 +293,7 @@ cdef class PinnedPool:
         self.open_check()
         current_ensure(NULL)
         with nogil:
-            if self.arena.waiting is not NULL:
+            if self.arena.order.waiting is not NULL:
                 waiting_poll(self.arena)
             if waiting_blindly(self.core):
                 waiting_sync(self.core, True)

@@ -204,7 +204,7 @@ cdef class Pool:
         """From here on reports know the pool."""
         self.number = next(numbers)
         self.name = name_of(name, self.number, {one.name for one in open_pools() if not one.closed})
-        self.core.orphan = False
+        self.core.life.orphan = False
         refusals_prepare()
         every[<size_t> self.core] = self
         if "ACL_POOL_LEAKS" in os.environ or "ACL_POOL_RECORD" in os.environ:
@@ -420,7 +420,7 @@ cdef class Pool:
         cdef Arena *arena = NULL
         if self.core is not NULL and not self.is_closed and self.made == fork_count:
             arena = arena_find(self.core, raw, ROLE_STREAM)
-        return arena is not NULL and arena.registered
+        return arena is not NULL and arena.ending.registered
 
     @property
     def streams(self):
@@ -428,7 +428,7 @@ cdef class Pool:
         self.open_check()
         return tuple(
             <size_t> self.core.arenas[i].stream for i in range(count_read(&self.core.arena_count))
-            if self.core.arenas[i].registered)
+            if self.core.arenas[i].ending.registered)
 
     def use(self):
         """Register every stream made from here on; see `use_pool`."""
@@ -510,7 +510,7 @@ cdef class Pool:
         with nogil:
             failed = waits_failed(self.core)
             for i in range(count_read(&self.core.arena_count)):
-                if self.core.arenas[i].waiting is not NULL:
+                if self.core.arenas[i].order.waiting is not NULL:
                     waiting_poll(self.core.arenas[i])
             if wait and (empty or waiting_blindly(self.core)):
                 waiting_sync(self.core, empty)
@@ -768,7 +768,7 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
     cdef bint noted
     device_check(pool, raw)
     for attempt in range(2):
-        before = pool.core.oom.number
+        before = pool.core.reports.oom.number
         noted = stack_enter(pool.core)
         with nogil:
             block = arena_alloc(arena, bytes, tag)

@@ -114,10 +114,10 @@ cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil:
 cdef aclError arena_unregister(Arena *arena, aclrtStream stream) noexcept nogil:
     """An arena that is not registered is no error."""
     cdef aclError status = ACL_SUCCESS
-    if arena.registered:
-        arena.registered = False
+    if arena.ending.registered:
+        arena.ending.registered = False
         status = aclrtAllocatorUnregister(stream)
-    if arena.guard != NULL:
+    if arena.guards.guard != NULL:
         guard_close(arena)
     record_note(arena, EVENT_UNREGISTER, NULL, 0, 0)
     return status

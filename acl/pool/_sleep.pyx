@@ -277,7 +277,7 @@ cdef aclError turn_copy(Trip *trip, Turn *turn, bint out) noexcept nogil:
     cdef Range *span
     cdef Nap *nap = turn.first
     while nap != NULL and status == ACL_SUCCESS:
-        span = arena.ranges[nap.block.range]
+        span = arena.space.ranges[nap.block.range]
         if out and nap_is_kept(trip, nap, arena):
             status = nap_save(copier, span, nap, nap_tag(nap, arena))
             trip.copied += nap.block.size
@@ -376,7 +376,7 @@ cdef object trip_sleep(Trip *trip, Pool pool, bint drained):
                 naps_reclaim(trip.pool)
             if status != ACL_SUCCESS:
                 raise refused(pool, status, trip, "the pool stays awake")
-            trip.pool.sleeps += 1
+            trip.pool.sleeping.sleeps += 1
             report = trip_report(trip)
             if not good:
                 trip.call = b"aclrtUnmapMem"
@@ -411,7 +411,7 @@ cdef object trip_wake(Trip *trip, Pool pool):
                     status, "acl.Pool.wake", f"no memory for all of it; {asleep_text(pool)}")
             if status != ACL_SUCCESS:
                 raise refused(pool, status, trip, "the blocks sleep on")
-            trip.pool.wakes += 1
+            trip.pool.sleeping.wakes += 1
             return trip_report(trip)
         finally:
             free(trip.turns)

@@ -70,7 +70,7 @@ cdef void stream_name(CorePool *core, aclrtStream stream, uint16_t tag, bint by_
     cdef Arena *arena
     for i in range(count_read(&core.arena_count)):
         arena = core.arenas[i]
-        if arena.stream == stream and not arena.by_device and (by_user or not arena.named):
+        if arena.stream == stream and not arena.ending.by_device and (by_user or not arena.named):
             arena.default_tag = tag
             arena.named = by_user and tag != 0
 

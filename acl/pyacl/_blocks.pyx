@@ -65,7 +65,7 @@ cdef class Blocks:
         block = arena_try(self.arena, wanted, index)
         if block is NULL:
             current_ensure(NULL)
-            before = self.pool.core.oom.number
+            before = self.pool.core.reports.oom.number
             with nogil:
                 block = arena_alloc(self.arena, wanted, index)
         if block is NULL:

@@ -447,8 +447,8 @@ cdef class Rig:
         cdef uint64_t granule = self.pool.options.granule
         cdef uint64_t page, broken = 0
         pages = set()
-        for index in range(arena.range_count):
-            span = arena.ranges[index]
+        for index in range(arena.space.range_count):
+            span = arena.space.ranges[index]
             if span == NULL or span.segment:
                 continue
             block = span.first
@@ -459,7 +459,7 @@ cdef class Rig:
                         (block.addr - span.base + block.size + granule - 1) // granule))
                 block = block.next
         for index, page in pages:
-            span = arena.ranges[index]
+            span = arena.space.ranges[index]
             frame = <uint64_t> span.views[page].frame
             broken += frame in seen
             broken += (mapped_at(<uint64_t> (span.base + page * granule)).handle
@@ -496,11 +496,12 @@ cdef class Rig:
         cdef uint32_t i
         cdef Block *block
         ranges = []
-        for i in range(arena.range_count):
-            if arena.ranges[i] == NULL or arena.ranges[i].kind != ("large", "small").index(kind):
+        for i in range(arena.space.range_count):
+            if (arena.space.ranges[i] == NULL
+                    or arena.space.ranges[i].kind != ("large", "small").index(kind)):
                 continue
             words = []
-            block = arena.ranges[i].first
+            block = arena.space.ranges[i].first
             while block != NULL:
                 if block.next != NULL or "ULCFHMW"[block.state] != "H":
                     words.append(f"{'ULCFHMW'[block.state]}{block.size // 512}")
@@ -520,15 +521,15 @@ cdef class Rig:
         cdef Block *block
         cdef uint64_t start
         runs = []
-        for i in range(arena.range_count):
-            block = arena.ranges[i].first if arena.ranges[i] != NULL else NULL
+        for i in range(arena.space.range_count):
+            block = arena.space.ranges[i].first if arena.space.ranges[i] != NULL else NULL
             while block != NULL:
                 start = <uint64_t> block.addr
                 while block != NULL and block.state != BLOCK_HOLE:
                     block = block.next
                 if block == NULL:
-                    runs.append((start, <uint64_t> arena.ranges[i].base
-                                 + arena.ranges[i].bytes - start))
+                    runs.append((start, <uint64_t> arena.space.ranges[i].base
+                                 + arena.space.ranges[i].bytes - start))
                     break
                 if <uint64_t> block.addr > start:
                     runs.append((start, <uint64_t> block.addr - start))
@@ -586,7 +587,7 @@ cdef class Rig:
     def views(self, size_t stream=1):
         """Pages that are backed, shadows, frames away from home."""
         cdef Arena *arena = self.find(stream)
-        return arena.pages, arena.shadows, arena.away
+        return arena.pages, arena.maps.shadows, arena.maps.away
 
     def home(self, size_t stream=1):
         """Free frames that are away go home."""
@@ -604,7 +605,7 @@ cdef class Rig:
 
     def last_oom(self):
         """The report of the last failure, as a dict."""
-        cdef OomReport *oom = &self.pool.oom
+        cdef OomReport *oom = &self.pool.reports.oom
         return {"number": oom.number, "size": oom.size, "limit": oom.limit,
                 "reserved": oom.reserved, "live": oom.live, "free": oom.free,
                 "largest_free": oom.largest_free,
@@ -615,7 +616,7 @@ cdef class Rig:
 
     def waiting(self, size_t stream=1):
         """Whether anything waits."""
-        return self.find(stream).waiting != NULL
+        return self.find(stream).order.waiting != NULL
 
     def destroy(self):
         """Whether the pool could go; if so it is gone."""
@@ -655,10 +656,10 @@ cdef class Rig:
         elif field == "reserved":
             self.pool.source.reserved += change
         elif field == "frame":
-            arena.ranges[at.range].views[(at.addr - arena.ranges[at.range].base)
+            arena.space.ranges[at.range].views[(at.addr - arena.space.ranges[at.range].base)
                                          // self.pool.options.granule] = NULL
         elif field == "view":
-            arena.ranges[at.range].views[(at.addr - arena.ranges[at.range].base)
+            arena.space.ranges[at.range].views[(at.addr - arena.space.ranges[at.range].base)
                                          // self.pool.options.granule].frame.holder = NULL
         elif field == "maps":
             arena.bins.maps[change] ^= 1
@@ -667,7 +668,7 @@ cdef class Rig:
         elif field == "holes":
             arena.bins.holes[0].next = arena.bins.holes[0].next.links.next
         elif field == "waiting":
-            arena.waiting = NULL
+            arena.order.waiting = NULL
         else:
             raise ValueError(f"no field {field!r}")
 

@@ -38,3 +38,10 @@ def test_import_upwards_is_refused(module: str, text: str) -> None:
 ])
 def test_import_downwards_or_in_function_is_allowed(module: str, text: str) -> None:
     assert package_rooms.wrong(module, text) == []
+
+
+def test_field_of_another_module_is_not_written() -> None:
+    text = "    arena.maps.shadows += 1\n"
+    assert package_rooms.groups()["maps"] > {"core._frames"}
+    assert list(package_rooms.written("core._frames", text)) == []
+    assert list(package_rooms.written("core._tally", text)) != []

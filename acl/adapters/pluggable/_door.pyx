@@ -193,10 +193,10 @@ cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogi
         return NULL
     if seat.framework:
         made.role = ROLE_FRAMEWORK
-        made.pool.drain = on_drain
-        made.pool.mark_done = on_mark_done
-        made.pool.mark_drop = on_mark_drop
-        made.pool.mark = on_mark
+        made.pool.queue.drain = on_drain
+        made.pool.queue.mark_done = on_mark_done
+        made.pool.queue.mark_drop = on_mark_drop
+        made.pool.queue.mark = on_mark
     else:
         made.role = <uint32_t> (ROLE_USER if made.pool.options.early_frees else ROLE_STREAM)
     # Two threads may get here at once: the later one's is left empty, a few pages of host memory.
@@ -542,7 +542,7 @@ cdef c_bool on_why(uint32_t seat, int device, size_t size, char *text, size_t ro
         snprintf(words[3], sizeof(words[3]), b"none")
     else:
         size_text(words[3], sizeof(words[3]), pool.options.limit)
-    size_text(words[4], sizeof(words[4]), pool.oom.device_free)
+    size_text(words[4], sizeof(words[4]), pool.reports.oom.device_free)
     snprintf(
         text, room,
         b"NPU out of memory. Tried to allocate %s on device %d; the pool holds %s, of which %s are "
@@ -787,11 +787,11 @@ def segments(int device, *, int seat=0):
         arena = front.pool.arenas[i]
         lock_take(&arena.lock)
         try:
-            for j in range(arena.range_count):
-                if arena.ranges[j] is not NULL:
-                    small = arena.ranges[j].kind == RANGE_SMALL
+            for j in range(arena.space.range_count):
+                if arena.space.ranges[j] is not NULL:
+                    small = arena.space.ranges[j].kind == RANGE_SMALL
                     found += [(<size_t> arena.stream, small, run)
-                              for run in range_runs(arena, arena.ranges[j])]
+                              for run in range_runs(arena, arena.space.ranges[j])]
         finally:
             lock_drop(&arena.lock)
     return found
