@@ -49,6 +49,7 @@ _library: ctypes.CDLL | None = None
 _SETTINGS = {
     "devices": "ACL_SIM_DEVICES",
     "capacity": "ACL_SIM_MEMORY",
+    "pinned": "ACL_SIM_PINNED",
     "soc": "ACL_SIM_SOC",
     "cann": "ACL_SIM_VERSION",
     "strict": "ACL_SIM_STRICT",
@@ -101,12 +102,12 @@ def _check(status: int) -> None:
 def _encode(name: str, value: object) -> bytes:
     if isinstance(value, bool):
         return b"1" if value else b"0"
-    if name == "capacity":
-        return parse_sizes(value).encode()
+    if name in ("capacity", "pinned") and value != "unlimited":
+        return parse_sizes(value, name).encode()
     return str(value).encode()
 
 
-def parse_sizes(value: object) -> str:
+def parse_sizes(value: object, name: str = "capacity") -> str:
     """Sizes of memory as the library reads them.
 
     Parameters
@@ -115,6 +116,8 @@ def parse_sizes(value: object) -> str:
         Bytes, or a text with a unit: `8 * 2**30`, `"8GiB"`, `"512M"`, `"8G,4G"`, `["8G", 4 * 2**30]`.
         Units are those of a pool's options: K and KiB are 1024 bytes, KB is 1000.  The last size also
         serves the devices after it.
+    name : str, optional
+        What an error calls them.
 
     Returns
     -------
@@ -136,12 +139,12 @@ def parse_sizes(value: object) -> str:
         parts = [value]
     found = []
     for part in parts:
-        size = bytes_of(part, "capacity")
+        size = bytes_of(part, name)
         if size == 0:
-            raise ValueError(f"capacity must be at least 1 byte, not {part!r}")
+            raise ValueError(f"{name} must be at least 1 byte, not {part!r}")
         found.append(str(size))
     if not found:
-        raise ValueError("capacity is empty, expected at least one size")
+        raise ValueError(f"{name} is empty, expected at least one size")
     return ",".join(found)
 
 
@@ -154,6 +157,8 @@ def configure(**settings: object) -> None:
         How many there are: 0 to 64 (default 2).
     capacity : int, str or sequence
         Memory of each device, as `parse_sizes` takes it (default 32 GiB each).
+    pinned : int or str
+        The most pinned host memory of the process (default "unlimited").
     soc : str
         The chip: one of `socs()` or another of their families (default Ascend910B1).
     cann : str
@@ -169,7 +174,8 @@ def configure(**settings: object) -> None:
     device_code : str
         What launching code that the host cannot run does: "refuse" or "skip".
     latency : str
-        How long driver calls take: "off", "pcie" or "memory".  May be changed at any time.
+        How long driver calls take: "off", "memory", or "pcie", which also slows copies between host and device
+        to 24 GB/s; "pcie:RATE" to RATE bytes a second, as "pcie:12GB".  May be changed at any time.
 
     Raises
     ------

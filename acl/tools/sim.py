@@ -26,9 +26,10 @@ __all__ = ["add_parser", "environment", "folder", "main", "run"]
 SETTINGS = [
     ("devices", "ACL_SIM_DEVICES", "N", "how many devices there are (default 2)"),
     ("capacity", "ACL_SIM_MEMORY", "SIZE", "memory of each device, as 8GiB or 512M; 8G,4G for one after another"),
+    ("pinned", "ACL_SIM_PINNED", "SIZE", "the most pinned host memory of a process, as 8GiB (default: no limit)"),
     ("soc", "ACL_SIM_SOC", "NAME", "the chip, as Ascend910B1 or Ascend310P3"),
     ("cann", "ACL_SIM_VERSION", "VERSION", "the version of CANN to report"),
-    ("latency", "ACL_SIM_LATENCY", "PRESET", "how long driver calls take: off, pcie or memory"),
+    ("latency", "ACL_SIM_LATENCY", "PRESET", "how long driver calls take: off, pcie (copies too), pcie:RATE or memory"),
     ("faults", "ACL_SIM_FAULTS", "SPEC", "calls that fail, as aclrtMalloc:nth=3:code=207001 (see acl.sim.fault)"),
     ("shared", "ACL_SIM_SHARED", "FILE", "programs that name the same file share the devices' memory"),
     ("trace", "ACL_SIM_TRACE", "FILE", "write each call with its result to a file (%%p: the process's number)"),
@@ -72,7 +73,7 @@ def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, 
             raise ValueError(f"--devices: expected a number, got {value!r}")
         if value is not None:
             tried(option, value)
-            made[variable] = str(sim.parse_sizes(value)) if option == "capacity" else value
+            made[variable] = sim.parse_sizes(value, option) if option in ("capacity", "pinned") else value
     for option, variable, _ in SWITCHES:
         if getattr(options, option.replace("-", "_")):
             made[variable] = "1"
@@ -88,7 +89,7 @@ def tried(option: str, value: str) -> None:
     if option in ("trace", "counters", "coverage", "json"):
         check_output(f"--{option}", value)
     try:
-        if option in ("devices", "capacity", "soc", "cann", "latency"):
+        if option in ("devices", "capacity", "pinned", "soc", "cann", "latency"):
             sim.configure(**{option: value})
         elif option == "faults":
             for rule in filter(None, value.split(",")):

@@ -3,6 +3,7 @@
  * ACL_SIM_DEVICES       how many devices (2; 0 to 64)
  * ACL_SIM_MEMORY        device memory of each, "32G" (or "32GiB"; "32GB" is less); or a list for one device after
  *                       another, "32G,16G" (the last one is repeated)
+ * ACL_SIM_PINNED        the most pinned host memory of the process, as "8G" (unlimited)
  * ACL_SIM_SOC           the name that aclrtGetSocName gives (Ascend910B1)
  * ACL_SIM_VERSION       of CANN (9.0.0)
  * ACL_SIM_STRICT        1: the host must not touch device memory outside copies
@@ -143,6 +144,18 @@ static void capacity_read(void)
     }
 }
 
+static void pinned_read(void)
+{
+    const char *value = setting("ACL_SIM_PINNED");
+    config.pinned = SIZE_MAX;
+    if (value == NULL || *value == '\0' || strcmp(value, "unlimited") == 0) {
+        return;
+    }
+    if (!size_parse(value, &config.pinned)) {
+        problem_note("ACL_SIM_PINNED", value, "a size such as 8G, or unlimited");
+    }
+}
+
 /* ASCEND_RT_VISIBLE_DEVICES: the process can use only the listed devices, as 0, 1 and so on. The
  * list ends at a number that is repeated or is not a device's. */
 static void visible_read(void)
@@ -210,6 +223,7 @@ static void config_fill(void)
     config.allocators = true;
     devices_read();
     capacity_read();
+    pinned_read();
     visible_read();
     soc_read();
     text_read("ACL_SIM_VERSION", config.version, sizeof config.version);

@@ -203,6 +203,7 @@ typedef struct Config {
     uint32_t devices;
     size_t capacity[DEVICE_MAX]; /* bytes of device memory */
     int32_t card[DEVICE_MAX];    /* the device's number on the machine; this process may use only some of the devices */
+    size_t pinned;               /* the most bytes of pinned host memory; SIZE_MAX: no limit */
     char soc[64];                /* the name that aclrtGetSocName returns */
     char version[32];            /* the version of CANN, "8.3.RC1" */
     bool strict;                 /* the host must not touch device memory outside copies */

@@ -1,7 +1,8 @@
 /* soc.c: the table of chips.
 
    The numbers are from the published specifications (CANN's platform configuration of August 2026
-   and the support tables of its documentation). Two rows are included for testing missing
+   and the support tables of its documentation; of the numbers of streams, which became smaller on some
+   chips, the page of CANN 8.0). Two rows are included for testing missing
    features: Ascend310B1 refuses to register an allocator, and Ascend910A has no virtual memory. */
 #include "base/soc.h"
 
@@ -16,7 +17,7 @@ static const Soc socs[] = {
     {
         .name = "Ascend910B1", .family = "Ascend910B", .architecture = 2201, .padding = 32,
         .ai_cores = 24, .cube_cores = 24, .vector_cores = 48, .ai_cpus = 6,
-        .l2_size = 192 * MIB, .memory_size = 64 * GIB, .link = SOC_LINK_HCCS,
+        .streams = 2048, .l2_size = 192 * MIB, .memory_size = 64 * GIB, .link = SOC_LINK_HCCS,
         .has_hbm = true, .has_huge1g = true, .has_virtual_memory = true, .has_allocator = true,
         .has_peer_access = true, .has_ipc_event = true, .has_random = true,
         .has_inf_nan = true, .has_bf16 = true, .has_groups = true,
@@ -24,7 +25,7 @@ static const Soc socs[] = {
     {
         .name = "Ascend910_9391", .family = "Ascend910_93", .architecture = 2201, .padding = 32,
         .ai_cores = 24, .cube_cores = 24, .vector_cores = 48, .ai_cpus = 6,
-        .l2_size = 192 * MIB, .memory_size = 64 * GIB, .link = SOC_LINK_SIO,
+        .streams = 2048, .l2_size = 192 * MIB, .memory_size = 64 * GIB, .link = SOC_LINK_SIO,
         .has_hbm = true, .has_huge1g = true, .has_virtual_memory = true, .has_allocator = true,
         .has_peer_access = true, .has_ipc_event = true, .has_random = true,
         .has_inf_nan = true, .has_bf16 = true, .has_groups = true,
@@ -32,27 +33,27 @@ static const Soc socs[] = {
     {
         .name = "Ascend310P3", .family = "Ascend310P", .architecture = 2002, .padding = 32,
         .ai_cores = 8, .cube_cores = 0, .vector_cores = 7, .ai_cpus = 7,
-        .l2_size = 16 * MIB, .memory_size = 24000000000, .link = SOC_LINK_PIX,
+        .streams = 1024, .l2_size = 16 * MIB, .memory_size = 24000000000, .link = SOC_LINK_PIX,
         .has_virtual_memory = true, .has_allocator = true, .has_peer_access = true,
         .compiles_at_run = true, .has_groups = true,
     },
     {
         .name = "Ascend310B1", .family = "Ascend310B", .architecture = 3002, .padding = 32,
         .ai_cores = 1, .cube_cores = 1, .vector_cores = 1, .ai_cpus = 4,
-        .l2_size = 4 * MIB, .memory_size = 32 * GIB, .link = SOC_LINK_PIX,
+        .streams = 512, .l2_size = 4 * MIB, .memory_size = 32 * GIB, .link = SOC_LINK_PIX,
         .has_virtual_memory = true, .has_allocator = false, .has_groups = true,
     },
     {
         .name = "Ascend910A", .family = "Ascend910", .architecture = 1001, .padding = 32,
         .ai_cores = 32, .cube_cores = 0, .vector_cores = 0, .ai_cpus = 14,
-        .l2_size = 32 * MIB, .memory_size = 32 * GIB, .link = SOC_LINK_HCCS,
+        .streams = 2048, .l2_size = 32 * MIB, .memory_size = 32 * GIB, .link = SOC_LINK_HCCS,
         .has_hbm = true, .has_virtual_memory = false, .has_allocator = true,
         .has_peer_access = true, .compiles_at_run = true,
     },
     {
         .name = "Ascend950PR_9599", .family = "Ascend950", .architecture = 3510, .padding = 0,
         .ai_cores = 36, .cube_cores = 36, .vector_cores = 72, .ai_cpus = 8,
-        .l2_size = 128 * MIB, .memory_size = 128 * GIB, .link = SOC_LINK_HCCS,
+        .streams = 2048, .l2_size = 128 * MIB, .memory_size = 128 * GIB, .link = SOC_LINK_HCCS,
         .has_hbm = true, .has_huge1g = true, .has_virtual_memory = true, .has_allocator = true,
         .has_peer_access = true, .has_ipc_event = true, .has_random = true,
         .has_inf_nan = true, .has_bf16 = true, .has_groups = true,

@@ -28,6 +28,7 @@ typedef struct Soc {
     uint32_t ai_cpus;
     uint64_t l2_size;         /* bytes */
     uint64_t memory_size;     /* bytes of the real chip; a configured capacity has priority */
+    uint32_t streams;         /* the most streams of one device, default streams included */
     SocLink link;             /* connection to the neighbouring device of the same card or board */
     bool has_hbm;             /* false: DDR only, and HBM attributes mean DDR */
     bool has_huge1g;          /* pages of 1 GiB */

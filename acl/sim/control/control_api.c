@@ -18,7 +18,7 @@
 static const char *const configured[] = {
     "ACL_SIM_DEVICES", "ACL_SIM_MEMORY",     "ACL_SIM_SOC",
     "ACL_SIM_VERSION", "ACL_SIM_STRICT",     "ACL_SIM_STRICT_ALLOCATORS",
-    "ACL_SIM_ALLOCATORS", "ACL_SIM_DEVICE_CODE", "ACL_SIM_REUSE_HANDLES",
+    "ACL_SIM_ALLOCATORS", "ACL_SIM_DEVICE_CODE", "ACL_SIM_REUSE_HANDLES", "ACL_SIM_PINNED",
 };
 
 static bool is_configured(const char *variable)
@@ -80,7 +80,6 @@ size_t acl_sim_get(const char *variable, char *value, size_t size)
     } texts[] = {
         {"ACL_SIM_SOC", config.soc},
         {"ACL_SIM_VERSION", config.version},
-        {"ACL_SIM_LATENCY", latency_chosen()},
         {"ACL_SIM_DEVICE_CODE", config.device_code == DEVICE_CODE_SKIP ? "skip" : "refuse"},
     };
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
@@ -95,6 +94,13 @@ size_t acl_sim_get(const char *variable, char *value, size_t size)
     }
     if (strcmp(variable, "ACL_SIM_DEVICES") == 0) {
         return (size_t)snprintf(value, size, "%u", config.devices);
+    }
+    if (strcmp(variable, "ACL_SIM_LATENCY") == 0) {
+        return latency_chosen(value, size);
+    }
+    if (strcmp(variable, "ACL_SIM_PINNED") == 0) {
+        return config.pinned == SIZE_MAX ? (size_t)snprintf(value, size, "unlimited")
+                                         : (size_t)snprintf(value, size, "%zu", config.pinned);
     }
     return strcmp(variable, "ACL_SIM_MEMORY") == 0 ? capacity_tell(value, size) : 0;
 }

@@ -54,8 +54,9 @@ void latency_wait(unsigned function);
 aclError trace_open(const char *name, bool fresh);
 /* A file to write to, at its end; "%p" in its name is the process's number.  -1, and errno. */
 int output_open(const char *name, bool fresh);
-/* A preset by name: "off", "pcie" or "memory". */
+/* A preset by name: "off", "pcie", "pcie:RATE" or "memory". */
 aclError latency_choose(const char *name);
-const char *latency_chosen(void);
+/* Writes the preset in effect, and returns its length. */
+size_t latency_chosen(char *text, size_t room);
 
 #endif

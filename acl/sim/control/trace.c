@@ -10,7 +10,8 @@
    stands for none.  The file that ACL_SIM_TRACE names is added to, as programs that this one starts
    inherit the name; "%p" in it stands for the process's number, and a forked child then writes to a
    file of its own.  The latency model lets a call take at least as
-   long as the chosen preset says, by waiting before it is served; it is off by default.
+   long as the chosen preset says, by waiting before it is served; it is off by default.  The preset
+   pcie also lets copies between host and device take as long as the link needs.
 
    Thread rule: the trace's file is under a mutex, so that no line goes to a descriptor that is
    closed and perhaps another file's by then, and so the lines are in order; the mutex is taken over
@@ -27,6 +28,7 @@
 #include <unistd.h>
 
 #include "control/control_api.h"
+#include "copies/copy.h"
 #include "streams/stream.h"
 #include "generated/exports.h"
 
@@ -212,7 +214,11 @@ static const struct {
 
 enum { PRESETS = sizeof presets / sizeof presets[0] };
 
+/* What a link of 16 lanes of PCIe 4.0 carries, without its overhead. */
+enum { PCIE_BYTES_PER_US = 24000 };
+
 static _Atomic size_t preset;
+static char chosen[64] = "off"; /* as it was asked for; the mutex guards it */
 static uint32_t cost_us[PRESETS][FN_COUNT + 1]; /* filled before the preset is chosen */
 
 static uint32_t cost_find(const Cost *costs, const char *function)
@@ -225,32 +231,56 @@ static uint32_t cost_find(const Cost *costs, const char *function)
     return 0;
 }
 
-aclError latency_choose(const char *name)
+/* Reads "pcie", or "pcie:RATE" with a rate in bytes a second; gives the preset's index and the rate of copies
+ * in bytes a microsecond. */
+static bool latency_read(const char *text, size_t *index, uint64_t *bytes_per_us)
 {
-    for (size_t i = 0; i < PRESETS; i++) {
-        if (strcmp(presets[i].name, name) != 0) {
-            continue;
+    size_t length = strcspn(text, ":"), bytes = 0;
+    for (*index = 0; *index < PRESETS; ++*index) {
+        if (strlen(presets[*index].name) == length && strncmp(presets[*index].name, text, length) == 0) {
+            break;
         }
-        pthread_mutex_lock(&trace_lock);
-        for (size_t f = 0; presets[i].costs != NULL && f < FN_COUNT; f++) {
-            cost_us[i][f] = cost_find(presets[i].costs, function_names[f]);
-        }
-        atomic_store(&preset, i);
-        if (i != 0) {
-            atomic_fetch_or(&gate_watch, GATE_LATENCY);
-        } else {
-            atomic_fetch_and(&gate_watch, ~(unsigned)GATE_LATENCY);
-        }
-        pthread_mutex_unlock(&trace_lock);
-        return ACL_SUCCESS;
     }
-    return fail(ACL_ERROR_INVALID_PARAM, "no latency preset is called %.64s; there are off, pcie, "
-                "memory", name);
+    bool is_pcie = *index < PRESETS && presets[*index].costs == pcie;
+    *bytes_per_us = is_pcie ? PCIE_BYTES_PER_US : 0;
+    if (text[length] == ':') {
+        bool read = is_pcie && size_parse(text + length + 1, &bytes) && bytes >= 1000000;
+        *bytes_per_us = bytes / 1000000;
+        return read;
+    }
+    return *index < PRESETS;
 }
 
-const char *latency_chosen(void)
+aclError latency_choose(const char *name)
 {
-    return presets[atomic_load(&preset)].name;
+    size_t index;
+    uint64_t bytes_per_us;
+    if (strlen(name) >= sizeof chosen || !latency_read(name, &index, &bytes_per_us)) {
+        return fail(ACL_ERROR_INVALID_PARAM, "no latency preset is called %.64s; there are off, pcie, memory, and "
+                    "pcie:RATE with a rate of copies of at least 1MB a second, such as pcie:12GB", name);
+    }
+    pthread_mutex_lock(&trace_lock);
+    for (size_t f = 0; presets[index].costs != NULL && f < FN_COUNT; f++) {
+        cost_us[index][f] = cost_find(presets[index].costs, function_names[f]);
+    }
+    strcpy(chosen, name);
+    atomic_store(&preset, index);
+    copy_rate_choose(bytes_per_us);
+    if (index != 0) {
+        atomic_fetch_or(&gate_watch, GATE_LATENCY);
+    } else {
+        atomic_fetch_and(&gate_watch, ~(unsigned)GATE_LATENCY);
+    }
+    pthread_mutex_unlock(&trace_lock);
+    return ACL_SUCCESS;
+}
+
+size_t latency_chosen(char *text, size_t room)
+{
+    pthread_mutex_lock(&trace_lock);
+    int length = snprintf(text, room, "%s", chosen);
+    pthread_mutex_unlock(&trace_lock);
+    return (size_t)length;
 }
 
 /* Spins: sleeping is far coarser than the times in question. */

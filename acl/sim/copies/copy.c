@@ -12,6 +12,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct CopyTask {
     Copy copy;
@@ -40,7 +41,38 @@ aclError copy_check(const char *function, const Copy *copy, CopyEnds *ends)
     return memory_check(function, "src", copy->src, src_bytes, false, &ends->src);
 }
 
-static void rows_move(const Copy *copy, char *dst, const char *src)
+static _Atomic uint64_t rate; /* bytes a microsecond, 0: no model */
+
+void copy_rate_choose(uint64_t bytes_per_us)
+{
+    atomic_store(&rate, bytes_per_us);
+}
+
+static bool is_on_device(const void *address)
+{
+    Memory memory;
+    memory_find(address, &memory);
+    return memory.kind != MEMORY_UNKNOWN && !memory_is_pinned(memory.kind);
+}
+
+/* Waits until a copy that began then has taken as long as the rate says. */
+static void rate_wait(const Copy *copy, uint64_t bytes_per_us, int64_t begin_ns)
+{
+    if (is_on_device(copy->dst) == is_on_device(copy->src)) {
+        return;
+    }
+    double bytes = (double)copy->width * (double)copy->height;
+    int64_t until_ns = begin_ns + (int64_t)(bytes / (double)bytes_per_us * 1000);
+    int64_t left_ns;
+    while ((left_ns = until_ns - now_ns()) > 0) {
+        if (left_ns > 200000) { /* a sleep may last some 50 us longer: the rest is spun */
+            nanosleep(&(struct timespec){(time_t)((left_ns - 100000) / 1000000000),
+                                         (left_ns - 100000) % 1000000000}, NULL);
+        }
+    }
+}
+
+static void rows_copy(const Copy *copy, char *dst, const char *src)
 {
     if (copy->height == 1) {
         memmove(dst, src, copy->width);
@@ -48,6 +80,16 @@ static void rows_move(const Copy *copy, char *dst, const char *src)
     }
     for (size_t row = 0; row < copy->height; row++) {
         memmove(dst + row * copy->dst_pitch, src + row * copy->src_pitch, copy->width);
+    }
+}
+
+static void rows_move(const Copy *copy, char *dst, const char *src)
+{
+    uint64_t bytes_per_us = atomic_load_explicit(&rate, memory_order_relaxed);
+    int64_t begin_ns = bytes_per_us != 0 ? now_ns() : 0;
+    rows_copy(copy, dst, src);
+    if (bytes_per_us != 0) {
+        rate_wait(copy, bytes_per_us, begin_ns);
     }
 }
 

@@ -22,7 +22,7 @@ static void peak_raise(_Atomic size_t *peak, size_t value)
 
 static size_t book_limit(int32_t device)
 {
-    return device == BOOK_HOST ? SIZE_MAX : config.capacity[device];
+    return device == BOOK_HOST ? config.pinned : config.capacity[device];
 }
 
 bool books_take(int32_t device, BookKind kind, PageKind page, size_t bytes)

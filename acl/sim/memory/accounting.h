@@ -14,8 +14,8 @@
 typedef enum BookKind { BOOK_MALLOC, BOOK_PHYSICAL, BOOK_POOL, BOOK_KINDS } BookKind;
 typedef enum PageKind { PAGE_NORMAL, PAGE_HUGE, PAGE_GIANT, PAGE_KINDS } PageKind;
 
-enum { BOOK_HOST = DEVICE_MAX, BOOK_COUNT }; /* BOOK_HOST: the accounting of pinned host memory, which has no
-                                                capacity */
+enum { BOOK_HOST = DEVICE_MAX, BOOK_COUNT }; /* BOOK_HOST: the accounting of pinned host memory, whose
+                                                capacity is ACL_SIM_PINNED */
 
 static const size_t PAGE_BYTES[PAGE_KINDS] = {(size_t)1 << 12, (size_t)1 << 21, (size_t)1 << 30};
 

@@ -24,12 +24,48 @@ enum {
 
 static _Atomic uint32_t next_id;
 
-aclError event_new(EventSort sort, uint32_t flags, Event **out)
+static _Atomic uint32_t live[DEVICE_MAX]; /* events with an id, of each device */
+
+uint32_t events_available(int32_t device)
 {
+    uint32_t made = atomic_load(&live[device]);
+    return made < EVENT_IDS ? EVENT_IDS - made : 0;
+}
+
+/* Counts a new event of the device; false if all ids are taken. */
+static bool id_take(int32_t device)
+{
+    uint32_t made = atomic_load(&live[device]);
+    while (made < EVENT_IDS) {
+        if (atomic_compare_exchange_weak(&live[device], &made, made + 1)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void id_give(const Event *event)
+{
+    if (event->device >= 0) {
+        atomic_fetch_sub(&live[event->device], 1);
+    }
+}
+
+aclError event_new(EventSort sort, uint32_t flags, int32_t device, Event **out)
+{
+    bool has_id = sort != EVENT_EX;
+    if (has_id && !id_take(device)) {
+        return fail(ACL_ERROR_RT_NO_EVENT_RESOURCE, "device %d has %d events, the most; those of "
+                    "aclrtCreateEventExWithFlag do not count", device, EVENT_IDS);
+    }
     Event *event = handle_prepare(HANDLE_EVENT, sizeof *event);
     if (event == NULL) {
+        if (has_id) {
+            atomic_fetch_sub(&live[device], 1);
+        }
         return fail(ACL_ERROR_RT_NO_EVENT_RESOURCE, "too many events");
     }
+    event->device = has_id ? device : -1;
     event->sort = sort;
     event->flags = flags;
     event->id = atomic_fetch_add(&next_id, 1) % EVENT_IDS;
@@ -177,9 +213,10 @@ static aclError event_create(aclrtEvent *out, EventSort sort, uint32_t flags)
     Context *context;
     Event *event;
     TRY(context_require(&context));
-    TRY(event_new(sort, flags, &event));
+    TRY(event_new(sort, flags, context->device, &event));
     aclError status = flags == ACL_EVENT_IPC ? ipc_event_make(event) : ACL_SUCCESS;
     if (status != ACL_SUCCESS) {
+        id_give(event);
         event_discard(event);
         return status;
     }
@@ -237,6 +274,7 @@ aclError sim_aclrtDestroyEvent(aclrtEvent event)
     if (!handle_kill(resolved)) {
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p was destroyed by another thread", event);
     }
+    id_give(resolved);
     return ACL_SUCCESS;
 }
 

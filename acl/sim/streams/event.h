@@ -39,6 +39,7 @@ typedef struct Event {
     EventSort sort;
     uint32_t flags;
     uint32_t id;
+    int32_t device;                 /* whose ids it counts among; -1: EVENT_EX has none */
     pthread_mutex_t lock;           /* makes numbering and queueing of a record one step; guards: */
     EventRecord *last;              /* the last record, unless it was reached or is an IPC event's */
     EventCounts *counts;            /* `own`, or an IPC event's shared page */
@@ -58,7 +59,9 @@ typedef struct Event {
     size_t captured_link;           /* index of its record in the capture */
 } Event;
 
-enum { EVENT_IDS = 65536 };
+enum { EVENT_IDS = 65536 }; /* of each device */
+/* Returns how many more events with an id the device can have. */
+uint32_t events_available(int32_t device);
 
 /* Reads the event's counts. For an IPC event this first ends the records of processes that died. */
 EventCounts event_counts(Event *event);
@@ -86,7 +89,7 @@ aclError event_resolve(aclrtEvent handle, Event **event);
 void event_use(Event *event);
 /* Makes an event that no other thread can find before handle_show; event_discard frees one that
  * was not shown. */
-aclError event_new(EventSort sort, uint32_t flags, Event **event);
+aclError event_new(EventSort sort, uint32_t flags, int32_t device, Event **event);
 void event_discard(Event *event);
 /* Returns the last record with a reference, to wait for; event_unmark drops the reference. */
 EventMark event_mark(Event *event);

@@ -199,7 +199,6 @@ aclError sim_aclrtGetEventAvailNum(uint32_t *eventCount)
     Context *context;
     REQUIRE(eventCount != NULL);
     TRY(context_require(&context));
-    size_t live = handle_live(HANDLE_EVENT);
-    *eventCount = live < EVENT_IDS ? (uint32_t)(EVENT_IDS - live) : 0;
+    *eventCount = events_available(context->device);
     return ACL_SUCCESS;
 }

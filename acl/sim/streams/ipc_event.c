@@ -343,7 +343,7 @@ aclError sim_aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent *eve
     if (exported.magic != PAGE_MAGIC || exported.owner <= 0 || exported.descriptor < 0) {
         return fail(ACL_ERROR_RT_PARAM_INVALID, "that is not a handle of aclrtIpcGetEventHandle");
     }
-    TRY(event_new(EVENT_EX, ACL_EVENT_IPC, &made));
+    TRY(event_new(EVENT_EX, ACL_EVENT_IPC, -1, &made));
     aclError status = page_open(&exported, made);
     if (status != ACL_SUCCESS) {
         event_discard(made);

@@ -4,6 +4,7 @@
  * Thread rule: any thread. A handle that another thread destroys during the call gives 107017,
  * never a fault: the memory of a dead stream stays readable (handle.c). */
 #include "base/checks.h"
+#include "base/soc.h"
 #include "races/race.h"
 #include "streams/capturing.h"
 #include "streams/state_callbacks.h"
@@ -12,12 +13,36 @@
 
 static _Atomic uint32_t next_id;
 static _Thread_local StreamSubmission last_submission;
+static _Atomic uint32_t live[DEVICE_MAX]; /* streams of each device, default streams included */
+
+uint32_t streams_available(int32_t device)
+{
+    uint32_t made = atomic_load(&live[device]), most = soc_current()->streams;
+    return made < most ? most - made : 0;
+}
+
+/* Counts a new stream of the device; false if the chip has no more. */
+static bool live_take(int32_t device)
+{
+    uint32_t made = atomic_load(&live[device]);
+    while (made < soc_current()->streams) {
+        if (atomic_compare_exchange_weak(&live[device], &made, made + 1)) {
+            return true;
+        }
+    }
+    return false;
+}
 
 /* Makes a stream that no other thread can find yet. */
 static aclError stream_prepare(Context *context, uint32_t priority, uint32_t flags, Stream **out)
 {
+    if (!live_take(context->device)) {
+        return fail(ACL_ERROR_RT_NO_STREAM_RESOURCE, "device %d has %u streams, the most of %s", context->device,
+                    soc_current()->streams, config.soc);
+    }
     Stream *stream = handle_prepare(HANDLE_STREAM, sizeof *stream);
     if (stream == NULL) {
+        atomic_fetch_sub(&live[context->device], 1);
         return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "too many streams");
     }
     stream->context = context;
@@ -347,6 +372,7 @@ bool stream_end(Stream *stream, StreamEnd how)
     if (!handle_kill(stream)) {
         return false;
     }
+    atomic_fetch_sub(&live[stream->device], 1);
     Stream *of_context = stream; /* overwritten if the context has another default stream */
     atomic_compare_exchange_strong(&stream->context->default_stream, &of_context, NULL);
     pthread_mutex_lock(&stream->lock);

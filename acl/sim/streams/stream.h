@@ -5,7 +5,7 @@
 #include "streams/callback.h"
 #include "base/core.h"
 
-enum { TASK_INLINE = 96, QUEUE_TASKS = 32, STREAM_PRIORITIES = 8, STREAM_IDS = 2048 };
+enum { TASK_INLINE = 96, QUEUE_TASKS = 32, STREAM_PRIORITIES = 8 };
 enum { REASON_BYTES = 256 };
 
 /* Flags of streams that a graph or another stream starts: waiting for such a stream returns at
@@ -101,6 +101,9 @@ aclError streams_synchronize(const Context *context, int64_t deadline_ns);
  * failures. */
 void streams_drain(const Context *context);
 aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns);
+
+/* Returns how many more streams the device can have. */
+uint32_t streams_available(int32_t device);
 
 /* What the calling thread submitted last. */
 typedef struct StreamSubmission {

@@ -258,8 +258,7 @@ aclError sim_aclrtGetStreamAvailableNum(uint32_t *streamCount)
     Context *context;
     REQUIRE(streamCount != NULL);
     TRY(context_require(&context));
-    size_t live = handle_live(HANDLE_STREAM);
-    *streamCount = live < STREAM_IDS ? (uint32_t)(STREAM_IDS - live) : 0;
+    *streamCount = streams_available(context->device);
     return ACL_SUCCESS;
 }
 
