@@ -196,7 +196,7 @@ def glance(Pool pool not None):
         "driver_calls": calls_dict(core.source.calls),
         "driver_failures": calls_dict(core.source.failed),
         "refusals": {name: core.source.refused[i] for i, name in enumerate(REFUSERS)},
-        "sleeps": core.sleeping.sleeps, "wakes": core.sleep.wakes, "streams": streams,
+        "sleeps": core.sleeping.sleeps, "wakes": core.sleeping.wakes, "streams": streams,
     }
 
 
