@@ -40,6 +40,7 @@ __all__ = ["Engine"]
 log = logging.getLogger("acl.serving")
 NO_LIMIT = 1 << 62
 IDLE_S = 0.5                            # how often an idle lane looks at the device
+STUCK_S = 1.0                           # at the end, for the work of a stream that was aborted
 
 
 def program_ended() -> bool:
@@ -154,6 +155,7 @@ class Engine:
             with self.changed:
                 self.models[name] = new
                 new.tally.counts["loads"] += 1
+                self.changed.notify_all()
             self.retire(old)
         return new.number
 
@@ -168,6 +170,7 @@ class Engine:
         with self.loading:
             with self.changed:
                 old = self.models.pop(name)
+                self.changed.notify_all()
             self.retire(old)
 
     def warm(self, version: Version, batches: list[list[Any]]) -> None:
@@ -195,8 +198,18 @@ class Engine:
         with self.changed:
             self.retired.append(old)
             self.changed.wait_for(lambda: old.jobs == 0)
-        old.close()
-        self.retired.remove(old)
+        self.unload_retired()
+
+    def unload_retired(self) -> bool:
+        """Unload the versions that have no requests left; False if work that hangs may still use them."""
+        self.streams.sweep()
+        if self.streams.stuck:
+            log.warning("%d streams do not come to their end: nothing is unloaded", len(self.streams.stuck))
+            return False
+        for version in [one for one in self.retired if one.jobs == 0]:
+            version.close()
+            self.retired.remove(version)
+        return True
 
     # -- the door
 
@@ -445,10 +458,7 @@ class Engine:
 
     def linger(self) -> None:
         """Wait for company, but not so long that the first request would miss its deadline."""
-        first = self.queue.first()
-        until = first.arrived + self.options.linger_ms / 1e3
-        if first.due is not None:
-            until = min(until, first.due - first.version.costs.seconds)
+        until = self.queue.first().linger_until(self.options.linger_ms / 1e3)
         while 0 < len(self.queue) < self.options.batch and not self.draining:
             left = until - time.monotonic()
             if left <= 0 or not self.changed.wait(left):
@@ -587,6 +597,9 @@ class Engine:
     def close(self, grace_s: float | None = None) -> None:
         """Drain, wait for the lanes, and give everything back; a second call does nothing.
 
+        If work hangs on a stream that was aborted, nothing is unloaded, as it may still use the memory; another call
+        tries again.
+
         Parameters
         ----------
         grace_s : float, optional
@@ -611,10 +624,9 @@ class Engine:
         self.clock.join()
         with self.loading:
             Device(self.options.device).use()
-            self.streams.sweep()
-            for version in (*self.models.values(), *self.retired):
-                version.close()
-            if self.pool is not None:
+            self.retired += [one for one in self.models.values() if one not in self.retired]
+            self.streams.wait(STUCK_S)
+            if self.unload_retired() and self.pool is not None:
                 self.pool.close()
 
     def cut_short(self) -> None:

@@ -78,6 +78,13 @@ class Streams:
                 self.stuck.append(stream)
 
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait for streams that were aborted, each for that long at most."""
+        for stream in self.stuck:
+            with suppress(AclError):
+                stream.synchronize(int(timeout_s * 1000))
+
+
 def is_idle(stream: Stream) -> bool:
     """Whether a stream has no work left; a failed one has none."""
     try:

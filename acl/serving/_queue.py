@@ -39,6 +39,14 @@ class Job:
         """When it must have begun at the latest; None for no limit."""
         return min((one for one in (self.deadline, self.expires) if one is not None), default=None)
 
+    def linger_until(self, linger_s: float) -> float:
+        """Until when it may wait for others to share its batch: half of its time at most, and with time to run."""
+        until = self.arrived + linger_s
+        due = self.due
+        if due is None:
+            return until
+        return min(until, (self.arrived + due) / 2, due - 2 * self.version.costs.seconds)
+
     @property
     def place(self) -> tuple[int, float, int]:
         """What the queue is ordered by."""
