@@ -25,8 +25,8 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from acl.core.types cimport (
-    Arena, Block, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_NONE, RUNG_OTHERS,
-    RUNG_OWN, RUNG_SPARE, Source, VIEWS_ALWAYS,
+    Arena, Block, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_IDLE, RUNG_NONE,
+    RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source, VIEWS_ALWAYS,
 )
 from acl.core._driver cimport (
     attempt_try, device_room, frame_make, segment_free, segment_malloc, source_put, source_shrink,
@@ -47,9 +47,9 @@ from acl.core._record cimport record_note
 from acl.core._tally cimport arena_allocs, tally_look
 from acl.core._turns cimport turn_begin, turn_end, turn_lacks, turn_refill, turn_take
 from acl.core.policy cimport (
-    BORROWS_FEW, BORROWS_OFTEN, FEW_PAGES, GROW_ALWAYS, GROW_JOINT, GROW_WAITING, MUCH_OF_DEVICE,
-    PRICE_BORROWS, PRICE_DOUBLINGS, PRICE_PAGES, REFUSALS_MANY, SEGMENT_PAGES, SHARING_MS,
-    VIEWS_FEW, VIEWS_MOST,
+    BORROWS_EVER, BORROWS_FEW, BORROWS_OFTEN, FEW_PAGES, GROW_ALWAYS, GROW_JOINT, GROW_WAITING,
+    MUCH_OF_DEVICE, PRICE_BORROWS, PRICE_DEAR, PRICE_DOUBLINGS, PRICE_PAGES, REFUSALS_MANY,
+    SEGMENT_PAGES, SHARING_MS, VIEWS_FEW, VIEWS_MOST,
 )
 
 
@@ -82,6 +82,22 @@ cdef inline bint borrows_often(Arena *arena) noexcept nogil:
             > arena_allocs(arena) - arena.growth.grown_at)
 
 
+cdef bint shapes_differ(Arena *arena) noexcept nogil:
+    """True if so many allocations move pages that their shapes cannot recur.
+
+    A small arena tries second mappings anew after each growth.  A large one grows after few moves,
+    which says nothing about its shapes: there all moves count, until growth is dear.
+    """
+    cdef uint64_t *rungs = arena.counters.rungs
+    cdef uint64_t moves
+    if (max(arena.requested_peak, arena.past_requested_peak)
+            < <size_t> PRICE_PAGES * arena.pool.options.granule):                       # an enum
+        return borrows_often(arena)
+    moves = (rungs[<uint32_t> RUNG_SPARE] + rungs[<uint32_t> RUNG_OWN]
+             + rungs[<uint32_t> RUNG_IDLE] + rungs[<uint32_t> RUNG_OTHERS])             # enums
+    return moves >= BORROWS_FEW and moves * <uint64_t> BORROWS_EVER > arena_allocs(arena)
+
+
 cdef void views_allow(Climb *climb) noexcept nogil:
     """Under the lock: decide if free pages may be mapped a second time, and if that is worth it.
 
@@ -89,7 +105,7 @@ cdef void views_allow(Climb *climb) noexcept nogil:
     is not if many allocations move pages, as then their shapes do not repeat.
     """
     cdef Arena *arena = climb.arena
-    climb.repeats = arena.iteration.emptied != 0 and not borrows_often(arena)
+    climb.repeats = arena.iteration.emptied != 0 and not shapes_differ(arena)
     climb.views = (
         arena.pool.options.views and arena.pool.options.steals and not climb.refused
         and arena.maps.refusals < REFUSALS_MANY
@@ -196,6 +212,8 @@ cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
     else:
         arena.growth.borrows = 0  # the rest of the window may still be filled by moving pages
         arena.growth.grown_at = arena_allocs(arena)
+    if price >= PRICE_DEAR:     # growth did not end the moves: second mappings are tried anew
+        climb.repeats = arena.iteration.emptied != 0 and not borrows_often(arena)
     lock_drop(&arena.lock)
     return pages
 

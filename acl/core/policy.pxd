@@ -72,6 +72,9 @@ cdef enum:
     # each 1 % beyond, PRICE_DOUBLINGS times at most.  Bars: waste, rest.
     PRICE_BORROWS = 8
     PRICE_DOUBLINGS = 32
+    # From this price on (4 % beyond the live peak) growth has not ended the moves of pages, and
+    # second mappings are tried anew.  Measured: "Aliases".  Bar: rest.
+    PRICE_DEAR = 128
     # The price counts a smaller live peak as one of 256 pages.  Bar: rest.
     PRICE_PAGES = 256
     # The smallest segment of large blocks, in pages, where there is no virtual memory.
@@ -84,6 +87,9 @@ cdef enum:
     # If more than 1 allocation in 100 moves pages, shapes do not repeat, and a second mapping would
     # not be used again.  Bar: slow.
     BORROWS_OFTEN = 100
+    # The same for all allocations of an arena whose live peak has PRICE_PAGES or more: 1 in 40.
+    # With 1 in 25 W5 reserved 1.022, with 1 in 100 small loads had more slow ones.  Bar: waste.
+    BORROWS_EVER = 40
     # From fewer page moves no such rate is computed.
     BORROWS_FEW = 32
     # Most inactive mappings of an arena for each of its pages; VIEWS_FEW in any case.  A bound: 8

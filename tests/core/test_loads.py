@@ -12,6 +12,9 @@ import pytest
 from support.loads import LOADS
 from support.replays import Replay, made
 
+from acl.tools._rig import Rig, function_addresses
+from acl.tools.bench import _loops
+from acl.tools.bench.workloads import inference
 from acl.tools.replay.trace import Trace, load_trace
 
 PAGE = 2 << 20
@@ -103,6 +106,18 @@ def test_rounds_end_beside_blocks_that_stay(name: str, steps: int, count: int) -
         replay.rig.alloc(sizes.choice([65536, 300000, 3 << 20, 9 << 20]))
     calls = [replay.once()[0] for _ in range(8)]
     assert calls[6:] == [0, 0], calls
+
+
+def test_shapes_that_differ_after_growth_get_no_second_mappings() -> None:
+    """Iterations end here, each with another sequence length: a second mapping is seldom used again."""
+    events, live_peak = inference()
+    rig = Rig()
+    load = _loops.Load.events([_loops.Subject("W5", rig.arena(), *function_addresses())], events)
+    for _ in range(4):
+        calls = sum(rig.calls().values())
+        _loops.run_here(load, 1)
+    assert rig.physical()[1] <= 1.03 * live_peak
+    assert sum(rig.calls().values()) == calls
 
 
 @pytest.mark.skipif(not TRACES, reason="no recorded traces beside the project")

@@ -294,12 +294,14 @@ def test_faults_were_really_injected() -> None:
         assert rig.calls()[call] >= 1, call
 
 
-def test_shapes_that_repeat_end_without_driver_calls() -> None:
+@pytest.mark.parametrize("pages", [30, 100])
+def test_shapes_that_repeat_end_without_driver_calls(pages: int) -> None:
+    """However many allocations of the first pass move pages."""
     choose = random.Random(11)
     rig = Rig()
     script = []
     for _ in range(300):
-        script.append(choose.randrange(PAGE // 2, 30 * PAGE))
+        script.append(choose.randrange(PAGE // 2, pages * PAGE))
     for _ in range(60):
         calls = sum(rig.calls().values())
         live: list[int] = []
