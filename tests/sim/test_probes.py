@@ -19,7 +19,6 @@ def test_the_golden_answers_are_all_there() -> None:
 
 
 @pytest.mark.subprocess_heavy
-@pytest.mark.skipif(not compare_probes.probes_dir().exists(), reason="the probe scripts are not beside the project")
 @pytest.mark.skipif(compare_probes.sanitized(), reason="the probes fork too often for a sanitizer")
 def test_every_must_line_is_met() -> None:
     count, differences = compare_probes.compare(Path(acl.sim.library_dir()), kind="must")

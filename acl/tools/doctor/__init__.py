@@ -28,6 +28,7 @@ from acl.pool._options import guard_every
 from acl.pyacl import _vendor
 from acl.tools.doctor import checks as doctor_checks
 from acl.tools.doctor import machine as doctor_machine
+from acl.tools.doctor.deep import report as deep_report
 from acl.tools.doctor.findings import Finding
 
 __all__ = ["Finding", "add_parser", "examine", "run"]
@@ -233,10 +234,13 @@ def add_parser(subparsers: Any) -> None:
         "doctor", help="say what this machine uses, lacks, and needs", description=__doc__
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    deep_report.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the findings; 1 if one is bad."""
+    if arguments.deep:
+        return deep_report.run(arguments)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # what it would say is among the findings
         findings = examine()
