@@ -1,8 +1,8 @@
-"""The simulator's libraries, loaded before a framework that links against CANN's.
+"""Loads the simulator's libraries before a framework that is linked with CANN's.
 
-Frameworks' own libraries name `libascendcl.so` and its companions.  What the process has loaded under
-such a name is taken, so a program needs no `LD_LIBRARY_PATH` if this runs first.  With CANN's library in
-use nothing is loaded here: its set-up script has made the paths.
+The libraries of frameworks name `libascendcl.so` and its companions.  The system's loader takes a library of
+that name which the process has loaded already. So, if this runs first, a program needs no `LD_LIBRARY_PATH`.
+With CANN's library nothing is loaded here, because CANN's set-up script has set the paths.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _loaded: list[ctypes.CDLL] = []
 
 
 def preload() -> bool:
-    """Load what stands beside the simulator's `libascendcl.so`; whether the simulator is in use."""
+    """Load the libraries in the folder of the simulator's `libascendcl.so`; True if the simulator is in use."""
     if backend() != "sim":
         return False
     found = library()
     if not _loaded and found is not None:
         folder = Path(found).resolve().parent
-        # First what the others are linked against.
+        # The others are linked with it, so it comes first.
         names = ["libascendcl.so", *sorted(p.name for p in folder.glob("*.so") if p.name != "libascendcl.so")]
         _loaded.extend(ctypes.CDLL(str(folder / name), ctypes.RTLD_GLOBAL) for name in names)
     return True

@@ -1,14 +1,15 @@
-"""ONNX Runtime's CPU memory from the allocator's core: pages of the host, and the door to it.
+"""ONNX Runtime's CPU memory from the allocator's core, on pages of the host, and its registration.
 
 A `HostPool` is the same core as a device's `Pool`, on a driver for host memory (`onnx/pages.h`):
-the same bins, the same page stealing, no device and no CANN.  It has a few arenas that threads
-share in turn, as any thread may run a session, and one for weights, which live long.
+the same bins and the same page stealing, without a device and without CANN.  Any thread may run a
+session, so the pool has a few arenas that threads share, and one for weights, which live long.
 
-Each block that ONNX Runtime gets has 64 bytes of ours in front of it, which name its arena.  ONNX
-Runtime does not survive an allocation that fails, so what the pool's limit does not allow is taken
-from `malloc` and counted (`overflow`).  Memory of a pool outlives it until the last tensor is gone.
+In front of each block of ONNX Runtime there are 64 bytes, which name its arena.  ONNX Runtime does
+not survive a failed allocation, so beyond the pool's limit memory comes from `malloc` and is
+counted (`overflow`).  Memory of a pool is kept until its last tensor is freed, even if the pool is
+dropped.
 
-Any thread may allocate and free, with or without the GIL.  The child of a fork gets `malloc`.
+Any thread may allocate and free, with or without the GIL.  In the child of a fork `malloc` serves.
 """
 
 cimport cython
@@ -107,17 +108,17 @@ cdef enum:
     REASON = 512
 
 cdef struct Header:
-    Arena *arena                # NULL: from `malloc`
+    Arena *arena                # NULL: the block is from `malloc`
     Block *block
-    size_t size                 # asked for
+    size_t size                 # requested bytes
 
-cdef struct Host:               # what the C functions see of a HostPool
+cdef struct Host:               # the part of a HostPool that the C functions use
     CorePool *pool
     Arena *arenas[64]
     uint32_t arena_count
     Arena *weights
-    uint64_t overflows          # calls that `malloc` served; this and the next change atomically
-    uint64_t overflow           # bytes that it holds
+    uint64_t overflows          # allocations that `malloc` served; changed atomically
+    uint64_t overflow           # live bytes from `malloc`; changed atomically
 
 
 # ---- blocks -------------------------------------------------------------------------------------
@@ -201,13 +202,13 @@ cdef class HostPool:
     Parameters
     ----------
     limit : int or str, optional
-        Most bytes that the pool may hold, such as ``"2GiB"``; beyond it `malloc` serves, and
-        `stats` counts it.
+        Most bytes that the pool may hold, such as ``"2GiB"``. Beyond it `malloc` serves, and
+        `stats` counts that.
     granule : int or str
         Bytes of a page: a power of two of at least 64 KiB.
     arenas : int, optional
-        Threads that allocate without waiting for each other; further ones share.  As many as there
-        are processors if not given.
+        How many threads can allocate without waiting for each other. The number of processors if
+        not given.
     """
 
     cdef Host *host
@@ -255,7 +256,9 @@ cdef class HostPool:
             raise MemoryError("host memory for a pool")
 
     cdef int arena_open(self, uint32_t index) except -1:
-        """The arena with a number, which stands for its stream; the last is that of weights."""
+        """Make the arena with this number, which replaces a stream handle; the last one is for
+        weights.
+        """
         cdef Arena *arena = pool_arena(
             self.host.pool, <aclrtStream> <uintptr_t> (index + 1), ROLE_STREAM)
         if arena is NULL:
@@ -267,7 +270,7 @@ cdef class HostPool:
         return 0
 
     def __dealloc__(self):
-        # Whoever has a block of it may give it back at any time: with live blocks it is left alone.
+        # A live block may be freed at any time, so a pool with live blocks is not destroyed.
         if self.host is not NULL and self.host.pool is not NULL and self.made == fork_count:
             with nogil:
                 if self.host.overflow == 0 and pool_destroy(self.host.pool):
@@ -279,7 +282,7 @@ cdef class HostPool:
         return 0
 
     def alloc(self, size, weight=False):
-        """An address of `size` bytes, a multiple of 64; for callers that keep their own books."""
+        """Allocate `size` bytes at a multiple of 64; for callers that remember their addresses."""
         cdef void *address
         cdef int long_lived = bool(weight)
         cdef size_t wanted = bytes_of(size, "size")
@@ -290,7 +293,7 @@ cdef class HostPool:
         return <size_t> address
 
     def free(self, size_t address):
-        """Give an address of `alloc` back."""
+        """Free an address that `alloc` returned."""
         if self.host is NULL:
             raise ValueError("the HostPool was not made by HostPool(...)")
         if address == 0:
@@ -299,7 +302,7 @@ cdef class HostPool:
             on_free(self.host, <void *> address)
 
     def trim(self, to=0):
-        """Give memory that nobody uses back to the system; says how many bytes went."""
+        """Return free memory to the system; return how many bytes."""
         cdef size_t target = bytes_of(to, "to")
         cdef size_t freed
         self.here_check()
@@ -308,12 +311,12 @@ cdef class HostPool:
         return freed
 
     def reset_peak(self):
-        """Start the peaks of `stats` again from what is live."""
+        """Set the peaks of `stats` to the present values."""
         with nogil:
             pool_reset_peaks(self.host.pool)
 
     def check(self):
-        """Walk every block: 0, or the number of the first invariant that is broken."""
+        """Check every block: return 0, or the number of the first broken invariant."""
         cdef uint32_t broken
         self.here_check()
         with nogil:
@@ -321,7 +324,7 @@ cdef class HostPool:
         return broken
 
     def stats(self):
-        """What the pool holds and has done, by name, as a dict."""
+        """Return the pool's sizes and counters as a dict."""
         cdef ArenaStats stats
         cdef uint32_t index
         cdef CorePool *pool = self.host.pool
@@ -345,13 +348,16 @@ cdef class HostPool:
 
     @staticmethod
     def physical_bytes():
-        """Bytes of pages that all pools of the process hold, by the page driver's own count."""
+        """Return the bytes of pages that all pools of the process hold, as counted by the page
+        driver.
+        """
         return host_physical_bytes()
 
 
 # ---- the door -----------------------------------------------------------------------------------
 
-# Pools that an environment has: sessions may go on with theirs whatever happens.
+# Pools that are registered with an environment. They are kept, because sessions may always use
+# them.
 cdef list held = []
 
 
@@ -360,14 +366,16 @@ cdef object text_of(char *reason):
 
 
 def base_take():
-    """The API table that ONNX Runtime handed to `RegisterCustomOps` on this thread; 0: none."""
+    """Return the API table that ONNX Runtime passed to `RegisterCustomOps` on this thread; 0: none.
+    """
     return <size_t> door_base_take()
 
 
 def attach(size_t base, HostPool pool not None):
-    """Register a pool with the environment behind an API table; returns the seat and its version.
+    """Register a pool with the environment of an API table; return the seat and the library's
+    version.
 
-    The seat, and what it points to, stays for as long as the process lives.
+    The seat and the pool are kept until the process ends.
     """
     cdef char reason[512]
     cdef DoorSeat *seat
@@ -390,7 +398,7 @@ def attach(size_t base, HostPool pool not None):
 
 
 def attach_library(path, HostPool pool not None):
-    """The same for a `libonnxruntime.so`, which is loaded if it is not yet."""
+    """Like `attach`, for a `libonnxruntime.so`, which is loaded if necessary."""
     cdef const OrtApiBase *(*get_base)() noexcept nogil
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(f"library must be a path, not {type(path).__name__}")
@@ -409,7 +417,7 @@ def attach_library(path, HostPool pool not None):
 
 
 def detach(size_t seat):
-    """Take a seat's registration back; sessions that use it go on."""
+    """Remove a seat's registration; sessions that use it continue to do so."""
     cdef char reason[512]
     if not door_detach(<DoorSeat *> seat, reason, REASON):
         raise RuntimeError(f"ONNX Runtime refused: {text_of(reason)}")

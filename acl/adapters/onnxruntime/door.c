@@ -5,9 +5,9 @@
 #include <string.h>
 
 enum {
-    API_VERSION = 16,        /* of the functions that are used here: every library since 1.16 */
+    API_VERSION = 16,        /* has all functions that are used here; libraries since 1.16 support it */
     ALLOCATOR_VERSION = 18,  /* the first with `reserve` */
-    ERROR_ALONE = 3,         /* log level of an environment that nobody has made yet */
+    ERROR_ALONE = 3,         /* log level, errors only, if the environment has to be made here */
     DEVICE_ALLOCATOR = 0,
     DEFAULT_MEMORY = 0,
 };

@@ -1,12 +1,12 @@
-/* ONNX Runtime's C API, as far as it takes to give its environment an allocator of ours.
+/* The part of ONNX Runtime's C API that registers an allocator with its environment.
 
-   The API is a table of functions that only ever grows; a function is known by its place in it.
-   Each copy of the library in a process (Python's extension module carries one of its own) has one
-   environment, which all its sessions share: `door_attach` registers a *seat* with it.
+   The API is a table of functions that only grows; a function is identified by its index.  A process may
+   have several copies of the library, because Python's extension module contains one. Each copy has one
+   environment, which all its sessions share. `door_attach` registers a *seat*, which holds an allocator, with it.
 
-   `RegisterCustomOps` is what ONNX Runtime calls in a library of custom operators.  It is handed
-   the table of the very copy that calls, which is the one way to the copy inside Python's module;
-   ours registers no operators, it keeps the table for `door_attach`. */
+   ONNX Runtime calls `RegisterCustomOps` in a library of custom operators, with the table of the copy that
+   calls. This is the only way to the table of the copy inside Python's module. Our function registers no
+   operators; it keeps the table for `door_attach`. */
 #ifndef ONNX_DOOR_H
 #define ONNX_DOOR_H
 
@@ -18,14 +18,14 @@ typedef struct OrtEnv OrtEnv;
 typedef struct OrtMemoryInfo OrtMemoryInfo;
 typedef struct OrtSessionOptions OrtSessionOptions;
 
-/* What an allocator looks like to ONNX Runtime. */
+/* ONNX Runtime's interface of an allocator. */
 typedef struct OrtAllocator {
     uint32_t version;
     void *(*alloc)(struct OrtAllocator *self, size_t size);
     void (*free)(struct OrtAllocator *self, void *address);
     const OrtMemoryInfo *(*info)(const struct OrtAllocator *self);
-    void *(*reserve)(struct OrtAllocator *self, size_t size); /* weights, at a session's making */
-    void *later[4]; /* members of later versions; not looked at in ours */
+    void *(*reserve)(struct OrtAllocator *self, size_t size); /* for weights, when a session is made */
+    void *later[4]; /* members of later versions, which are not read for our version */
 } OrtAllocator;
 
 typedef struct OrtApiBase {
@@ -36,9 +36,9 @@ typedef struct OrtApiBase {
 typedef void *(*DoorAlloc)(void *pool, size_t size, int weight);
 typedef void (*DoorFree)(void *pool, void *address);
 
-/* What one environment was given.  It lives as long as the process: sessions keep its address. */
+/* The allocator of one environment.  It is never freed, because sessions keep its address. */
 typedef struct DoorSeat {
-    OrtAllocator allocator; /* first: ONNX Runtime hands its address back */
+    OrtAllocator allocator; /* the first member, because ONNX Runtime passes its address to the functions */
     const OrtApiBase *base;
     OrtEnv *env;
     OrtMemoryInfo *info;
@@ -47,12 +47,12 @@ typedef struct DoorSeat {
     void *pool;
 } DoorSeat;
 
-/* The table that came with the last `RegisterCustomOps` on this thread, which then is forgotten. */
+/* Returns and forgets the table of the last `RegisterCustomOps` on this thread. */
 const OrtApiBase *door_base_take(void);
 
-/* Makes a seat the allocator of the environment's CPU memory; what is wrong goes to `reason`. */
+/* Makes a seat the allocator of the environment's CPU memory. Returns 0, or writes why not to `reason`. */
 int door_attach(DoorSeat *seat, const OrtApiBase *base, char *reason, size_t room);
-/* The environment forgets the seat; sessions that have it go on with it. */
+/* Removes the seat from the environment. Sessions that use it continue to do so. */
 int door_detach(DoorSeat *seat, char *reason, size_t room);
 
 #endif

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-    UNIT = 65536, /* the least that is mapped; the core's smallest page */
+    UNIT = 65536, /* bytes of the smallest mapping: the core's smallest page */
     NOT_SUPPORTED = 207000,
     NO_MEMORY = 207001,
     WRONG = 107000,
@@ -23,7 +23,7 @@ enum {
 static const off_t FILE_BYTES = (off_t)1 << 60;
 
 typedef struct Frame {
-    off_t offset; /* in the file; never used again, so that freed pages stay holes */
+    off_t offset; /* in the file; never used again after a free, so that the file keeps a hole there */
     size_t size;
 } Frame;
 
@@ -31,10 +31,10 @@ typedef struct Reservation {
     struct Reservation *next;
     char *base;
     size_t size;
-    uint32_t *units; /* of what is mapped at an address; 0: nothing begins there */
+    uint32_t *units; /* for each unit, the size of the mapping that begins there; 0: none */
 } Reservation;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the variables below */
 static Reservation *reservations;
 static int file = -1;
 static atomic_llong file_end;
@@ -42,9 +42,9 @@ static atomic_size_t physical;
 
 /* --- fork --- */
 
-static int fork_pipe[2] = {-1, -1}; /* the child closes it when it has its copies */
+static int fork_pipe[2] = {-1, -1}; /* the child closes it when its copies are complete */
 
-/* A private copy of mapped pages takes their place; without memory, nothing that can be touched. */
+/* Replaces mapped pages by a private copy; if there is no memory for it, by inaccessible pages. */
 static void pages_copy(char *address, size_t size)
 {
     void *copy = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -62,12 +62,12 @@ static void fork_prepare(void)
 {
     pthread_mutex_lock(&lock);
     if (reservations != NULL && pipe2(fork_pipe, O_CLOEXEC) != 0) {
-        fork_pipe[0] = fork_pipe[1] = -1; /* without it the parent goes on at once */
+        fork_pipe[0] = fork_pipe[1] = -1; /* without a pipe the parent does not wait */
     }
 }
 
-/* The file's pages are shared, and what a child writes is its own: it gets copies of what is mapped.
-   Nothing is mapped or given back in a child (`_ort.pyx`). */
+/* In the child of a fork: replaces the shared pages of the file by private copies, so that the child's writes
+   do not reach the parent. A child never maps or frees pages (`_ort.pyx`). */
 static void fork_child(void)
 {
     for (Reservation *one = reservations; one != NULL; one = one->next) {
@@ -85,7 +85,7 @@ static void fork_child(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* Waits for the child's copies, as what this thread writes next is not to be in them. */
+/* Waits until the child has its copies, so that later writes of this thread are not in them. */
 static void fork_parent(void)
 {
     if (fork_pipe[0] >= 0) {
@@ -101,7 +101,7 @@ static void fork_parent(void)
 
 static bool file_ready(void)
 {
-    static bool watched; /* whether forks are */
+    static bool watched; /* the fork handlers are installed */
     pthread_mutex_lock(&lock);
     if (!watched) {
         watched = pthread_atfork(fork_prepare, fork_parent, fork_child) == 0;
@@ -127,7 +127,7 @@ static void *space_take(size_t size)
     return base == MAP_FAILED ? NULL : base;
 }
 
-/* A multiple of the huge page's size, so that the kernel may use those. */
+/* Reserves addresses at a multiple of the huge page size, so that the kernel can use huge pages. */
 static char *space_aligned(size_t size)
 {
     const size_t huge = 2 << 20;
@@ -204,7 +204,7 @@ aclError host_release(void *address)
     return ACL_SUCCESS;
 }
 
-/* Where the size of a mapping at an address is noted; NULL outside every reservation. */
+/* Returns where the size of a mapping at this address is stored; NULL outside all reservations. */
 static uint32_t *units_at(const char *address, size_t size)
 {
     uint32_t *found = NULL;
@@ -259,7 +259,7 @@ aclError host_map(
     if (units == NULL || *units != 0 || offset > frame->size || size > frame->size - offset) {
         return WRONG;
     }
-    /* Populated at once: the core maps what it is about to hand out. */
+    /* Populated immediately, because the core maps pages that it is about to use. */
     if (mmap(address, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, file,
             frame->offset + (off_t)offset)
         == MAP_FAILED) {

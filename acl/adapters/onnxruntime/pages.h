@@ -1,12 +1,11 @@
-/* The functions that the allocator's core calls a driver, over memory of the host.
+/* The driver functions that the allocator's core calls, for host memory.
 
-   Frames are pieces of one sparse file in memory, so that a frame can leave one address and appear at
-   another with what is in it, and several addresses can show the same one; a reservation is address
-   space without access.  Work on the host is done when the call that asked for it returns: streams are
-   always complete.  There is no `malloc` of segments and there are no events: 207000.
+   Frames are pieces of one sparse file in memory. So a frame can move to another address with its contents,
+   and can have several addresses.  A reservation is inaccessible address space.  Work on the host is complete
+   when its call returns, so streams are always complete.  Segments and events are not supported (207000).
 
-   Any thread may call anything.  The file is shared with children of a fork: they get copies of
-   what is mapped, and must not map or give back. */
+   Any thread may call any function.  The file is shared with the children of a fork; they get copies of the mapped
+   pages, and must not map or free pages. */
 #ifndef ONNX_PAGES_H
 #define ONNX_PAGES_H
 
@@ -37,7 +36,7 @@ aclError host_event_destroy(aclrtEvent event);
 aclError host_event_record(aclrtEvent event, aclrtStream stream);
 aclError host_event_query(aclrtEvent event, aclrtEventRecordedStatus *status);
 
-/* Bytes of frames that exist, in the whole process. */
+/* Returns the bytes of all frames of the process. */
 size_t host_physical_bytes(void);
 
 #endif

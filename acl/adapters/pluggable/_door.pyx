@@ -1,18 +1,18 @@
-"""The pool behind frameworks that take a pluggable allocator: torch_npu, MindSpore.
+"""The pool as the pluggable allocator of a framework: torch_npu, MindSpore.
 
-This module's own file is the shared library that they open: `entry.c` beside it exports
-`aclpool_malloc`, `aclpool_free` and their kin, and the functions here stand behind them.  A *seat*
-is one such pair; seat 0 is the process's own, the others serve one pool each.  A *front* is a
-seat's part for one device: a pool, its counters, its arenas.
+The file of this extension module is the shared library that frameworks open. `entry.c` exports
+`aclpool_malloc`, `aclpool_free` and others, which call the functions here.  A *seat* is one such
+pair of functions; seat 0 serves the whole process, each other seat one pool.  A *front* is the part
+of a seat for one device: a pool, its counters, its arenas.
 
-A framework with a task queue frees a block before the work that uses it is submitted.  So its
-arenas (`ROLE_FRAMEWORK`) use a block again only for the same stream, whose later work comes after
-that in the queue too; inside a free nothing is recorded, waited for or given back; and no page
-leaves them but after `drain`, which empties the queue first.
+A framework with a task queue frees a block before it submits the work that uses the block.  So its
+arenas (`ROLE_FRAMEWORK`) use a freed block again for the same stream only, whose later work also
+comes later in the queue. A free records nothing, waits for nothing and returns no memory to the
+driver. Pages leave these arenas only after `drain`, which empties the queue.
 
-Any thread may call the C functions; they take the GIL only in threads of Python's, to tell of a
-pool that they made and to note a stack that a recording wants.  Fronts and their pools live as
-long as the process, as a framework may give back memory at any time.
+Any thread may call the C functions. They take the GIL only in threads that Python knows: to
+register a pool that they made, and to record a stack.  Fronts and their pools are kept until the
+process ends, because a framework may free memory at any time.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -118,40 +118,40 @@ __all__ = [
 ]
 
 cdef enum:
-    RECENT = 64                 # arenas that a front finds at once, by their streams
+    RECENT = 64                 # size of a front's hash table of arenas by stream
     GRANULE = 2097152
     SYNC_TIMEOUT_MS = 5000
 
 cdef struct Front:
     CorePool *pool
-    SpinLock lock               # guards the counters
+    SpinLock lock               # protects the counters
     DoorStats stats
-    uint32_t role               # of its arenas
-    size_t padding              # bytes behind a block
-    bint adopted                # Python knows its pool
-    int made                    # fork_count at its making
-    int64_t pages_begun[2]      # taken and given back when the counters were reset
-    size_t limit                # the owner's, while a fraction of the device is asked for
-    size_t limit_set            # what the fraction made of it
+    uint32_t role               # the role of its arenas
+    size_t padding              # bytes added to each block
+    bint adopted                # a Python Pool exists for its pool
+    int made                    # fork_count when it was made
+    int64_t pages_begun[2]      # pages taken and returned, when the counters were reset
+    size_t limit                # the limit that the owner set, while the framework sets a fraction
+    size_t limit_set            # the limit that the fraction gave
     void *recent[64]            # Arena pointers, by a hash of the stream
 
 cdef struct Seat:
-    SpinLock lock               # guards the making of fronts
+    SpinLock lock               # held while a front is added
     bint open
-    bint framework              # frees come before launches
-    bint blind                  # the device that calls name says nothing: it is the thread's own
-    bint makes                  # a device without a pool gets one when it is first used
+    bint framework              # the framework frees blocks before it launches their work
+    bint blind                  # ignore the device argument; use the current device
+    bint makes                  # make a pool when a device without one is first used
     void *fronts[64]            # Front pointers, by device
 
 cdef Seat seats[16]
-cdef uint64_t refused_count = 0             # frees of what is not live here
-# The framework's own: its queue is submitted, and the device has done it.
+cdef uint64_t refused_count = 0             # frees of addresses that are not live blocks
+# The framework's function that submits its queue and waits for the device.
 cdef c_bool (*queue_drain)(c_bool check_error) noexcept nogil
-# The framework's own events, recorded by way of its queue.
+# The framework's functions for events that are recorded through its queue.
 cdef void *(*queue_mark)(int device, void *stream) noexcept nogil
 cdef c_bool (*queue_mark_done)(void *mark) noexcept nogil
 cdef void (*queue_mark_drop)(void *mark) noexcept nogil
-# Keeps the Pools that seats serve from.
+# The Pools of all seats, which are kept alive.
 held = {}
 SEATS = DOOR_SEATS
 
@@ -159,7 +159,7 @@ SEATS = DOOR_SEATS
 # ---- fronts -------------------------------------------------------------------------------------
 
 cdef CorePool *pool_make(int32_t device) noexcept nogil:
-    """A pool with the usual options; its device is current."""
+    """Make a pool with default options. The caller has made its device current."""
     cdef PoolOptions options
     memset(&options, 0, sizeof(PoolOptions))
     options.device = device
@@ -175,7 +175,9 @@ cdef CorePool *pool_make(int32_t device) noexcept nogil:
 
 
 cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogil:
-    """The seat's front for a device; made, over a pool of its own if none is given."""
+    """Return the seat's front for a device. Make it if there is none, with a new pool if none is
+    given.
+    """
     cdef Front *front
     cdef Front *made
     front = <Front *> pointer_read(&seat.fronts[device])
@@ -199,7 +201,8 @@ cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogi
         made.pool.queue.mark = on_mark
     else:
         made.role = <uint32_t> (ROLE_USER if made.pool.options.early_frees else ROLE_STREAM)
-    # Two threads may get here at once: the later one's is left empty, a few pages of host memory.
+    # Two threads may get here at once. The front of the later one is not used, which costs some
+    # host memory.
     spin_enter(&seat.lock)
     front = <Front *> seat.fronts[device]
     if front is NULL:
@@ -210,7 +213,9 @@ cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogi
 
 
 cdef Arena *front_arena(Front *front, aclrtStream stream) noexcept nogil:
-    """The arena of a stream; handles come again, so one that is remembered is looked at."""
+    """Return the arena of a stream. A remembered arena is checked, because stream handles are
+    reused.
+    """
     cdef size_t hash = <size_t> stream
     cdef Arena *arena
     hash = (hash >> 6 ^ hash >> 12 ^ hash >> 20) % RECENT
@@ -225,7 +230,7 @@ cdef Arena *front_arena(Front *front, aclrtStream stream) noexcept nogil:
 # ---- the device ---------------------------------------------------------------------------------
 
 cdef bint device_enter(int32_t device, aclrtContext *previous) noexcept nogil:
-    """Make a device current; `previous` is what to go back to, NULL for nothing."""
+    """Make a device current. `previous` becomes the context to restore; NULL: none."""
     cdef int32_t ordinal = -1
     previous[0] = NULL
     libacl_open()
@@ -242,9 +247,10 @@ cdef void device_leave(aclrtContext previous) noexcept nogil:
 
 
 cdef bint on_drain(CorePool *pool) noexcept nogil:
-    """What the framework has queued is submitted, and the device has done it.
+    """Submit all that the framework has queued, and wait for the device.
 
-    Pages are detached before this and unmapped after it, so what is freed meanwhile is not touched.
+    Pages are detached before this call and unmapped after it. So blocks that are freed meanwhile
+    are not affected.
     """
     cdef aclrtContext previous = NULL
     cdef bint done
@@ -268,7 +274,8 @@ cdef void on_mark_drop(void *mark) noexcept nogil:
 
 
 cdef bint pages_reclaim(CorePool *pool, size_t bytes) noexcept nogil:
-    """Memory is short: empty the framework's queue, and take free pages of all its streams."""
+    """When memory is short: empty the framework's queue, and take free pages from all its streams.
+    """
     cdef uint64_t want = bytes // pool.options.granule + 2
     cdef uint64_t found = 0
     cdef uint32_t index
@@ -283,7 +290,7 @@ cdef bint pages_reclaim(CorePool *pool, size_t bytes) noexcept nogil:
 # ---- behind the exported symbols ----------------------------------------------------------------
 
 cdef Block *alloc_slow(Front *front, Arena *arena, size_t bytes) noexcept nogil:
-    """With a driver call or more; the thread may have no device yet, or another one."""
+    """Allocate with driver calls. The thread may have no current device, or another one."""
     cdef aclrtContext previous = NULL
     cdef Block *block
     if not device_enter(front.pool.options.device, &previous):
@@ -305,7 +312,7 @@ cdef Front *front_find(uint32_t seat, int device) noexcept nogil:
 
 
 cdef int device_of(uint32_t seat, int named) noexcept nogil:
-    """The device that a call is about."""
+    """Return the device that a call is meant for."""
     cdef int32_t ordinal = named
     if seats[seat].blind and aclrtGetDevice(&ordinal) != 0:
         return named
@@ -313,7 +320,7 @@ cdef int device_of(uint32_t seat, int named) noexcept nogil:
 
 
 cdef Front *front_first(uint32_t seat, int device) noexcept nogil:
-    """At the first allocation on a device, a seat that makes pools makes its front."""
+    """Make the front for the first allocation on a device, if the seat makes pools."""
     cdef aclrtContext previous = NULL
     cdef Front *front
     if not seats[seat].makes or device < 0 or device >= DOOR_DEVICES:
@@ -322,8 +329,9 @@ cdef Front *front_first(uint32_t seat, int device) noexcept nogil:
         return NULL
     front = front_open(&seats[seat], device, NULL)
     if front is not NULL and not leaving and Py_IsInitialized():
-        # A thread of Python's may take the GIL here, as torch does to note a stack; one of the
-        # framework's may be waited for by somebody who holds it.
+        # A thread that Python knows may take the GIL here, as torch does to record a stack. A
+        # thread of the framework must not, because a thread that holds the GIL may be waiting for
+        # it.
         if PyGILState_GetThisThreadState() is not NULL:
             on_made(NULL)
         else:
@@ -338,7 +346,7 @@ cdef int on_made(void *argument) noexcept with gil:
 
 
 cdef bint stack_note(CorePool *pool) noexcept nogil:
-    """Leave the Python stack of this thread for the recordings that want it; whether it is left."""
+    """Store the Python stack of this thread for recordings that want it; True if it was stored."""
     if pool.notes.python == 0 or leaving or PyGILState_GetThisThreadState() is NULL:
         return False
     with gil:
@@ -427,7 +435,8 @@ cdef c_bool on_stats(uint32_t seat, int device, DoorStats *stats) noexcept nogil
 
 
 cdef void pages_count(Front *front, int64_t *taken, int64_t *given) noexcept nogil:
-    """Pages that the pool ever took and gave back, by which the difference is what it holds."""
+    """Count the pages that the pool has taken and returned so far. The difference is what it holds.
+    """
     cdef CorePool *pool = front.pool
     cdef size_t held = stale_read(&pool.source.reserved)
     given[0] = <int64_t> (
@@ -451,7 +460,7 @@ cdef void on_reset(uint32_t seat, int device, c_bool peaks) noexcept nogil:
 
 
 cdef void on_empty(uint32_t seat) noexcept nogil:
-    """Empty the framework's queue and give back what is free, on every device."""
+    """Empty the framework's queue and return free memory to the driver, on every device."""
     cdef aclrtContext previous
     cdef Front *front
     cdef int32_t device
@@ -464,7 +473,7 @@ cdef void on_empty(uint32_t seat) noexcept nogil:
 
 
 cdef void *on_base(void *address, size_t *size) noexcept nogil:
-    """A block's own start and bytes; the pages under it are the pool's."""
+    """Return a block's own address and size, because the mapping below it belongs to the pool."""
     cdef Address entry
     cdef Block *block
     if not address_find(address, &entry):
@@ -476,7 +485,9 @@ cdef void *on_base(void *address, size_t *size) noexcept nogil:
 
 
 cdef void on_fraction(uint32_t seat, int device, double fraction) noexcept nogil:
-    """The limit, as a part of the device's memory; never above the owner's own."""
+    """Set the limit to a fraction of the device's memory, but never above the limit that the owner
+    set.
+    """
     cdef aclrtContext previous = NULL
     cdef size_t room = 0, total = 0
     cdef Front *front = front_find(seat, device)
@@ -489,16 +500,16 @@ cdef void on_fraction(uint32_t seat, int device, double fraction) noexcept nogil
 
 
 cdef void limit_share(Front *front, size_t share) noexcept nogil:
-    """What a fraction of the device comes to becomes the limit, where it is below the owner's."""
+    """Set the limit to `share` bytes if that is below the limit that the owner set."""
     cdef size_t here = front.pool.options.limit
-    if here != front.limit_set:                 # the owner has set another one since
+    if here != front.limit_set:                 # the owner has set another limit since
         front.limit = here
     front.limit_set = share if front.limit == 0 or share < front.limit else front.limit
     front.pool.options.limit = front.limit_set
 
 
 cdef void size_text(char *text, size_t room, size_t size) noexcept nogil:
-    """Bytes as people read them."""
+    """Write a size with a unit, such as 3.00 MiB."""
     cdef const char *names = b"KMGTPE"
     cdef double value = <double> size
     cdef int unit = -1
@@ -516,7 +527,7 @@ cdef bint is_closed(CorePool *pool) noexcept nogil:
 
 
 cdef c_bool on_why(uint32_t seat, int device, size_t size, char *text, size_t room) noexcept nogil:
-    """What went wrong, in words; whether it was a lack of memory."""
+    """Write why an allocation failed; True if it was for lack of memory."""
     cdef int ordinal = device_of(seat, device)
     cdef Front *front = front_find(seat, ordinal)
     cdef CorePool *pool
@@ -579,29 +590,31 @@ cdef Front *front_of(int seat, int device) except? NULL:
 
 
 def path():
-    """The shared library with the exported symbols: this module's own file."""
+    """Return the path of the shared library with the exported symbols, which is this module."""
     return __file__
 
 
 def attach(Pool pool, *, bint early, bint own=False, bint blind=False):
-    """Serve a framework from a pool, and say at which seat.
+    """Serve a framework from a pool; return the number of the seat.
 
     Parameters
     ----------
     pool : Pool or None
-        It is kept for the life of the process.  None, at a seat of its own: each device gets a pool
-        when it is first used.
+        It is kept until the process ends.  None, with `own`: each device gets a pool when it is
+        first used.
     early : bool
-        Frees come before launches; else only for what the device has done with.
+        The framework frees blocks before it launches the work that uses them. Otherwise it frees
+        only blocks that the device has finished with.
     own : bool
-        At a seat of the pool's own, not at seat 0, which is the process's and early.
+        Use a seat for this pool alone, not seat 0, which serves the process and is `early`.
     blind : bool
-        The framework names devices wrongly: the one that is current in the thread counts.
+        The framework passes wrong device numbers: use the thread's current device.
 
     Returns
     -------
     int
-        The number of the seat; its symbols end in ``_N``, those of seat 0 in nothing.
+        The number N of the seat. The names of its symbols end in ``_N``; those of seat 0 have no
+        ending.
     """
     cdef int seat = 0
     cdef Front *front
@@ -625,7 +638,7 @@ def attach(Pool pool, *, bint early, bint own=False, bint blind=False):
 
 
 cdef int seat_find(Pool pool, bint early) except -1:
-    """The pool's seat, or the first that nobody has."""
+    """Return the pool's seat, or the first free one."""
     cdef int seat
     for seat in range(1 if pool is not None else DOOR_SEATS, DOOR_SEATS):
         if held.get((seat, pool.device)) is pool and seats[seat].framework == early:
@@ -639,7 +652,7 @@ cdef int seat_find(Pool pool, bint early) except -1:
 
 
 cdef int fronts_adopt() except -1:
-    """Pools that fronts have made get a Python face, by which reports know them."""
+    """Make Python objects for the pools that fronts have made, so that reports include them."""
     cdef Front *front
     cdef int device, seat
     for seat in range(DOOR_SEATS):
@@ -652,23 +665,23 @@ cdef int fronts_adopt() except -1:
 
 
 def pools(int seat=0):
-    """The seat's pools by device."""
+    """Return the seat's pools by device."""
     front_of(seat, 0)
     fronts_adopt()
     return {device: pool for (number, device), pool in held.items() if number == seat}
 
 
 def hook(*, drain=None, marks=None, throw_memory=None, throw_refusal=None):
-    """Addresses of C functions of the framework's; None leaves one as it is, 0 takes it out.
+    """Set addresses of the framework's C functions. None leaves one unchanged, 0 removes it.
 
     Parameters
     ----------
     drain : int
-        ``bool f(bool)``: what is queued is submitted, and the device has done it.
+        ``bool f(bool)``: submit all that is queued, and wait for the device.
     marks : tuple of three int
-        ``void *f(int device, aclrtStream)``: put a mark into the queue, behind all that is
-        there, for a stream, or return NULL; ``bool f(void *)``: the stream has come to it;
-        ``void f(void *)``: drop it.
+        ``void *f(int device, aclrtStream)``: put a mark for a stream at the end of the queue, or
+        return NULL; ``bool f(void *)``: true if the stream has reached the mark; ``void f(void
+        *)``: drop it.
     throw_memory, throw_refusal : int
         ``void f(const char *)``: throws a C++ exception with that message.
     """
@@ -692,9 +705,9 @@ def hook(*, drain=None, marks=None, throw_memory=None, throw_refusal=None):
 
 
 def failure():
-    """Why the thread's last allocation, at a seat above 0, gave no memory: (seat, text), once.
+    """Return, once, why the thread's last allocation at a seat above 0 failed: (seat, text).
 
-    None if it gave memory.
+    None if it succeeded.
     """
     cdef char[DOOR_TEXT] text
     cdef uint32_t seat = door_failure(text)
@@ -702,25 +715,25 @@ def failure():
 
 
 def share(size_t address, size_t stream):
-    """Note that another stream uses a block; whether it is one."""
+    """Note that another stream uses a block; True if the address is a live block."""
     return on_share(<void *> address, <void *> stream)
 
 
 def empty(int seat=0):
-    """Empty the framework's queue, and give back to the devices what is free."""
+    """Empty the framework's queue, and return free memory to the devices."""
     front_of(seat, 0)
     with nogil:
         on_empty(<uint32_t> seat)                   # not negative
 
 
 def reset(int device, *, bint peaks, int seat=0):
-    """Start the peaks, or what came and went, again."""
+    """Restart the peaks from the present values, or the accumulated counters from 0."""
     front_of(seat, device)
     on_reset(<uint32_t> seat, device, peaks)        # not negative
 
 
 def refused():
-    """How many addresses came back that were not live here."""
+    """Return how many addresses were freed that were not live blocks."""
     return refused_count
 
 
@@ -731,7 +744,7 @@ cdef dict stat_dict(DoorStat *stat):
 
 
 def stats(int device, *, int seat=0):
-    """A dict of the front's counters; None if nothing was allocated on the device."""
+    """Return the front's counters as a dict; None if nothing was allocated on the device."""
     cdef DoorStats found
     cdef int kind
     front_of(seat, device)
@@ -749,7 +762,8 @@ def stats(int device, *, int seat=0):
 
 
 cdef list range_runs(Arena *arena, Range *span):
-    """The mapped parts of a range, each a list of (address, bytes, state, bytes asked for)."""
+    """List the mapped parts of a range, each as a list of (address, bytes, state, requested bytes).
+    """
     cdef Block *block = span.first
     runs = []
     fresh = True
@@ -769,13 +783,13 @@ cdef list range_runs(Arena *arena, Range *span):
 
 
 def segments(int device, *, int seat=0):
-    """The mapped memory of the front's arenas, for maps.
+    """List the mapped memory of the front's arenas.
 
     Returns
     -------
     list of (int, bool, list of (int, int, str, int))
-        The stream, whether it is memory of small blocks, and the blocks of one contiguous part:
-        address, bytes, ``"live"``, ``"waiting"`` or ``"free"``, bytes asked for.
+        For each contiguous part: the stream, True for memory of small blocks, and the blocks
+        (address, bytes, ``"live"``, ``"waiting"`` or ``"free"``, requested bytes).
     """
     cdef Front *front = front_of(seat, device)
     cdef Arena *arena

@@ -1,8 +1,8 @@
-/* Live blocks by address: open addressing in stripes, each behind a spin lock of its own.
+/* A hash table of live blocks by address: open addressing, in stripes that each have a spin lock.
 
-   Frameworks give back an address and nothing that we could trust besides, so every block that is
-   out stands here once.  A stripe doubles when it is two thirds full and never shrinks.  Removal
-   moves later entries up, so there are no marks of what was removed. */
+   Frameworks free an address, and their other arguments cannot be trusted. So every live block has one entry
+   here.  A stripe doubles when it is two thirds full, and never shrinks.  A removal moves later entries up, so
+   there are no entries for removed blocks. */
 #include "adapters/pluggable/door.h"
 
 #include <stdlib.h>
@@ -10,13 +10,13 @@
 typedef struct Stripe {
     SpinLock lock;
     Address *places;
-    size_t mask; /* number of places - 1; they are a power of two */
+    size_t mask; /* number of places, a power of two, minus 1 */
     size_t used;
 } Stripe;
 
 static Stripe stripes[DOOR_STRIPES];
 
-/* Blocks are multiples of 512 bytes apart; a multiplication spreads what differs over all bits. */
+/* Blocks are at multiples of 512 bytes. The multiplication spreads the upper bits over all bits. */
 static inline uint64_t address_hash(const void *address) {
     return ((uint64_t)(uintptr_t)address >> 9) * UINT64_C(0x9E3779B97F4A7C15);
 }
@@ -73,7 +73,7 @@ bool address_put(const Address *entry) {
     return room;
 }
 
-/* Closes the gap at `place`: an entry moves up unless it would get before its first place. */
+/* Closes the gap at `place`: moves each later entry up, unless that would be before its first place. */
 static void stripe_close(Stripe *stripe, size_t place) {
     size_t next = place;
     for (;;) {

@@ -1,12 +1,11 @@
-/* The C functions that a framework is given, and what they stand on.
+/* The C functions that a framework calls, and the table of live blocks that they use.
 
-   A framework's pluggable allocator wants two exported symbols in a shared library.  That library
-   is the extension module `acl.adapters.pluggable._door` itself, so that the symbols and the pools are in one place:
-   entry.c has the symbols, `_door.pyx` the functions behind them, addresses.c finds a block by its
-   address.
+   A framework's pluggable allocator needs two exported symbols of a shared library.  That library is the
+   extension module `acl.adapters.pluggable._door`: entry.c has the symbols, `_door.pyx` the functions that
+   they call, and addresses.c finds a block by its address.
 
-   Any thread may call anything here.  No GIL, no Python object.  Sizes are the framework's own:
-   exact bytes, 0 among them. */
+   Any thread may call any function.  They need no GIL and use no Python object.  Sizes are as the framework gives
+   them: exact bytes, perhaps 0. */
 #ifndef ACL_DOOR_DOOR_H
 #define ACL_DOOR_DOOR_H
 
@@ -19,7 +18,7 @@
 
 enum { DOOR_SEATS = 16, DOOR_DEVICES = 64, DOOR_STRIPES = 16, DOOR_TEXT = 512 };
 
-/* What `_door.pyx` puts behind the exported symbols; NULL until Python has loaded it. */
+/* The functions that the exported symbols call. NULL until Python has loaded `_door.pyx`, which sets them. */
 typedef struct DoorCalls {
     void *(*alloc)(uint32_t seat, size_t size, int device, void *stream);
     void (*free)(void *address);
@@ -29,40 +28,40 @@ typedef struct DoorCalls {
     void (*empty)(uint32_t seat);
     void (*fraction)(uint32_t seat, int device, double fraction);
     void *(*base)(void *address, size_t *size);
-    /* False: it is not for want of memory. */
+    /* Returns false if the reason was not a lack of memory. */
     bool (*why)(uint32_t seat, int device, size_t size, char *text, size_t room);
 } DoorCalls;
 extern DoorCalls door_calls;
 
-/* Why the last allocation of this thread at a seat above 0 gave NULL, in DOOR_TEXT bytes, and
-   forgets it; the seat, or 0 if it gave memory. */
+/* Writes why this thread's last allocation at a seat above 0 returned NULL (DOOR_TEXT bytes), and forgets it.
+   Returns the seat, or 0 if the allocation succeeded. */
 uint32_t door_failure(char *text);
 
-/* Throws a C++ exception with a message, where a NULL would be taken for memory. */
+/* Throws a C++ exception with a message, for frameworks that do not check for NULL. */
 typedef void (*DoorThrow)(const char *message);
 extern DoorThrow door_throw_memory;  /* no memory, at seat 0 */
-extern DoorThrow door_throw_refusal; /* what this door does not do */
+extern DoorThrow door_throw_refusal; /* the call is not supported */
 
-/* A live block by its address. */
+/* An entry of the table of live blocks. */
 typedef struct Address {
     void *address; /* NULL: an empty place */
-    void *front;   /* the seat's part for one device */
+    void *front;   /* the Front that allocated it */
     void *arena;
     void *block;
-    size_t size;  /* as asked for */
-    size_t bytes; /* of the block */
+    size_t size;  /* requested bytes */
+    size_t bytes; /* bytes of the block */
 } Address;
 
-bool address_put(const Address *entry);           /* false without host memory */
-bool address_take(void *address, Address *entry); /* and forgets it; false if it is not there */
+bool address_put(const Address *entry);           /* adds it; false if there is no host memory */
+bool address_take(void *address, Address *entry); /* removes it; false if it is not in the table */
 bool address_find(void *address, Address *entry);
 
-/* One block more or less in the counters; under the front's lock. */
+/* Counts one block more, or one less. The caller holds the front's lock. */
 void stats_add(DoorStats *stats, size_t size, size_t bytes);
 void stats_drop(DoorStats *stats, size_t size, size_t bytes);
 void stats_reset(DoorStats *stats, bool peaks);
-/* The pages, given as `pages[0]`, by kinds and in bytes.  A page serves blocks of both kinds: small
-   ones are counted with as many as they fill, the rest is the large ones'. */
+/* Converts the number of pages, given as `pages[0]`, to bytes for each kind of block.  A page may have blocks of both
+   kinds. The pages that the small blocks would fill count as theirs, the rest as those of the large blocks. */
 void stats_pages(DoorStats *stats, int64_t granule);
 
 #endif

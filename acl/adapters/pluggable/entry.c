@@ -1,10 +1,10 @@
-/* The exported symbols: `aclpool_malloc` and `aclpool_free` with the ABI of torch_npu's and
-   MindSpore's pluggable allocators, and the same pair again for each further seat
-   (`aclpool_malloc_1` ...), because a framework does not tell for which of its pools it calls.
+/* The exported symbols: `aclpool_malloc` and `aclpool_free` with the ABI of torch_npu's and MindSpore's pluggable
+   allocators, and such a pair for each further seat (`aclpool_malloc_1` ...), because a framework does not say
+   for which of its pools it calls.
 
-   They may run before Python has loaded `acl.adapters.pluggable._door` (a program that opened the file by its path),
-   where they refuse.  Compiled with -fexceptions: what stands in for a NULL may throw through these
-   frames. */
+   A program that opened the file by its path may call them before Python has loaded
+   `acl.adapters.pluggable._door`; then they refuse.  Compiled with -fexceptions, because the functions that throw
+   instead of returning NULL throw through these frames. */
 #include "adapters/pluggable/door.h"
 
 #include <stdio.h>
@@ -15,8 +15,8 @@
 DoorCalls door_calls;
 DoorThrow door_throw_memory;
 DoorThrow door_throw_refusal;
-static char unknown_stream; /* its address is no stream's */
-/* Why this thread's last allocation gave NULL, at a seat above 0; 0: it gave memory. */
+static char unknown_stream; /* its address stands for an unknown stream */
+/* The seat above 0 at which this thread's last allocation returned NULL; 0: it succeeded. */
 static _Thread_local uint32_t failed_seat;
 static _Thread_local char failure[DOOR_TEXT];
 
@@ -95,11 +95,11 @@ SEAT(13, _13)
 SEAT(14, _14)
 SEAT(15, _15)
 
-/* For torch's optional hooks; they serve seat 0, the process's own allocator. */
+/* For torch's optional hooks, which use seat 0. */
 
 EXPORT void aclpool_reset(bool check_error);
 EXPORT void aclpool_reset(bool check_error) {
-    /* False: the framework empties its cache at exit, where the system takes everything back. */
+    /* With false the framework empties its cache at exit, where nothing needs to be freed. */
     if (check_error && door_calls.empty != NULL) {
         door_calls.empty(0);
     }
@@ -115,8 +115,8 @@ EXPORT bool aclpool_share(void *address, void *stream) {
     return door_calls.share != NULL && door_calls.share(address, stream);
 }
 
-/* torch_npu passes its stream object by a hidden pointer; which ACL stream that is, only C++ that
-   is compiled against it can tell.  So the use counts as one on an unknown stream. */
+/* torch_npu passes its stream object by a hidden pointer. Only C++ that is compiled against torch_npu can find its
+   ACL stream.  So the use counts as one on an unknown stream. */
 EXPORT void aclpool_share_unknown(void *address, const void *stream);
 EXPORT void aclpool_share_unknown(void *address, const void *stream) {
     (void)stream;
@@ -144,8 +144,8 @@ EXPORT void aclpool_fraction(double fraction, int device) {
     }
 }
 
-/* A captured graph's memory must not be used again before the graph is gone, and torch's hooks do
-   not tell whose it is.  Arguments that C++ passes by reference are not looked at. */
+/* Refuses to capture: memory of a captured graph must not be used again before the graph is destroyed, and torch's
+   hooks do not say which graph a block belongs to.  Arguments that C++ passes by reference are ignored. */
 EXPORT void aclpool_refuse_capture(int device);
 EXPORT void aclpool_refuse_capture(int device) {
     (void)device;

@@ -1,7 +1,7 @@
-/* A front's counters, as torch keeps its own: current, peak, and what came and went. */
+/* A front's counters in torch's form: current, peak, and the sums of increases and decreases. */
 #include "adapters/pluggable/door.h"
 
-enum { SMALL_BYTES = 1 << 20 }; /* torch's bound between its small and its large pool */
+enum { SMALL_BYTES = 1 << 20 }; /* torch's largest block of its pool for small ones */
 
 static void stat_add(DoorStat *stat, int64_t amount) {
     stat->current += amount;

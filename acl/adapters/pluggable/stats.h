@@ -9,16 +9,16 @@ enum { DOOR_KINDS = 3 };
 typedef struct DoorStat {
     int64_t current;
     int64_t peak;
-    int64_t increased; /* since the start, or since the accumulated ones were reset */
+    int64_t increased; /* since the start, or since the last reset of the accumulated counters */
     int64_t decreased;
 } DoorStat;
 
-/* Of one device, as torch counts: all blocks, those of at most 1 MiB, the larger ones. */
+/* The counters of one device, each for all blocks, for those of at most 1 MiB, and for larger ones. */
 typedef struct DoorStats {
     DoorStat blocks[DOOR_KINDS];
-    DoorStat bytes[DOOR_KINDS];     /* of blocks, rounded and padded */
-    DoorStat requested[DOOR_KINDS]; /* as the framework asked */
-    DoorStat reserved[DOOR_KINDS];  /* bytes of the pool's pages; see `stats_pages` */
+    DoorStat bytes[DOOR_KINDS];     /* bytes of blocks, rounded and padded */
+    DoorStat requested[DOOR_KINDS]; /* bytes that the framework requested */
+    DoorStat reserved[DOOR_KINDS];  /* bytes of the pool's pages; see stats_pages */
     DoorStat pages[DOOR_KINDS];
     int64_t ooms;
     int64_t retries;

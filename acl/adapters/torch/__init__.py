@@ -1,1 +1,1 @@
-"""What only `acl.torch` needs: its C++ part and torch's forms of statistics."""
+"""The C++ part of `acl.torch`, and its conversion of statistics to torch's forms."""

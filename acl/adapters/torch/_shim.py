@@ -1,10 +1,10 @@
-"""The C++ part of `acl.torch`: compiled against the installed torch at first use, and kept.
+"""Builds and loads the C++ part of `acl.torch`, against the installed torch, when it is first used.
 
-`door/torch_shim.cpp` goes through the compiler once for each pair of versions of torch and torch_npu;
-the library lies in the folder of torch's own extensions (`TORCH_EXTENSIONS_DIR`, else torch's
-default).  Several processes may build at once: each writes a file of its own and renames it.
+`torch_shim.cpp` is compiled once for each pair of versions of torch and torch_npu. The library is kept in the
+folder of torch's extensions (`TORCH_EXTENSIONS_DIR`, else torch's default).  Several processes may build it at
+the same time: each writes its own file and renames it.
 
-`load` raises OSError where there is no compiler or it fails; `acl.torch` then does without.
+`load` raises OSError if there is no compiler or it fails. `acl.torch` then works without the C++ part.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 __all__ = ["FUNCTIONS", "build", "load"]
 
-#: What the library exports.
+#: The functions that the library exports.
 FUNCTIONS = (
     "aclpool_shim_connect", "aclpool_shim_mark", "aclpool_shim_mark_done", "aclpool_shim_mark_drop",
     "aclpool_shim_record", "aclpool_shim_stats", "aclpool_shim_throw",
@@ -34,7 +34,7 @@ _FLAGS = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
 
 
 def _target(root: Path, compiler: str) -> Path:
-    """Where the library for these versions lies."""
+    """Return the path of the library for these versions."""
     parts = [_SOURCE.read_bytes(), _HEADER.read_bytes(), " ".join([compiler, *_FLAGS]).encode()]
     parts += [importlib.metadata.version(name).encode() for name in ("torch", "torch_npu")]
     return root / "aclpool" / f"torch_shim-{hashlib.sha256(b'/'.join(parts)).hexdigest()[:16]}.so"
@@ -51,12 +51,12 @@ def _command(compiler: str, cpp_extension: Any, target: str) -> list[str]:
 
 
 def build() -> Path:
-    """The library's file; compiled if it is not there yet.
+    """Return the library's file, which is compiled if it does not exist.
 
     Raises
     ------
     OSError
-        If there is no compiler, or no setuptools for torch's part of this, or the compiler refuses.
+        If there is no compiler, or it fails, or setuptools, which torch needs for this, is not installed.
     """
     try:
         cpp_extension: Any = importlib.import_module("torch.utils.cpp_extension")
@@ -80,7 +80,7 @@ def build() -> Path:
 
 
 def load() -> dict[str, int]:
-    """Addresses of the library's functions, by their names in FUNCTIONS."""
+    """Return the addresses of the library's functions, by their names in FUNCTIONS."""
     library = ctypes.CDLL(str(build()))
     found = {}
     for name in FUNCTIONS:

@@ -1,7 +1,7 @@
-"""torch's own forms of what a front counts: `memory_stats` and `memory_snapshot`.
+"""Converts a front's counters to torch's forms: `memory_stats` and `memory_snapshot`.
 
-Pure conversions, so that they can be tested without torch.  Where torch counts segments we have pages;
-what torch calls inactive and split does not exist here, and reads 0.
+They can be tested without torch.  Instead of torch's segments, pages are counted.  Torch's counters of inactive and
+split blocks are 0, because the pool has none.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ def _by_kind(stats: Sequence[Mapping[str, int]]) -> dict[str, dict[str, int]]:
 
 
 def nested_stats(stats: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The dict of `torch.npu.memory_stats_as_nested_dict`.
+    """Return the dict of `torch.npu.memory_stats_as_nested_dict`.
 
     Parameters
     ----------
     stats : dict, optional
-        As `acl.adapters.pluggable._door.stats` gives it; None counts as nothing.
+        The result of `acl.adapters.pluggable._door.stats`; None stands for zeros.
     """
     none = [_NONE] * len(_KINDS)
     found: Mapping[str, Any] = stats or {}
@@ -78,12 +78,12 @@ def _segment(device: int, stream: int, small: bool, run: Sequence[tuple[int, int
 
 
 def snapshot(devices: Mapping[int, Sequence[tuple[int, bool, Sequence[tuple[int, int, str, int]]]]]) -> dict[str, Any]:
-    """The dict of `torch_npu.npu.memory._snapshot`, without a history.
+    """Return the dict of `torch_npu.npu.memory._snapshot`, without a history.
 
     Parameters
     ----------
     devices : dict
-        For each device what `acl.adapters.pluggable._door.segments` gives.
+        For each device the result of `acl.adapters.pluggable._door.segments`.
     """
     segments = [
         _segment(device, stream, small, run) for device, parts in devices.items() for stream, small, run in parts

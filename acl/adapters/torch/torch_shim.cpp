@@ -1,8 +1,8 @@
-/* What of torch's optional hooks needs C++: compiled against the installed torch and torch_npu, at
-   the first `acl.torch.install()`, and kept (acl/adapters/torch/_shim.py).
+/* Torch's optional hooks that need C++. Compiled against the installed torch and torch_npu at the first
+   `acl.torch.install()` (acl/adapters/torch/_shim.py).
 
-   It turns our counters into torch's DeviceStats, finds the ACL stream in torch's stream object,
-   records events by way of torch_npu's task queue, and throws torch's own out-of-memory error.
+   They convert our counters to torch's DeviceStats, find the ACL stream of torch's stream object, record
+   events through torch_npu's task queue, and throw torch's own out-of-memory error.
    Nothing here takes the GIL. */
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
@@ -25,10 +25,10 @@ namespace {
 bool (*door_stats)(int device, DoorStats *stats);
 bool (*door_share)(void *address, void *stream);
 
-// Streams that tensors were recorded for, by their ACL handles.
+// The torch streams of `record_stream` calls, by their ACL handles.
 std::mutex streams_mutex;
 std::unordered_map<void *, c10::Stream> streams;
-// Whether the program itself runs on this thread: the queue's own must not put anything in it.
+// True on the program's threads. The thread of the task queue must not queue anything itself.
 thread_local bool is_callers = false;
 
 void stat_copy(StatArray &to, const DoorStat *from) {

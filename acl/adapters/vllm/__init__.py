@@ -1,1 +1,1 @@
-"""vLLM-Ascend's extension module by its ABI, for `acl.vllm`."""
+"""A module with the ABI of vLLM-Ascend's extension module, for `acl.vllm`."""

@@ -1,7 +1,7 @@
 /* The two C symbols by which torch_npu's NPUPluggableAllocator calls an allocator of vLLM-Ascend.
 
-   Their signatures are vLLM-Ascend's; what they do is set once by `vllm_ascend_C.pyx`.  Any thread
-   may call them, with or without the GIL. */
+   The signatures are those of vLLM-Ascend. `vllm_ascend_C.pyx` sets once what they call.  Any thread may call
+   them, with or without the GIL. */
 #ifndef VLLM_CAMEM_H
 #define VLLM_CAMEM_H
 

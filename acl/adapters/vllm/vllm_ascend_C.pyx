@@ -1,19 +1,20 @@
-"""The allocator part of vLLM-Ascend's extension module, by its ABI: memory that can sleep.
+"""The allocator of vLLM-Ascend's extension module, with the same ABI: memory that can sleep.
 
-torch_npu asks `my_malloc` for segments and gives them back to `my_free`; vLLM-Ascend's `camem.py`
-is told of each through two Python functions, and takes the physical memory away and back by
-`python_unmap_and_release` and `python_create_and_map`.  Addresses stay reserved meanwhile.
+torch_npu allocates segments by `my_malloc` and frees them by `my_free`. vLLM-Ascend's `camem.py` is
+informed of each by two Python functions. It releases the physical memory and restores it by
+`python_unmap_and_release` and `python_create_and_map`.  The addresses stay reserved in between.
 
-A segment is memory of the driver's own, one handle each.  Or, after `serve`, it is a block of a
-pool: then what sleeps is the pool's to use, within the pool's limit, and tags are `camem.py`'s.
+A segment is one physical handle of the driver.  After `serve` it is a block of a pool instead: then
+the pool can use the memory of sleeping segments, its limit applies, and the blocks have
+`camem.py`'s tags.
 
-The file must have this name: `camem.py` looks for it in the process's map of memory.  The Python
-functions are held for as long as one of their segments lives, and each segment is told to those
-that were set when it was made.  A segment that is asleep when it is freed is simply forgotten.
+The file must have this name, because `camem.py` looks for it in the process's memory map.  A
+segment is reported to the Python functions that were set when it was made; they are kept until
+their last segment is freed.  A segment that is freed asleep has no memory to return.
 
-Refused: handles that are not of this module, mapping what is mapped, unmapping what is not.
-Threads: any, with or without the GIL; the books are changed under the GIL, driver calls are made
-without it.  At the interpreter's exit nothing is given back any more: the system takes it all.
+Refused: handles of other modules, mapping a mapped segment, unmapping an unmapped one.  Any thread
+may call, with or without the GIL. The GIL protects the tables; driver calls are made without it.
+When the interpreter exits nothing is returned to the driver, because the system frees everything.
 """
 
 import atexit
@@ -53,26 +54,26 @@ __all__ = [
 ]
 
 cdef enum:
-    EXIT_LIMIT_MS = 500         # how long an exit waits for calls that are inside
-    GRANULE = 2 << 20           # where the driver does not tell its own
+    EXIT_LIMIT_MS = 500         # how long the exit waits for calls that have begun
+    GRANULE = 2 << 20           # bytes of a page if the driver does not say
 
 cdef struct Segment:
-    aclrtDrvMemHandle handle    # first, as `camem.py` gets its address; NULL: none of its own
+    aclrtDrvMemHandle handle    # the first member, for `camem.py`; NULL for a block of a pool
     void *base
     size_t size
     int device
-    int made                    # fork_count at its making
+    int made                    # fork_count when it was made
     bint mapped
 
-cdef struct Request:            # what a C call wants, for the other side of the guard
-    void *address               # of a free; the answer of a malloc
+cdef struct Request:            # the arguments and the result of a C call
+    void *address               # the argument of a free, the result of a malloc
     ssize_t size
     int device
 
-# address -> (address of the Segment, whom to tell when it is freed, whose block it is, its tag);
-# under the GIL
+# address -> (address of the Segment, function to call when it is freed, owner of the block, its
+# tag). The GIL protects it.
 cdef dict living = {}
-cdef Blocks shelf = None        # of the pool that serves its device; None: segments of our own
+cdef Blocks shelf = None        # blocks of the pool that serves its device; None: the driver serves
 cdef object tell_malloc = None
 cdef object tell_free = None
 
@@ -99,7 +100,7 @@ cdef size_t granule_of(int device) noexcept nogil:
 
 
 cdef int segment_map(Segment *segment, Blocks blocks) except -1:
-    """Put physical memory behind the addresses; a segment that could not is as it was."""
+    """Put physical memory behind the addresses. If that fails the segment is unchanged."""
     cdef aclrtPhysicalMemProp prop
     cdef aclError status = ACL_SUCCESS
     if blocks is not None:
@@ -130,14 +131,16 @@ cdef int device_rest() except -1:
 
 
 cdef int segment_unmap(Segment *segment, Blocks blocks) except -1:
-    """Wait for the device and give the physical memory back; what the driver refuses stays."""
+    """Wait for the device and release the physical memory. What the driver refuses to release is
+    kept.
+    """
     cdef aclError status
     if segment.mapped:
         device_rest()
         if blocks is not None:
             try:
                 blocks.sleep(<size_t> segment.base)
-            finally:                            # what fell asleep in part has to be woken
+            finally:                            # a block that sleeps in part must be woken, too
                 segment.mapped = not blocks.asleep(<size_t> segment.base)
             return 0
         with nogil:
@@ -153,10 +156,10 @@ cdef int segment_unmap(Segment *segment, Blocks blocks) except -1:
 
 
 cdef int segment_end(Segment *segment, Blocks blocks) except -1:
-    """All of it back to the driver, or to the pool."""
+    """Return all of a segment to the driver or to the pool."""
     cdef aclError status
     if blocks is not None:
-        device_rest()                           # so that nobody has to wait for whose it was
+        device_rest()                           # wait, so that the block's next user need not
         blocks.give(<size_t> segment.base)
         free(segment)
         return 0
@@ -169,7 +172,7 @@ cdef int segment_end(Segment *segment, Blocks blocks) except -1:
 
 
 cdef object tag_of(object teller):
-    """The tag that camem.py, whose method `teller` is, has now; None if it is somebody else's."""
+    """Return camem.py's present tag, if `teller` is a method of camem.py; otherwise None."""
     tag = getattr(getattr(teller, "__self__", None), "current_tag", None)
     return tag if isinstance(tag, str) and tag else None
 
@@ -205,7 +208,7 @@ cdef Segment *segment_make(ssize_t size, int device, Blocks blocks) except NULL:
 # --- the thread's device ------------------------------------------------------------------------
 
 cdef int device_enter(int device, aclrtContext *before) except -1:
-    """Make a device current; `before` is what to go back to, or NULL."""
+    """Make a device current. `before` becomes the context to restore, or NULL."""
     cdef int32_t current = -1
     cdef aclError status
     before[0] = NULL
@@ -265,7 +268,7 @@ cdef object free_run(Request *request):
         raise ValueError(f"my_free of {address:#x}, which is no segment of this module")
     segment = <Segment *> <size_t> entry[0]
     if segment.made != fork_count:
-        return                                  # the parent's; the runtime is not ours to call
+        return                                  # the parent's memory: a child cannot free it
     device_enter(segment.device, &before)
     try:
         told = entry[1](address)
@@ -278,7 +281,7 @@ cdef object free_run(Request *request):
             device_leave(before)
 
 
-# What these raise goes to `sys.unraisablehook`: C has no use for it.
+# Exceptions of these functions go to `sys.unraisablehook`, because C cannot handle them.
 
 cdef void malloc_enter(void *argument) noexcept with gil:
     malloc_run(<Request *> argument)
@@ -318,12 +321,13 @@ cdef void on_free(void *address, ssize_t size, int device, void *stream) noexcep
 # --- what camem.py calls ------------------------------------------------------------------------
 
 def serve(Pool pool):
-    """Make what is asked for from here on blocks of a pool, on the pool's device; None: no more.
+    """Allocate segments on the pool's device from the pool from now on; None: from the driver
+    again.
 
     Parameters
     ----------
     pool : Pool or None
-        One with virtual memory.  Segments of other devices stay the driver's.
+        A pool with virtual memory.  Segments of other devices still come from the driver.
     """
     global shelf
     if pool is not None:
@@ -334,7 +338,7 @@ def serve(Pool pool):
 
 
 def init_module(python_malloc, python_free):
-    """Set the functions that are told of segments made and freed from here on.
+    """Set the functions that are called when segments are allocated and freed from now on.
 
     Parameters
     ----------
@@ -365,9 +369,9 @@ cdef Segment *segment_find(tuple handle) except NULL:
 
 
 def python_create_and_map(device, size, d_mem, p_memHandle):
-    """Put physical memory behind a segment again; what was in it is gone.
+    """Put physical memory behind a segment again. Its former contents are lost.
 
-    Raises `OutOfMemoryError` where the device has no memory; the segment sleeps on.
+    Raises `OutOfMemoryError` if the device has no memory; the segment then stays asleep.
     """
     cdef Segment *segment = segment_find((device, size, d_mem, p_memHandle))
     cdef aclrtContext before
@@ -381,7 +385,7 @@ def python_create_and_map(device, size, d_mem, p_memHandle):
 
 
 def python_unmap_and_release(device, size, d_mem, p_memHandle):
-    """Give a segment's physical memory back, once the device is idle; its addresses stay."""
+    """Release a segment's physical memory when the device is idle. Its addresses stay reserved."""
     cdef Segment *segment = segment_find((device, size, d_mem, p_memHandle))
     cdef aclrtContext before
     if not segment.mapped and segment.handle == NULL:
@@ -394,7 +398,7 @@ def python_unmap_and_release(device, size, d_mem, p_memHandle):
 
 
 def segments():
-    """Each living segment as ``(device, size, address, mapped)``."""
+    """List the live segments as ``(device, size, address, mapped)``."""
     cdef Segment *segment
     found = []
     for entry in living.values():
@@ -404,7 +408,7 @@ def segments():
 
 
 def driver_parts(device):
-    """Of the driver's own memory on a device, what is in use: (tag, bytes) of each segment."""
+    """List the segments from the driver that are mapped on a device, as (tag, bytes)."""
     cdef Segment *segment
     found = []
     for entry in list(living.values()):
@@ -416,7 +420,7 @@ def driver_parts(device):
 
 
 def leave():
-    """At exit: let those inside come out, and nobody in any more."""
+    """At exit: refuse new calls, and wait for those that have begun."""
     with nogil:
         guard_close(EXIT_LIMIT_MS)
 
