@@ -17,8 +17,6 @@ from support.documents import ROOT
 
 pytest.importorskip("mkdocs")
 pytest.importorskip("mkdocstrings_handlers.python")
-if not (ROOT / "tools/site").is_dir():
-    pytest.skip("the sources are not beside the tests", allow_module_level=True)
 from tools.site import check, reference
 from tools.site.__main__ import build
 

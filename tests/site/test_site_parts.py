@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 from support.documents import ROOT
 
-pytestmark = pytest.mark.skipif(not (ROOT / "tools/site").is_dir(), reason="the sources are not beside the tests")
-if (ROOT / "tools/site").is_dir():
-    from tools.site import check, reference, sections
-    from tools.site.sources import Sources, listing
+from tools.site import check, reference, sections
+from tools.site.sources import Sources, listing
 
 README = """# x
 
