@@ -175,9 +175,7 @@ cdef CorePool *pool_make(int32_t device) noexcept nogil:
 
 
 cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogil:
-    """Return the seat's front for a device. Make it if there is none, with a new pool if none is
-    given.
-    """
+    """Return the seat's front for a device; make it, and a pool if none is given, if missing."""
     cdef Front *front
     cdef Front *made
     front = <Front *> pointer_read(&seat.fronts[device])
@@ -201,8 +199,7 @@ cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogi
         made.pool.queue.mark = on_mark
     else:
         made.role = <uint32_t> (ROLE_USER if made.pool.options.early_frees else ROLE_STREAM)
-    # Two threads may get here at once. The front of the later one is not used, which costs some
-    # host memory.
+    # Two threads may get here at once. The later one's front is not used: some host memory is lost.
     spin_enter(&seat.lock)
     front = <Front *> seat.fronts[device]
     if front is NULL:
@@ -213,9 +210,7 @@ cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogi
 
 
 cdef Arena *front_arena(Front *front, aclrtStream stream) noexcept nogil:
-    """Return the arena of a stream. A remembered arena is checked, because stream handles are
-    reused.
-    """
+    """Return a stream's arena. A remembered one is checked, as handles are reused."""
     cdef size_t hash = <size_t> stream
     cdef Arena *arena
     hash = (hash >> 6 ^ hash >> 12 ^ hash >> 20) % RECENT
@@ -249,8 +244,7 @@ cdef void device_leave(aclrtContext previous) noexcept nogil:
 cdef bint on_drain(CorePool *pool) noexcept nogil:
     """Submit all that the framework has queued, and wait for the device.
 
-    Pages are detached before this call and unmapped after it. So blocks that are freed meanwhile
-    are not affected.
+    Pages are detached before this call and unmapped after it, so blocks freed meanwhile are safe.
     """
     cdef aclrtContext previous = NULL
     cdef bint done
@@ -274,8 +268,7 @@ cdef void on_mark_drop(void *mark) noexcept nogil:
 
 
 cdef bint pages_reclaim(CorePool *pool, size_t bytes) noexcept nogil:
-    """When memory is short: empty the framework's queue, and take free pages from all its streams.
-    """
+    """Empty the framework's queue, and take free pages from all its streams."""
     cdef uint64_t want = bytes // pool.options.granule + 2
     cdef uint64_t found = 0
     cdef uint32_t index
@@ -329,9 +322,8 @@ cdef Front *front_first(uint32_t seat, int device) noexcept nogil:
         return NULL
     front = front_open(&seats[seat], device, NULL)
     if front is not NULL and not leaving and Py_IsInitialized():
-        # A thread that Python knows may take the GIL here, as torch does to record a stack. A
-        # thread of the framework must not, because a thread that holds the GIL may be waiting for
-        # it.
+        # A thread that Python knows may take the GIL here, as torch does to record a stack. One of
+        # the framework must not: a thread that holds the GIL may be waiting for it.
         if PyGILState_GetThisThreadState() is not NULL:
             on_made(NULL)
         else:
@@ -435,8 +427,7 @@ cdef c_bool on_stats(uint32_t seat, int device, DoorStats *stats) noexcept nogil
 
 
 cdef void pages_count(Front *front, int64_t *taken, int64_t *given) noexcept nogil:
-    """Count the pages that the pool has taken and returned so far. The difference is what it holds.
-    """
+    """Count the pages that the pool has taken and returned so far."""
     cdef CorePool *pool = front.pool
     cdef size_t held = stale_read(&pool.source.reserved)
     given[0] = <int64_t> (
@@ -485,9 +476,7 @@ cdef void *on_base(void *address, size_t *size) noexcept nogil:
 
 
 cdef void on_fraction(uint32_t seat, int device, double fraction) noexcept nogil:
-    """Set the limit to a fraction of the device's memory, but never above the limit that the owner
-    set.
-    """
+    """Set the limit to a fraction of the device, but never above the owner's limit."""
     cdef aclrtContext previous = NULL
     cdef size_t room = 0, total = 0
     cdef Front *front = front_find(seat, device)
@@ -762,8 +751,7 @@ def stats(int device, *, int seat=0):
 
 
 cdef list range_runs(Arena *arena, Range *span):
-    """List the mapped parts of a range, each as a list of (address, bytes, state, requested bytes).
-    """
+    """List the mapped parts of a range: lists of (address, bytes, state, requested bytes)."""
     cdef Block *block = span.first
     runs = []
     fresh = True
@@ -788,8 +776,8 @@ def segments(int device, *, int seat=0):
     Returns
     -------
     list of (int, bool, list of (int, int, str, int))
-        For each contiguous part: the stream, True for memory of small blocks, and the blocks
-        (address, bytes, ``"live"``, ``"waiting"`` or ``"free"``, requested bytes).
+        For each contiguous part: the stream, True for memory of small blocks, and the blocks:
+        address, bytes, ``"live"``, ``"waiting"`` or ``"free"``, requested bytes.
     """
     cdef Front *front = front_of(seat, device)
     cdef Arena *arena
