@@ -56,7 +56,7 @@ def machine(say: Say) -> Answer:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `aclpool doctor` that belong to --deep."""
     group = parser.add_argument_group("questions that only a device answers (docs/hardware_day.md)")
-    group.add_argument("--deep", action="store_true", help="ask them, each in a process of its own; some two minutes")
+    group.add_argument("--deep", action="store_true", help="ask them, each in a process of its own; ten minutes at most")
     group.add_argument("--output", metavar="FOLDER", default="aclpool-deep",
                        help="where --deep puts report.txt, report.json, latency.json and probes.patch (default: "
                             "aclpool-deep)")
