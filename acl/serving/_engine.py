@@ -207,8 +207,12 @@ class Engine:
             log.warning("%d streams do not come to their end: nothing is unloaded", len(self.streams.stuck))
             return False
         for version in [one for one in self.retired if one.jobs == 0]:
-            version.close()
-            self.retired.remove(version)
+            try:
+                version.close()
+            except AclError as error:           # the next load, unload or close tries again
+                log.warning("model %s: version %d is not unloaded: %s", version.name, version.number, str(error))
+            else:
+                self.retired.remove(version)
         return True
 
     # -- the door

@@ -25,6 +25,7 @@ from acl.serving import Engine, Options
 
 pytestmark = pytest.mark.subprocess_heavy
 TASK = TextTask(layers=1)
+SYNC = "aclrtSynchronizeStreamWithTimeout"
 APP = Path(__file__).parents[2] / "examples/serving/app.py"
 
 
@@ -81,7 +82,7 @@ def test_swaps_and_faults_under_load_lose_no_request(service: tuple[Engine, int]
     engine, port = service
     found: list[Counter[int]] = []
     clients = threading.Thread(target=lambda: found.append(load(port, 12, 15)))
-    with sim.fault("aclmdlExecuteAsync", every=10, code=507899), sim.fault("aclrtMallocPhysical", p=0.2, seed=3):
+    with sim.fault(SYNC, every=15, code=507015), sim.fault("aclrtMallocPhysical", p=0.2, seed=3):
         clients.start()
         for _ in range(3):
             engine.load("text", TASK, instances=3)

@@ -71,6 +71,18 @@ def test_version_that_cannot_be_loaded_leaves_the_old_one(function: str, sim: An
         assert list(service.models) == ["table"] and service.promised == 0
 
 
+def test_version_that_cannot_be_unloaded_is_unloaded_later(sim: Any) -> None:
+    with engine_of(HeldTask()) as service:
+        old = service.models["table"]
+        with sim.fault("aclmdlUnload", nth=1, code=500002):
+            assert service.load("table", HeldTask(first=50)) == 2
+        assert service.retired == [old] and service.submit(ONE).result(300).version == 2
+        service.load("other", HeldTask())
+        assert service.retired == [old]
+        service.unload("other")
+        assert service.retired == [] and old.models[0].closed
+
+
 def test_warm_up_runs_every_batch_on_every_instance(sim: Any) -> None:
     task = HeldTask()
     with Engine(Options(limit="64MiB")) as service:
