@@ -177,6 +177,9 @@ static void pass_on(int number, siginfo_t *info, void *context)
         before.sa_handler(number);
     } else {
         (void)signal(number, SIG_DFL); /* the fault happens again and ends the process */
+        if (info->si_code <= 0) {      /* but not if somebody has sent the signal */
+            (void)raise(number);
+        }
     }
 }
 
