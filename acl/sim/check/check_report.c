@@ -10,6 +10,7 @@
 #include "check/checker.h"
 #include "generated/exports.h"
 #include "races/race_inside.h"
+#include "streams/device.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -272,10 +273,13 @@ static unsigned tools_read(const char *text)
     return tools;
 }
 
-/* A child of a fork is another process: what it does not free is its parent's. */
+/* The child of a fork is another process: what it does not free is its parent's.  If the parent has used no
+ * device, nothing is, and no thread holds a lock of the checker: the child is checked, too. */
 static void on_fork_child(void)
 {
-    atomic_store(&check_tools, 0);
+    if (devices_in_use()) {
+        atomic_store(&check_tools, 0);
+    }
     pthread_mutex_init(&told_lock, NULL);
 }
 

@@ -245,7 +245,9 @@ static void on_end(int status, void *nothing)
 /* In the child, the lock may have been held by a thread that does not exist there. */
 static void on_fork_child(void)
 {
-    atomic_store(&race_active, false);
+    if (handle_live(HANDLE_CONTEXT) != 0) {
+        atomic_store(&race_active, false);
+    }
     pthread_mutex_init(&race_lock, NULL);
 }
 
