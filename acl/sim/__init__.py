@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,7 @@ __all__ = [
     "lend_stack",
     "library_dir",
     "live_handles",
+    "loaded",
     "parse_sizes",
     "physical_bytes",
     "physical_peak",
@@ -72,6 +74,15 @@ def library_dir() -> str:
     return str(Path(__file__).resolve().parent / "lib")
 
 
+def loaded() -> bool:
+    """Whether this process has loaded the simulator; asking does not load it."""
+    try:
+        ctypes.CDLL(library_dir() + "/libascendcl.so", os.RTLD_NOLOAD)
+    except OSError:
+        return False
+    return True
+
+
 def _sim() -> ctypes.CDLL:
     """The library, opened once; the loader of `acl` opens the same file and so the same library."""
     global _library
@@ -97,6 +108,14 @@ def _check(status: int) -> None:
         newest = text.decode(errors="replace").splitlines()[:1]
         what = newest[0].partition(f"failed with {status}: ")[2] if newest else ""
         raise ValueError(what or f"the simulator refused with {status}")
+
+
+def _variable(name: str) -> str:
+    """The variable that a keyword of `configure` sets."""
+    found = _SETTINGS.get(name)
+    if found is None:
+        raise TypeError(f"there is no setting {name!r}; there are {', '.join(_SETTINGS)}")
+    return found
 
 
 def _encode(name: str, value: object) -> bytes:
@@ -185,10 +204,7 @@ def configure(**settings: object) -> None:
         If a value makes no sense, or a device is in use.  What was set before it in the call stays.
     """
     for name, value in settings.items():
-        variable = _SETTINGS.get(name)
-        if variable is None:
-            raise TypeError(f"there is no setting {name!r}; there are {', '.join(_SETTINGS)}")
-        _check(_sim().acl_sim_set(variable.encode(), _encode(name, value)))
+        _check(_sim().acl_sim_set(_variable(name).encode(), _encode(name, value)))
 
 
 def configuration() -> dict[str, str]:

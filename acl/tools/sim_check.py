@@ -26,7 +26,7 @@ from typing import Any, TextIO
 
 from acl.tools.outputs import check_output, write_text
 
-__all__ = ["RULES", "TOOLS", "add_arguments", "look", "run"]
+__all__ = ["RULES", "TOOLS", "Reports", "add_arguments", "look", "pattern_of", "run", "text_of"]
 
 TOOLS = ("mem", "order", "leak", "init")
 
@@ -88,14 +88,20 @@ def patterns(path: str | None) -> list[tuple[str, str]]:
         raise ValueError(f"--suppressions: {path}: {error}") from None
     found = []
     for number, line in enumerate(lines, 1):
-        rule, colon, pattern = line.strip().partition(":")
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        known = any(fnmatch.fnmatchcase(name, rule) for name in (*RULES, *TOOLS))
-        if not colon or not known:
-            raise ValueError(f"--suppressions: {path}:{number}: expected RULE:PATTERN, got {line!r}")
-        found.append((rule, pattern))
+        if line.strip() and not line.lstrip().startswith("#"):
+            try:
+                found.append(pattern_of(line))
+            except ValueError as error:
+                raise ValueError(f"--suppressions: {path}:{number}: {error}") from None
     return found
+
+
+def pattern_of(line: str) -> tuple[str, str]:
+    """The rule and the pattern of a line RULE:PATTERN."""
+    rule, colon, pattern = line.strip().partition(":")
+    if not colon or not any(fnmatch.fnmatchcase(name, rule) for name in (*RULES, *TOOLS)):
+        raise ValueError(f"expected RULE:PATTERN, got {line!r}")
+    return rule, pattern
 
 
 # --- frames ---------------------------------------------------------------------------------------------

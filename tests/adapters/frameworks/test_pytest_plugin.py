@@ -27,11 +27,11 @@ kept = []
 def right():
     return torch.equal((torch.arange(3.0).npu() * 2).cpu(), torch.arange(3.0) * 2)
 
-def test_right():
+def test_device_is_right():
     assert right()
 
 @pytest.mark.acl_fault("aclopCompileAndExecute", nth=1)
-def test_operator_fails():
+def test_operator_fails_alone():
     with pytest.raises(RuntimeError):
         torch.ones(3).npu() * 2
 
@@ -58,14 +58,14 @@ def test_device_of_another_test_is_not_kept():
     assert torch.npu.current_device() == 0
 
 @pytest.mark.acl_leaks
-def test_leaves_nothing():
+def test_nothing_is_left():
     event = torch.npu.Event()
     event.record()
     torch.npu.Stream()
     assert right()
 
 @pytest.mark.acl_leaks
-def test_leaves_memory():
+def test_memory_is_left():
     kept.append(torch.empty(1 << 20, device="npu"))
 
 @pytest.mark.acl_world(devices=5)
@@ -98,7 +98,7 @@ def test_failure_belongs_to_its_test_and_the_next_are_right(tmp_path: Path) -> N
     wrong = {name: word for name, word in told.items() if word != "PASSED"}
     assert wrong == {
         "test_stream_fails_and_nobody_looks": "FAILED",
-        "test_leaves_memory": "PASSED ERROR",
+        "test_memory_is_left": "PASSED ERROR",
         "test_world_that_cannot_be": "ERROR",
     }, output
     assert len(told) == 11
