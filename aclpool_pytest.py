@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.machinery
+import importlib.util
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from importlib.abc import MetaPathFinder
@@ -46,7 +47,7 @@ class Door(MetaPathFinder):
         self.config = config
         self.session: Session | None = None
         self.nursery: Nursery | None = None
-        self.begun = self.told = False
+        self.begun = self.told = self.looking = False
         for name, choices in CHOICES.items():
             if self.choice(name) not in choices:
                 raise pytest.UsageError(f"{name}: expected one of {', '.join(choices)}, got {self.choice(name)!r}")
@@ -86,9 +87,23 @@ class Door(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name == "torch_npu":
-            self.begin()
-        return None
+        """The spec of torch_npu, changed so that the simulator is loaded first; looking for it loads nothing."""
+        if name != "torch_npu" or self.looking:
+            return None
+        self.looking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.looking = False
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                self.begin()
+                run(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 def opened(config: pytest.Config) -> Door:

@@ -103,7 +103,7 @@ def captured(config: pytest.Config) -> tuple[str, str]:
 def failure(item: pytest.Item, when: Any, text: str, out: str = "", err: str = "") -> pytest.TestReport:
     """A report that fails a test."""
     sections = [(f"Captured std{name} {when}", content) for name, content in (("out", out), ("err", err)) if content]
-    keywords = dict.fromkeys(item.keywords, 1)
+    keywords: dict[str, Any] = dict.fromkeys(item.keywords, 1)
     return pytest.TestReport(item.nodeid, item.location, keywords, "failed", text, when, sections)
 
 

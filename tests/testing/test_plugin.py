@@ -191,10 +191,12 @@ def test_marked_tests_have_processes_of_their_own(tmp_path: Path, workers: tuple
 
 LIKE_TORCH = """
     import ctypes
+    import importlib.util
     import os
     import sys
 
     def test_plugin_is_idle_at_first():
+        assert importlib.util.find_spec("torch_npu")
         assert "acl" not in sys.modules and "aclpool" not in sys.modules
 
     def test_libraries_are_there_before_torch_npu():
