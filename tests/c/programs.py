@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,7 +73,8 @@ def compile_program(source: Path, folder: Path, libraries: Path, headers: Path, 
                     extra: Sequence[str] = ()) -> Path:
     """The program made from one source, in `folder`."""
     made = folder / source.stem
-    command = ["gcc", *FLAGS, *SANITIZE.get(how, []), f"-I{headers}", f"-I{HERE}", f"-I{ROOT}/acl/sim",
+    compiler = shlex.split(os.environ.get("CC") or "gcc")
+    command = [*compiler, *FLAGS, *SANITIZE.get(how, []), f"-I{headers}", f"-I{HERE}", f"-I{ROOT}/acl/sim",
                str(source), "-o", str(made), f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lascendcl", *extra]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@
 """
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,6 +22,40 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lock")
     libraries, headers = programs.simulator(folder, programs.mode())
     return programs.compile_program(programs.HERE / "core_lock.c", folder, libraries, headers, programs.mode())
+
+
+SECOND_FILE = """
+    #include "lock.h"
+    void *self_of_second_file(void) { return lock_self(); }
+"""
+FIRST_FILE = """
+    #include "lock.h"
+    #include <pthread.h>
+    #include <stdio.h>
+    void *self_of_second_file(void);
+    static void *other(void *unused) { (void)unused; return lock_self(); }
+    int main(void)
+    {
+        pthread_t thread;
+        void *found = NULL;
+        pthread_create(&thread, NULL, other, NULL);
+        pthread_join(thread, &found);
+        printf("%d %d\\n", lock_self() == self_of_second_file(), lock_self() == found);
+    }
+"""
+
+
+def test_thread_has_one_identity_in_all_files(tmp_path: Path) -> None:
+    """Else one thread would be two owners of a lock.  CC names the compiler: some lack what others have built in."""
+    files = []
+    for name, text in {"first.c": FIRST_FILE, "second.c": SECOND_FILE}.items():
+        files.append(tmp_path / name)
+        files[-1].write_text(text)
+    compiler = shlex.split(os.environ.get("CC") or "gcc")
+    core = Path(__file__).parents[2] / "acl/core"
+    subprocess.run([*compiler, "-O2", "-pthread", f"-I{core}", *files, "-o", tmp_path / "program"], check=True)
+    done = subprocess.run([tmp_path / "program"], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "1 0\n"
 
 
 @pytest.mark.parametrize("bias", ["0", "1"])

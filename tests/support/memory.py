@@ -103,7 +103,7 @@ class MemoryScene:
         self.stream = self.take("aclrtCreateStream", "aclrtDestroyStream")
         self.dead = made("aclrtCreateStream")
         assert api.aclrtDestroyStream(self.dead) == 0
-        self.device = self.take("aclrtMalloc", "aclrtFree", 65536, 0)
+        self.device = self.take("aclrtMalloc", "aclrtFree", max(65536, 4 * mmap.PAGESIZE), 0)
         self.other = self.take("aclrtMalloc", "aclrtFree", 65536, 0)
         self.pinned = self.take("aclrtMallocHost", "aclrtFreeHost", 65536)
         self.prop = PhysicalProp(attribute=4, location=Location(0, DEVICE))

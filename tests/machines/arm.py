@@ -1,0 +1,79 @@
+"""Tests of the core and C programs on an emulated aarch64: `python tests/machines/arm.py FOLDER [--seconds N]`.
+
+FOLDER is what `python -m tools.release FOLDER --machine aarch64` has made: an installed wheel, qemu, and a Python for
+aarch64.  The C programs are cross-compiled.  Goes through its list until the time is over, and says how far it came.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "c"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+import programs
+
+from tools.release.__main__ import emulated, packages, tools
+
+ROOT = Path(__file__).resolve().parents[2]
+MACHINE = "aarch64"
+#: What the lock, the order of memory and the simulator's rules stand on comes first.  None starts a Python of its own.
+TESTS = (
+    "tests/core/test_invariants.py", "tests/core/test_blocks.py", "tests/core/test_pages.py",
+    "tests/core/test_threads.py", "tests/core/test_order.py", "tests/core/test_races.py",
+    "tests/core/test_views.py", "tests/pool/test_pool.py",
+    "tests/sim/memory/test_rules_memory.py", "tests/sim/memory/test_virtual.py", "tests/runtime/test_buffer.py",
+)
+PROGRAMS = ("core_lock", "sim_order", "sim_memory_threads", "sim_events", "sim_stress", "sim_graph_threads")
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Run tests and C programs on an emulated aarch64.")
+    parser.add_argument("folder", metavar="FOLDER", type=Path)
+    parser.add_argument("--python", default="3.11")
+    parser.add_argument("--seconds", type=float, default=600)
+    choice = parser.parse_args()
+    folder, until = choice.folder.resolve(), time.monotonic() + choice.seconds
+    installed = folder / "installed" / f"{choice.python}-{MACHINE}"
+    host = tools(folder, Path(sys.executable), f"{sys.version_info[0]}.{sys.version_info[1]}")
+    beside = packages(folder / "test" / MACHINE, host, choice.python, MACHINE, "pytest", "pytest-benchmark",
+                      "pytest-xdist", "hypothesis")
+    python = emulated(folder, choice.python, MACHINE)
+    environment = {**os.environ, "ACL_BACKEND": "sim", "PYTHONPATH": f"{installed}:{beside}", "ACLPOOL_TURNS": "100"}
+    made = folder / "programs"
+    made.mkdir(exist_ok=True)
+    os.environ["CC"] = f"{MACHINE}-linux-gnu-gcc"
+    steps: list[tuple[str, list[str | Path]]] = []
+    for name in PROGRAMS:
+        program = programs.compile_program(ROOT / f"tests/c/{name}.c", made, installed / "acl/sim/lib",
+                                           installed / "acl/include", "")
+        steps.append((name, [*python[:-1], program]))
+    options = ["-q", "-p", "no:cacheprovider", "-n", "0", "-m", "not subprocess_heavy and not release_only"]
+    steps[3:3] = [(test, [*python, "-m", "pytest", *options, test]) for test in TESTS]
+    failed = done = 0
+    for name, command in steps:
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        try:
+            ran = subprocess.run([str(word) for word in command], cwd=ROOT, env=environment, timeout=left, text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        except subprocess.TimeoutExpired:
+            break
+        done += 1
+        failed += ran.returncode != 0
+        last = (ran.stdout.strip().splitlines() or [""])[-1]
+        print(f"{name}: {'passed' if ran.returncode == 0 else f'failed with {ran.returncode}'} {last}", flush=True)
+        if ran.returncode != 0:
+            print(ran.stdout[-4000:], flush=True)
+    print(f"{done} of {len(steps)} ran on an emulated {MACHINE}, {failed} failed")
+    return 1 if failed or done == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
