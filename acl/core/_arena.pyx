@@ -486,14 +486,15 @@ cdef bint arenas_settle(Pool *pool) noexcept nogil:
     cdef Arena *arena
     for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
-        if arena.ending.by_device and not arena.ending.settled and arena.role != ROLE_FRAMEWORK:
+        if (count_read(&arena.ending.by_device) and not arena.ending.settled
+                and arena.role != ROLE_FRAMEWORK):
             count += 1
     if count < UNSETTLED_MOST:
         return False
     for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
-        if (arena.ending.by_device and not arena.ending.settled and arena.role != ROLE_FRAMEWORK
-                and not stream_wait(arena)):
+        if (count_read(&arena.ending.by_device) and not arena.ending.settled
+                and arena.role != ROLE_FRAMEWORK and not stream_wait(arena)):
             return False
     return True
 
@@ -512,7 +513,8 @@ cdef void owners_mark(Pool *pool) noexcept nogil:
 
 cdef inline bint arena_vacant(Arena *arena, aclrtStream stream, uint32_t role) noexcept nogil:
     """True if the arena's stream was destroyed and has no work, blocks or graphs left."""
-    return (arena.ending.by_device and arena.ending.settled and arena.role == role
+    # Read `by_device` first: once it is 1, `live` counts the blocks of the stream's threads.
+    return (count_read(&arena.ending.by_device) and arena.ending.settled and arena.role == role
             and arena.live == 0 and arena.climbing == 0 and arena.order.waiting == NULL
             and arena.order.polling == 0 and (stream != NULL or arena.ending.offered)
             and not arena.captures.owns)

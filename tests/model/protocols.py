@@ -154,6 +154,15 @@ def inherit(release: bool = True, by_device_first: bool = True) -> list[Thread]:
     ]
 
 
+def vacant(acquire: bool = True) -> list[Thread]:
+    """arena_end and arena_vacant: an arena whose stream has ended is not vacant while a block of it is live."""
+    ends = [write("settled", 1), write("by_device", 1, release=True)]
+    return [
+        [*spin(), write("live", 1), *leave(), *spin(), *ends, *leave()],
+        [read("by_device", 1, acquire=acquire), read("settled", 1), read("live", 0)],
+    ]
+
+
 def capturing(acquire: bool = True) -> list[Thread]:
     """capture_begin and alloc_captured: who sees the mode sees the capture's arena."""
     return [
@@ -212,6 +221,8 @@ def publication_cases() -> list[tuple[str, bool, list[Thread], dict[str, Value]]
         ("arena that a new stream inherits", True, inherit(), streams),
         ("arena that a new stream inherits, without release", False, inherit(release=False), streams),
         ("arena that a new stream inherits, stream read first", False, inherit(by_device_first=False), streams),
+        ("arena of an ended stream, with a live block", True, vacant(), {}),
+        ("arena of an ended stream, with a live block, without acquire", False, vacant(acquire=False), {}),
         ("mode and capture", True, capturing(), {}),
         ("mode and capture, without acquire", False, capturing(acquire=False), {}),
         ("function bound late", True, late_slot(), {}),
