@@ -1,0 +1,1 @@
+"""What makes and checks a release: the source archive, the wheels of both architectures."""
