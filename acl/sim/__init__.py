@@ -33,6 +33,7 @@ __all__ = [
     "library_dir",
     "live_handles",
     "loaded",
+    "operators",
     "parse_sizes",
     "physical_bytes",
     "physical_peak",
@@ -46,6 +47,10 @@ __all__ = [
 ]
 
 _library: ctypes.CDLL | None = None
+
+#: Operators of ONNX that the engine runs without a kernel of their own.
+_CONTROL = ("ConcatFromSequence", "If", "Loop", "Scan", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
+            "SequenceErase", "SequenceInsert", "SequenceLength", "SplitToSequence")
 
 #: What each keyword of `configure` sets.
 _SETTINGS = {
@@ -226,6 +231,30 @@ def configuration() -> dict[str, str]:
 def socs() -> list[str]:
     """The chips that the simulator knows, the default one first."""
     return _names("soc")
+
+
+def operators() -> dict[str, list[str]]:
+    """The operators that the simulator has (docs/operators.md).
+
+    Returns
+    -------
+    dict
+        `onnx`: of ONNX, in a model; `com.microsoft`: what ONNX Runtime's optimiser puts into models; `single`: by
+        CANN's names, for `aclopExecuteV2` and so for `acl.Op` and torch_npu; `torch`: of PyTorch, of those that
+        were tried with torch_npu, the ones that gave PyTorch's results.
+    """
+    from acl.sim._torch_operators import RIGHT
+
+    ask, domains = _sim().acl_sim_operator, ctypes.c_uint32()
+    ask.restype, ask.argtypes = ctypes.c_char_p, [ctypes.c_size_t, ctypes.POINTER(ctypes.c_uint32)]
+    found: dict[str, set[str]] = {"onnx": {"Constant", *_CONTROL}, "single": set(), "com.microsoft": set()}
+    index = 0
+    while (name := ask(index, ctypes.byref(domains))) is not None:
+        for bit, domain in ((1, "onnx"), (2, "single"), (4, "com.microsoft")):
+            if domains.value & bit:
+                found[domain].add(name.decode())
+        index += 1
+    return {**{domain: sorted(names) for domain, names in found.items()}, "torch": sorted(RIGHT)}
 
 
 def _names(what: str) -> list[str]:

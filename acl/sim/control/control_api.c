@@ -13,6 +13,7 @@
 #include "streams/device.h"
 #include "generated/exports.h"
 #include "base/soc.h"
+#include "ops/op.h"
 
 /* Settings that take effect when the library reads its configuration. */
 static const char *const configured[] = {
@@ -118,6 +119,16 @@ const char *acl_sim_kind(size_t index)
 size_t acl_sim_live(size_t index)
 {
     return index < HANDLE_KINDS ? handle_live((HandleKind)index) : 0;
+}
+
+const char *acl_sim_operator(size_t index, uint32_t *domains)
+{
+    const OpKind *kind = op_at(index);
+    if (kind == NULL) {
+        return NULL;
+    }
+    *domains = (uint32_t)kind->domain;
+    return kind->name;
 }
 
 const char *acl_sim_soc(size_t index)

@@ -30,6 +30,10 @@ SIM_SHARED size_t acl_sim_live(size_t index);
 /* The chips of the table, the default one first; NULL ends the names. */
 SIM_SHARED const char *acl_sim_soc(size_t index);
 
+/* The operators: their names, and 1 for those of ONNX, 2 for single operators, 4 for com.microsoft, added up;
+   NULL ends the names. */
+SIM_SHARED const char *acl_sim_operator(size_t index, uint32_t *domains);
+
 /* Faults (faults.c).  A rule in text, as ACL_SIM_FAULTS has it; *rule is its number. */
 SIM_SHARED aclError acl_sim_fault_add(const char *text, uint32_t *rule);
 SIM_SHARED aclError acl_sim_fault_remove(uint32_t rule);

@@ -28,6 +28,18 @@ const OpKind *op_find(const char *name, OpDomain domain)
     return NULL;
 }
 
+const OpKind *op_at(size_t index)
+{
+    for (int t = 0; t < TABLES; t++) {
+        for (const OpKind *kind = tables[t]; kind->name != NULL; kind++) {
+            if (index-- == 0) {
+                return kind;
+            }
+        }
+    }
+    return NULL;
+}
+
 /* --- the three steps --- */
 
 static bool counts_check(const OpCall *call)

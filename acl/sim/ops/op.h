@@ -89,6 +89,9 @@ enum {
 /* Returns the operator of this name and domain, or NULL. */
 const OpKind *op_find(const char *name, OpDomain domain);
 
+/* Returns the operator at that place of the tables, NULL behind the last. */
+const OpKind *op_at(size_t index);
+
 /* Checks the numbers of inputs and outputs, and the attributes. Returns false and writes a message if the
    operator does not support them. A node that passes may still be refused by op_infer. */
 bool op_accept(const OpCall *call);

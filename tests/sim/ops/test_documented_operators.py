@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 from sim.ops.operator_cases import RECIPES
+from support.calls import api
 from support.models import SimModel
+from support.torch_operators import EXPRESSIONS
 
+from acl import sim
 from acl.tools.onnx_writer import Builder
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -65,3 +68,29 @@ def test_each_is_known_to_the_engine(mark: str, monkeypatch: pytest.MonkeyPatch)
                 pass
         except AssertionError as error:
             assert "is not one of the built-in engine" not in str(error).split("\n")[0]
+
+
+def names(page: str, mark: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text()
+    found = re.search(f"<!-- {mark} -->(.*?)<!-- end -->", text, re.DOTALL)
+    assert found is not None
+    return [name.split(" ")[0] for name in found[1].replace("\n", " ").strip().split(", ")]
+
+
+def test_functions_answer_is_what_the_pages_list() -> None:
+    answer = sim.operators()
+    assert answer["single"] == names("operators.md", "single")
+    assert answer["torch"] == names("operators.md", "torch")
+    assert answer["onnx"] == sorted(listed("operators") + listed("control"))
+    assert answer["com.microsoft"] == listed("fused")
+
+
+def test_tried_operators_of_torch_are_all_in_one_of_the_lists() -> None:
+    assert sorted(names("operators.md", "torch") + names("operators.md", "torch-missing")) == sorted(EXPRESSIONS)
+
+
+def test_single_operators_of_the_list_are_found_and_others_are_refused(device: None) -> None:
+    for name in [*sim.operators()["single"], "Conv2D"]:
+        status = api.aclopExecuteV2(name.encode(), 0, None, None, 0, None, None, None, None)
+        message = (api.aclGetRecentErrMsg() or b"").decode()
+        assert status != 0 and ("no operator" in message) is (name == "Conv2D"), message
