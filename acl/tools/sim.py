@@ -37,6 +37,7 @@ SETTINGS = [
     ("counters", "ACL_SIM_COUNTERS", "FILE", "at exit, add how often each function was called ('-': to stderr)"),
     ("coverage", "ACL_SIM_COVERAGE", "FILE", "at exit, add which statuses each function gave ('-': to stderr)"),
 ]
+FILES = ("shared", "trace", "json", "counters", "coverage")
 SWITCHES = [
     ("races", "ACL_SIM_RACES", "report accesses of streams that nothing orders; ends with 1 if there are any"),
     ("strict", "ACL_SIM_STRICT", "the host must not touch device memory outside copies"),
@@ -73,7 +74,7 @@ def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, 
             raise ValueError(f"--devices: expected a number, got {value!r}")
         if value is not None:
             tried(option, value)
-            made[variable] = sim.parse_sizes(value, option) if option in ("capacity", "pinned") else value
+            made[variable] = setting(option, value)
     for option, variable, _ in SWITCHES:
         if getattr(options, option.replace("-", "_")):
             made[variable] = "1"
@@ -84,9 +85,16 @@ def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, 
     return made
 
 
+def setting(option: str, value: str) -> str:
+    """What the library reads for the option.  Files are named from the root, as programs may run in other folders."""
+    if option in ("capacity", "pinned"):
+        return sim.parse_sizes(value, option)
+    return os.path.abspath(value) if option in FILES and value != "-" else value
+
+
 def tried(option: str, value: str) -> None:
     """Refuse what the library would refuse: it is asked, in this process, before the program starts."""
-    if option in ("trace", "counters", "coverage", "json"):
+    if option in FILES and option != "shared":
         check_output(f"--{option}", value)
     try:
         if option in ("devices", "capacity", "pinned", "soc", "cann", "latency"):

@@ -6,13 +6,16 @@ import ctypes
 import json
 import os
 import re
+import subprocess
+import sys
+import textwrap
 import threading
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from support.calls import api, out
-from support.child import run_child, run_python
+from support.child import child_environment, run_child, run_python
 
 from acl.sim import functions
 from acl.tools.sim_trace import Call, calls, chrome, coverage, files
@@ -231,3 +234,16 @@ def test_rules_of_a_process_that_calls_nothing_are_not_told() -> None:
     done = run_python('import ctypes; from acl import sim; ctypes.CDLL(sim.library_dir() + "/libascendcl.so")',
                       ACL_SIM_FAULTS="aclrtMalloc:nth=3")
     assert done.stderr == ""
+
+
+def test_files_of_sim_run_are_those_of_the_folder_that_it_was_called_in(tmp_path: Path) -> None:
+    """The program works in another folder, as ctest does."""
+    (tmp_path / "inner").mkdir()
+    code = (f"import os, subprocess, sys; os.chdir({str(tmp_path / 'inner')!r}); "
+            f"subprocess.run([sys.executable, '-c', {textwrap.dedent(CALLS)!r}], check=True)")
+    done = subprocess.run([sys.executable, "-m", "acl.tools.sim", "--trace", "trace", "--coverage", "seen.%p",
+                           "--counters", "counters", "--", sys.executable, "-c", code],
+                          cwd=tmp_path, env=child_environment(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    names = {path.name.split(".")[0] for path in tmp_path.iterdir()}
+    assert names == {"inner", "trace", "seen", "counters"} and list((tmp_path / "inner").iterdir()) == []
