@@ -120,7 +120,7 @@ if TYPE_CHECKING:
     from acl.inside._oom import OomHold, OomReport
     from acl.inside._recorded import RecordedEvent
     from acl.inside._recording import Recording, Tracking
-    from acl.inside._snapshot import BlockInfo, PinnedStats, PoolStats, SleepReport, StreamStats
+    from acl.inside._snapshot import BlockInfo, BudgetStats, PinnedStats, PoolStats, SleepReport, StreamStats
     from acl.inside._top import TopServer, serve_top
     from acl.pool._capi import pool_capi
     from acl.pool._capture import Capture
@@ -138,6 +138,7 @@ __all__ = [
     "Allocator",
     "Array",
     "BlockInfo",
+    "BudgetStats",
     "Buffer",
     "Capture",
     "Context",
@@ -282,6 +283,7 @@ _MODULES = {"ge", "metrics", "mindspore", "ort", "serving", "sim", "torch", "vll
 _LATER = {
     "Array": "acl.runtime._array",
     "BlockInfo": "acl.inside._snapshot",
+    "BudgetStats": "acl.inside._snapshot",
     "Capture": "acl.pool._capture",
     "GuardFinding": "acl.inside._guard_finding",
     "Histogram": "acl.inside._histograms",

@@ -17,10 +17,6 @@ cdef bint is_arena(const void *allocator) noexcept nogil
 cdef void *stray_count() noexcept nogil
 cdef uint64_t strays_read() noexcept nogil
 
-# Where the thread keeps its innermost scope.  Allocations without a tag in ARENA_TAGGED arenas,
-# those through the callbacks among them, get the tag of the innermost scope of their pool.
-cdef TagScope **tag_scopes() noexcept nogil
-
 # The callbacks that ACL is given (`aclrtAllocatorSet*ToDesc`); the allocator is an Arena.
 cdef void *on_alloc(aclrtAllocator allocator, size_t size) noexcept nogil
 cdef void on_free(aclrtAllocator allocator, aclrtAllocatorBlock block) noexcept nogil

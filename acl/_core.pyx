@@ -23,13 +23,13 @@ from acl.core._check cimport arena_enforce
 from acl.core.types cimport (
     Arena, ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_SHIFT, ARENA_TAGGED, ARENA_UNLOADING,
     ARENA_WATCHED, Bins, Block, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_COLD, BLOCK_LIVE, BLOCK_SHARED,
-    BLOCK_WIRED, CACHE_UNITS, DEBUG_LEVEL, MAP_SHIFT, MAX_SIZE_BITS, Pool, RANGE_LARGE, RANGE_SMALL,
-    RUNG_WAITING, TagScope, UNIT_SHIFT, Zone,
+    BLOCK_WIRED, CACHE_UNITS, DEBUG_LEVEL, MAP_SHIFT, MAX_SIZE_BITS, RANGE_LARGE, RANGE_SMALL,
+    RUNG_WAITING, STOP_BUDGET, UNIT_SHIFT, Zone,
 )
 from acl.core._frames cimport free_stamp
 from acl.core._oom cimport oom_note
 from acl.core._climb cimport pages_obtain, pages_recall
-from acl.core._driver cimport attempt_begin, context_lend, waits_begin, waits_end
+from acl.core._driver cimport attempt_begin, attempt_stop, context_lend, waits_begin, waits_end
 from acl.core._events cimport PATH_FIT, PATH_HIT, PATH_SLOW
 from acl.core._lock cimport count_read, lock_drop, lock_enter_biased, lock_leave_biased, lock_take
 from acl.core._order cimport block_park, capture_owner, waiting_glance, waiting_wait
@@ -38,7 +38,8 @@ from acl.core._pages cimport pages_home
 from acl.core._place cimport Window
 from acl.core._record cimport record_alloc, record_enter, record_free, record_oom, record_ticks
 from acl.core._tally cimport (
-    arena_allocs, peak_next, peak_note, slow_begin, slow_end, stall_end,
+    arena_allocs, budget_add, budget_claim, budget_settle, budget_take, budgeted, no_scopes,
+    peak_next, peak_note, slow_begin, slow_end, stall_end, tag_of_thread,
 )
 from acl.core.policy cimport (
     COLD_AGE, FLUSHED_MOST, FLUSHES_APART, LIVE_LOOKED, MEDIUM_UNITS, ORDERED_MOST, STAYERS, STAYS,
@@ -46,14 +47,10 @@ from acl.core.policy cimport (
 
 cdef extern from *:
     """
-    /* The thread's innermost open TagScope; other modules get the address of this variable. */
-    static _Thread_local void *thread_scope;
-    static void **thread_scope_place(void) { return &thread_scope; }
     static uint64_t strays;
     static void *stray_add(void) { __atomic_fetch_add(&strays, 1, __ATOMIC_RELAXED); return NULL; }
     static uint64_t stray_sum(void) { return __atomic_load_n(&strays, __ATOMIC_RELAXED); }
     """
-    void **thread_scope_place() nogil
     void *stray_add() nogil
     uint64_t stray_sum() nogil
 
@@ -98,6 +95,8 @@ cdef inline void block_hand_out_below(Arena *arena, Block *block, size_t size, u
         arena.tag_live[tag] += block.size
         arena.tag_blocks[tag] += 1
         arena.tags |= <uint64_t> 1 << tag
+        if budgeted(arena, tag):
+            budget_add(arena, tag, block.size)
 
 
 cdef inline void block_hand_out(Arena *arena, Block *block, size_t size, uint16_t tag,
@@ -451,25 +450,6 @@ cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
     return block
 
 
-cdef TagScope **tag_scopes() noexcept nogil:
-    return <TagScope **> thread_scope_place()
-
-
-cdef int no_scopes() noexcept nogil:
-    cdef TagScope *scope = tag_scopes()[0]
-    while scope != NULL and scope.pool == NULL:
-        scope = scope.outer
-    return scope == NULL
-
-
-cdef uint16_t tag_of_thread(Pool *pool) noexcept nogil:
-    """Return the tag of this thread's innermost open scope of the pool; 0 if none is open."""
-    cdef TagScope *scope = tag_scopes()[0]
-    while scope != NULL and scope.pool != pool:
-        scope = scope.outer
-    return scope.tag if scope != NULL else 0
-
-
 cdef Block *alloc_refused(Arena *arena) noexcept nogil:
     """Count an allocation that is refused before any fallback step.  Return NULL."""
     lock_take(&arena.lock)
@@ -492,7 +472,22 @@ cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nog
         oom_note(arena, size, tag)      # a block of this arena would become part of the graph
         return alloc_refused(arena)
     capture = capture_of(arena)
-    return alloc_in(arena if capture == NULL else capture, size, tag)
+    if capture != NULL:
+        arena = capture
+    return alloc_budgeted(arena, size, tag) if budgeted(arena, tag) else alloc_in(arena, size, tag)
+
+
+cdef Block *alloc_budgeted(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    """As `alloc_in`, for a tag with a budget."""
+    cdef Block *block
+    if not budget_claim(arena, size, tag):
+        attempt_begin()
+        attempt_stop(STOP_BUDGET)
+        record_oom(arena, size, tag, oom_note(arena, size, tag))
+        return alloc_refused(arena)
+    block = alloc_in(arena, size, tag)
+    budget_settle(arena, tag)
+    return block
 
 
 cdef Block *alloc_recorded(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
@@ -551,6 +546,8 @@ cdef Block *alloc_slow(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 
 cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    if budgeted(arena, tag):
+        return alloc_captured(arena, size, tag)
     return alloc_fast(arena, size, tag)
 
 
@@ -558,7 +555,7 @@ cdef Block *try_shared(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef Block *block = NULL
     cdef Window window
     cdef bint due
-    if count_read(&arena.mode) & ~<uint32_t> ARENA_TAGGED == 0:         # an enum
+    if count_read(&arena.mode) & ~<uint32_t> ARENA_TAGGED == 0 and not budgeted(arena, tag):
         lock_take(&arena.lock)
         block = alloc_warm(arena, size, tag, &window)
         due = peak_due(arena)
@@ -572,7 +569,8 @@ cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef size_t units = size_units(size)
     cdef size_t live
     cdef Block *block
-    if units > CACHE_UNITS or not core_likely(lock_enter_biased(&arena.lock)):
+    if units > CACHE_UNITS or budgeted(arena, tag) or not core_likely(
+            lock_enter_biased(&arena.lock)):
         return try_shared(arena, size, tag)
     block = cache_pop(arena, units)
     if not core_likely(block != NULL):
@@ -603,6 +601,8 @@ cdef inline void block_count_back(Arena *arena, Block *block) noexcept nogil:
     if block.tag != 0:
         arena.tag_live[block.tag] -= block.size
         arena.tag_blocks[block.tag] -= 1
+        if budgeted(arena, block.tag):
+            budget_take(arena, block.tag, block.size)
 
 
 cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:

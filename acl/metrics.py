@@ -119,6 +119,10 @@ _INFOS = (
                "How long allocations with driver calls took, failed ones too, within 1/8."),
     MetricInfo("aclpool_growth_refused_total", "counter", "1", (*POOL, "by"),
                "Times that the pool could not grow, by what refused: limit, headroom or driver."),
+    MetricInfo("aclpool_budget_limit_bytes", "gauge", "By", (*POOL, "tag"),
+               "The most that may be live with a tag that has a budget; 0 for no limit."),
+    MetricInfo("aclpool_budget_live_bytes", "gauge", "By", (*POOL, "tag"), "What is live with it."),
+    MetricInfo("aclpool_budget_refused_total", "counter", "1", (*POOL, "tag"), "Requests that found no room in it."),
     MetricInfo("aclpool_sleeps_total", "counter", "1", POOL, "Calls that put blocks to sleep."),
     MetricInfo("aclpool_wakes_total", "counter", "1", POOL, "Calls that woke blocks."),
     MetricInfo("aclpool_out_of_memory_total", "counter", "1", POOL, "Allocations that could not be served."),
@@ -211,6 +215,10 @@ def read_pool(found: dict[str, Reading], name: str, device: str, told: dict[str,
     found["aclpool_out_of_memory_total"].add(told["ooms"], *labels)
     found["aclpool_sleeps_total"].add(told["sleeps"], *labels)
     found["aclpool_wakes_total"].add(told["wakes"], *labels)
+    for tag, budget in told["budgets"].items():
+        found["aclpool_budget_limit_bytes"].add(budget.limit, *labels, tag)
+        found["aclpool_budget_live_bytes"].add(budget.live, *labels, tag)
+        found["aclpool_budget_refused_total"].add(budget.refused, *labels, tag)
     for by, count in told["refusals"].items():
         found["aclpool_growth_refused_total"].add(count, *labels, by)
     for metric, calls in (("driver_calls", "driver_calls"), ("driver_failures", "driver_failures")):

@@ -416,6 +416,7 @@ cdef Arena *arena_place(Pool *pool, Arena *arena) noexcept nogil:
             arena.mode |= ARENA_RECORDED
             arena.lock.pinned = 1
         pool.arenas[pool.arena_count] = arena
+        arena.budgets = pool.budgets
         pool.graphs += arena.role == ROLE_CAPTURE
         count_publish(&pool.arena_count, pool.arena_count + 1)
         other = arena

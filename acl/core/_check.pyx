@@ -258,6 +258,19 @@ cdef uint32_t arena_check(Arena *arena) noexcept nogil:
     return broken if broken != 0 else naps_check(arena, sums.asleep)
 
 
+cdef bint budgets_hold(Pool *pool) noexcept nogil:
+    """True if each budget counts what its tag has in all arenas (I7)."""
+    cdef uint32_t index, tag
+    cdef size_t live
+    for tag in range(1, <uint32_t> TAGS):               # an enum
+        live = 0
+        for index in range(count_read(&pool.arena_count)):
+            live += pool.arenas[index].tag_live[tag]
+        if pool.budgets >> tag & 1 and pool.budget[tag].live != live:
+            return False
+    return True
+
+
 cdef uint32_t pool_check(Pool *pool) noexcept nogil:
     cdef uint32_t index, broken
     cdef size_t bytes = pool.source.spare_bytes
@@ -268,6 +281,8 @@ cdef uint32_t pool_check(Pool *pool) noexcept nogil:
         lock_drop(&pool.arenas[index].lock)
         if broken != 0:
             return broken
+    if not budgets_hold(pool):
+        return 7
     return 0 if bytes == pool.source.reserved else 11
 
 

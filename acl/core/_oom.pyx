@@ -118,6 +118,8 @@ cdef uint64_t oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     attempt_read(&report.attempt)               # before any call that could change it
     report.size = size
     report.tag = tag if tag != 0 else arena.default_tag
+    report.budget = pool.budget[tag].limit
+    report.budget_live = pool.budget[tag].live
     report.stream = arena.stream
     report.limit = pool.options.limit
     report.headroom = pool.options.headroom

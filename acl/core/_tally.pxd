@@ -1,8 +1,10 @@
 """What a pool always counts: sizes, times of slow allocations, its peak: `_tally.pyx`."""
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
-from acl.core.types cimport Arena, ArenaStats, BINS, Block, Peak, Pool, SLOW_BUCKETS, Source
+from acl.core.types cimport (
+    Arena, ArenaStats, BINS, Block, Peak, Pool, SLOW_BUCKETS, Source, TagScope,
+)
 from acl.core.policy cimport PEAK_LEAST, PEAK_SHARE
 
 # Counts of allocations over all arenas of a pool. `tally_sum` fills what its caller provides.
@@ -41,9 +43,31 @@ cdef uint64_t slow_bucket_low(uint32_t bucket) noexcept nogil
 # The least units of a bin.
 cdef uint64_t bin_low(uint32_t index) noexcept nogil
 
+# Where the thread keeps its innermost scope.  Allocations without a tag in ARENA_TAGGED arenas,
+# those through the callbacks among them, get the tag of the innermost scope of their pool.
+cdef TagScope **tag_scopes() noexcept nogil
+cdef int no_scopes() noexcept nogil             # true if this thread has no open scope
+# The tag of this thread's innermost open scope of the pool; 0 if none is open.
+cdef uint16_t tag_of_thread(Pool *pool) noexcept nogil
+
+# Around an allocation for a tag with a budget.  `budget_claim` counts its bytes in the budget, and
+# returns false if there is no room.  `budget_settle` takes them back if no block was handed out.
+cdef bint budget_claim(Arena *arena, size_t size, uint16_t tag) noexcept nogil
+cdef void budget_settle(Arena *arena, uint16_t tag) noexcept nogil
+# Under the arena's lock, if the tag has a budget: a block becomes live, or ceases to be.
+cdef void budget_add(Arena *arena, uint16_t tag, size_t size) noexcept nogil
+cdef void budget_take(Arena *arena, uint16_t tag, size_t size) noexcept nogil
+# Without locks, with the GIL: set the limit of a tag; 0 for none.
+cdef void budget_set(Pool *pool, uint16_t tag, size_t limit) noexcept nogil
+
 cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil
 # Copies of all blocks in address order, to be freed by C's `free`; NULL without host memory.
 cdef Block *arena_copy(Arena *arena, uint64_t *count) noexcept nogil
+
+
+cdef inline bint budgeted(Arena *arena, uint16_t tag) noexcept nogil:
+    """True if a tag has a budget.  Bit 0, of blocks without a tag, is never set."""
+    return <bint> (arena.budgets >> tag & 1)
 
 
 cdef inline size_t peak_next(size_t live) noexcept nogil:

@@ -18,14 +18,40 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from acl.core._bins cimport bin_of, bit_highest, bit_lowest
+from acl.core._bins cimport bin_of, bit_highest, bit_lowest, size_units
 from acl.core.types cimport (
-    BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, CACHE_UNITS, CLIMBERS,
-    NEAR_MOST, PEAK_STREAMS, PeakStream, Range, SLOW_BUCKETS, Share, Source,
+    BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Budget, CACHE_UNITS, CLIMBERS,
+    NEAR_MOST, PEAK_STREAMS, PeakStream, Range, SLOW_BUCKETS, Share, Source, TagScope, UNIT_SHIFT,
 )
 from acl.core._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read
 from acl.core._record cimport record_ticks
 from acl.core.policy cimport HITS_STALE, STALL_NS
+
+cdef extern from *:
+    """
+    /* Bytes that this thread claimed of a budget for the block that it is about to get. */
+    static _Thread_local size_t budget_claimed;
+    static size_t budget_read(size_t *live) { return __atomic_load_n(live, __ATOMIC_RELAXED); }
+    static int budget_swap(size_t *live, size_t before, size_t after) {
+        return __atomic_compare_exchange_n(
+            live, &before, after, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    }
+    static void budget_change(size_t *live, size_t change) {
+        __atomic_fetch_add(live, change, __ATOMIC_RELAXED);
+    }
+    static void budget_count(uint64_t *refused) {
+        __atomic_fetch_add(refused, 1, __ATOMIC_RELAXED);
+    }
+    /* The thread's innermost open TagScope; other modules get the address of this variable. */
+    static _Thread_local void *thread_scope;
+    static void **thread_scope_place(void) { return &thread_scope; }
+    """
+    size_t budget_claimed
+    size_t budget_read(size_t *live) nogil
+    bint budget_swap(size_t *live, size_t before, size_t after) nogil
+    void budget_change(size_t *live, size_t change) nogil
+    void budget_count(uint64_t *refused) nogil
+    void **thread_scope_place() nogil
 
 cdef extern from "core/record.h" nogil:
     uint64_t clock_monotonic_ns()
@@ -261,6 +287,77 @@ cdef void peak_read(Pool *pool, Peak *peak) noexcept nogil:
         pool.peak = now
     peak[0] = pool.peak
     spin_leave(&pool.lock)
+
+
+# --- tags and their budgets -----------------------------------------------------------------------
+
+cdef bint budget_claim(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    global budget_claimed
+    cdef Budget *budget = &arena.pool.budget[tag]
+    cdef size_t bytes = size_units(size) << UNIT_SHIFT
+    cdef size_t limit = stale_read(&budget.limit)
+    cdef size_t live = budget_read(&budget.live)
+    while limit == 0 or (bytes <= limit and live <= limit - bytes):
+        if budget_swap(&budget.live, live, live + bytes):
+            budget_claimed = bytes
+            return True
+        live = budget_read(&budget.live)
+    budget_count(&budget.refused)
+    return False
+
+
+cdef void budget_settle(Arena *arena, uint16_t tag) noexcept nogil:
+    global budget_claimed
+    if budget_claimed != 0:                     # no block was handed out
+        budget_change(&arena.pool.budget[tag].live, -budget_claimed)
+        budget_claimed = 0
+
+
+cdef void budget_add(Arena *arena, uint16_t tag, size_t size) noexcept nogil:
+    global budget_claimed
+    if budget_claimed == 0:                     # its allocation began before there was a budget
+        budget_change(&arena.pool.budget[tag].live, size)
+    budget_claimed = 0
+
+
+cdef void budget_take(Arena *arena, uint16_t tag, size_t size) noexcept nogil:
+    budget_change(&arena.pool.budget[tag].live, -size)
+
+
+cdef void budget_set(Pool *pool, uint16_t tag, size_t limit) noexcept nogil:
+    cdef uint64_t bit = <uint64_t> 1 << tag
+    cdef uint32_t index
+    cdef Arena *arena
+    pool.budget[tag].limit = limit
+    spin_enter(&pool.lock)
+    pool.budgets |= bit                         # new arenas count from their first block on
+    spin_leave(&pool.lock)
+    for index in range(count_read(&pool.arena_count)):
+        arena = pool.arenas[index]
+        lock_take(&arena.lock)
+        if not arena.budgets & bit:
+            arena.budgets |= bit
+            budget_change(&pool.budget[tag].live, arena.tag_live[tag])
+        lock_drop(&arena.lock)
+
+
+cdef TagScope **tag_scopes() noexcept nogil:
+    return <TagScope **> thread_scope_place()
+
+
+cdef int no_scopes() noexcept nogil:
+    cdef TagScope *scope = tag_scopes()[0]
+    while scope != NULL and scope.pool == NULL:
+        scope = scope.outer
+    return scope == NULL
+
+
+cdef uint16_t tag_of_thread(Pool *pool) noexcept nogil:
+    """Return the tag of this thread's innermost open scope of the pool; 0 if none is open."""
+    cdef TagScope *scope = tag_scopes()[0]
+    while scope != NULL and scope.pool != pool:
+        scope = scope.outer
+    return scope.tag if scope != NULL else 0
 
 
 # --- statistics ---------------------------------------------------------------------------------

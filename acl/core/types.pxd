@@ -30,7 +30,8 @@ Invariants (`arena_check` returns the number of the first one that is broken)
     I6   backing      a page is backed (its view holds its frame)  <=>  no HOLE covers it; this does
                       not apply to pages with MOVING blocks, nor to pages that sleep (I15)
     I7   accounting   live == sum of the sizes of LIVE blocks; requested == sum of the bytes that
-                      their users asked for; the same holds for the bytes and blocks of each tag
+                      their users asked for; the same holds for the bytes and blocks of each tag;
+                      if tag t has a budget, pool.budget[t].live == sum of tag_live[t] of all arenas
     I8   pages        arena.pages == backed pages of all its ranges, while no block is MOVING
     I9   holes        the list of holes of a kind holds each HOLE of that kind once
     I10  order        a block is handed out only to work that its arena's stream runs after all
@@ -469,6 +470,7 @@ cdef struct Arena:
     Guards guards
     Recording recording
     Tally tally
+    uint64_t budgets            # bit t: blocks of tag t are counted in `pool.budget[t]`
 
 cdef enum ArenaRole:
     ROLE_STREAM                 # what ACL is given for a stream, and what `pool.alloc` uses
@@ -603,6 +605,7 @@ cdef enum Stop:                 # bits: what stood in the way of more memory
     STOP_DRIVER = 4
     STOP_SYNC = 8               # a stream could not be waited for: busy for too long, or captured
     STOP_TABLE = 16             # the arena has as many ranges as it can have
+    STOP_BUDGET = 32            # the budget of the block's tag has no room for it
 
 # What one slow allocation tried, and what stopped it. Kept in thread-local variables from
 # `attempt_begin` on, and copied into the OomReport of a failure. No lock.
@@ -644,6 +647,8 @@ cdef struct OomReport:          # of one allocation that returned NULL
     Attempt attempt
     size_t missing              # bytes of memory that the best place lacks
     size_t headroom
+    size_t budget               # the limit of the tag's budget; 0: none
+    size_t budget_live          # bytes that count in it
     size_t tags[TAGS]           # live bytes of each tag, in all arenas
     OomHold holds[HOLDS]        # this arena first, then the arenas that hold the most
     uint32_t hold_count
@@ -703,6 +708,13 @@ cdef struct SleepCalls:
     uint64_t sleeps             # calls that put blocks to sleep
     uint64_t wakes              # calls that woke blocks
 
+# The budget of a tag. Part of the Pool; `budget_set` begins to count. Any thread changes `live` and
+# `refused`, atomically.
+cdef struct Budget:
+    size_t limit                # most bytes of `live`; 0: no limit
+    size_t live                 # live bytes of the tag, and bytes claimed for requests under way
+    uint64_t refused            # requests that found no room in it
+
 # The memory of one device. `pool_create` makes it, for a Python Pool or a framework; `pool_destroy`
 # frees it once no block is live, no stream is registered and all pages are back. `lock` guards the
 # list of arenas, the reports and the peak; `source` has a lock of its own.
@@ -727,6 +739,8 @@ cdef struct Pool:
     OomReports reports
     Lifetime life
     SleepCalls sleeping
+    uint64_t budgets            # bit t: tag t has a Budget; under `lock`
+    Budget budget[TAGS]         # by tag; valid where the bit is set
 
 # A copy of an arena's numbers. `arena_stats` fills what its caller provides, under the arena's
 # lock; afterwards it is the caller's.

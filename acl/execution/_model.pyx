@@ -12,7 +12,7 @@ predicted wrongly.
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t
 from libc.string cimport memset
 
 import os
@@ -497,7 +497,8 @@ cdef class Model:
         """An input as an `Array`: as it is, or copied to the device in the stream's order."""
         if isinstance(value, Array):
             return value
-        array = Array.of(stream_memory(value.nbytes, stream, "inputs"), value.shape, info.dtype)
+        array = Array.of(stream_memory(value.nbytes, stream, "inputs", self.name), value.shape,
+                         info.dtype)
         if value.nbytes:
             self.staging.queue(array.buffer, value.reshape(-1).view("uint8"), stream)
         return array
@@ -562,7 +563,7 @@ cdef class Model:
 
     cdef list output_buffers(self, tuple shapes, Stream stream):
         cdef list given = self.given_out or [None] * len(self.outputs)
-        return [output_memory(buffer, Array.nbytes_of(shape, info.dtype), info, stream)
+        return [output_memory(buffer, Array.nbytes_of(shape, info.dtype), info, stream, self.name)
                 for buffer, shape, info in zip(given, shapes, self.outputs, strict=True)]
 
     cdef aclError queue(self, Dataset inputs, Dataset outputs, Stream stream, bint must) except? -1:
@@ -572,18 +573,22 @@ cdef class Model:
         cdef Pool pool = pool_of(stream.handle)
         cdef TagScope scope
         cdef bint scoped = False
+        cdef uint16_t tag = 0
         cdef uint32_t attempt
         cdef bint noted
         stream_raw(stream, &raw)
         if pool is not None:
             self.pools.add(pool)
-            stream_name(pool.core, raw, pool.tag_index(self.name), False)
+            tag = pool.tag_index(self.name)
+            stream_name(pool.core, raw, tag, False)
+            if self.name not in pool.budgeted:
+                tag = 0
         for attempt in range(2):
             ooms = 0 if pool is None else pool.core.reports.oom.number
             self.leave_note(pool, False)        # what an earlier run left goes back now
             noted = run_enter(pool)
             scoped = (pool is not None and pool.core.tagging
-                      and tag_push(pool, pool.core, &scope))
+                      and tag_push(pool, pool.core, &scope, tag))
             with nogil:
                 status = aclmdlExecuteAsync(self.number, inputs.raw, outputs.raw, raw)
             if scoped:
@@ -728,10 +733,10 @@ cdef class Turn:
         self.model.lock.release()
 
 
-cdef Buffer output_memory(Buffer given, size_t size, object info, Stream stream):
+cdef Buffer output_memory(Buffer given, size_t size, object info, Stream stream, str owner):
     """Memory for an output; the caller's is used through a view, so that it stays open."""
     if given is None:
-        return stream_memory(size, stream, "outputs")
+        return stream_memory(size, stream, "outputs", owner)
     if given.size < size:
         raise input_error(
             f"out for {info.name!r} must have {size} bytes for this run, not {given.size}")

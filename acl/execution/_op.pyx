@@ -380,7 +380,7 @@ cdef class Op:
         cdef bint scoped = False
         cdef uint64_t ooms = 0 if pool is None else pool.core.reports.oom.number
         if pool is not None and pool.core.tagging:
-            scoped = tag_push(pool, pool.core, &scope)
+            scoped = tag_push(pool, pool.core, &scope, 0)
         noted = pool is not None and stack_enter(pool.core)
         try:
             return self.queue(inputs, outputs, attr, stream)

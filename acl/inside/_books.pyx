@@ -18,7 +18,7 @@ from acl.core._bins cimport queue_after
 from acl.core.types cimport (
     Arena, ArenaStats, Block, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
     BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, CALLS, Counters, OomHold as CoreHold,
-    OomReport as CoreReport, OOMS, Pool as CorePool, REFUSALS, ROLE_FRAMEWORK,
+    OomReport as CoreReport, OOMS, Peak, Pool as CorePool, REFUSALS, ROLE_FRAMEWORK,
     ROLE_STREAM, RUNGS, Source, TAGS, Use,
 )
 from acl.bind.generated._libacl cimport (
@@ -29,14 +29,14 @@ from acl.core._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_l
 from acl.core._order cimport waiting_poll
 from acl.pool._pool cimport Pool
 from acl.pool._registry cimport handle_of
-from acl.core._tally cimport arena_copy, arena_hits, arena_stats
+from acl.core._tally cimport arena_copy, arena_hits, arena_stats, peak_read
 
 from acl.runtime._device import Device
 from acl.bind._error import CLASSES, DeviceLostError, OutOfMemoryError, error_for
 from acl.bind._log import error as error_log, info as info_log, warning as warning_log
 from acl.inside._oom import OomHold, OomReport
 from acl.pool._pool import open_pools
-from acl.inside._snapshot import BlockInfo, PoolStats, StreamStats, readable
+from acl.inside._snapshot import BlockInfo, BudgetStats, PoolStats, StreamStats, readable
 
 __all__ = [
     "blocks", "components", "device_bytes", "glance", "last_oom", "oom_of", "oom_told", "ooms",
@@ -56,7 +56,7 @@ CALL_NAMES = (
 TRIED = (
     "blocks that waited", "spare pages", "the driver", "pages of its own", "pages of idle streams",
     "the driver", "pages of other streams", "")
-STOPS = ("limit", "headroom", "driver", "busy", "ranges")
+STOPS = ("limit", "headroom", "driver", "busy", "ranges", "budget")
 REFUSERS = ("limit", "headroom", "driver")     # by Refusal
 refusals_told = weakref.WeakKeyDictionary()     # pool -> by kind: when, and how many the log knows
 
@@ -197,6 +197,7 @@ def glance(Pool pool not None):
         "driver_failures": calls_dict(core.source.failed),
         "refusals": {name: core.source.refused[i] for i, name in enumerate(REFUSERS)},
         "sleeps": core.sleeping.sleeps, "wakes": core.sleeping.wakes, "streams": streams,
+        "budgets": budgets_of(pool),
     }
 
 
@@ -303,6 +304,29 @@ def tag_totals(Pool pool not None):
     return totals
 
 
+cdef size_t joint_peak(CorePool *core) noexcept:
+    """The most bytes that were requested at one time over all streams."""
+    cdef Peak found
+    cdef size_t noted
+    if count_read(&core.arena_count) == 1:
+        return max(core.arenas[0].requested_peak, core.arenas[0].past_requested_peak)
+    with nogil:
+        peak_read(core, &found)
+        noted = stale_read(&core.source.joint_peak)
+    return max(found.requested, noted)
+
+
+cdef dict budgets_of(Pool pool):
+    cdef uint16_t tag
+    found = {}
+    for name in sorted(pool.budgeted):
+        tag = pool.tags[name]
+        found[name] = BudgetStats(
+            pool.core.budget[tag].limit, stale_read(&pool.core.budget[tag].live),
+            pool.core.budget[tag].refused)
+    return found
+
+
 def stats(Pool pool not None):
     """What `Pool.stats` returns."""
     cdef CorePool *core = pool.core
@@ -312,7 +336,8 @@ def stats(Pool pool not None):
         "allocated", "allocated_peak", "requested", "requested_peak", "asleep")}
     return PoolStats(
         **total, **source_stats(core), limit=core.options.limit, streams=streams,
-        tags=tag_totals(pool), ooms=core.reports.oom.number)
+        tags=tag_totals(pool), ooms=core.reports.oom.number, budgets=budgets_of(pool),
+        joint_requested_peak=joint_peak(core))
 
 
 def blocks(Pool pool not None, stream):
@@ -471,7 +496,7 @@ cdef object report_of(Pool pool, CoreReport *told):
     cdef CoreReport report = told[0]
     tried = [name for i, name in enumerate(TRIED) if report.attempt.tried >> i & 1]
     stopped = [name for i, name in enumerate(STOPS) if report.attempt.stopped >> i & 1]
-    if not tried:                               # the ladder was not even climbed
+    if not tried and "budget" not in stopped:   # the ladder was not even climbed
         if report.limit and report.missing > report.limit:
             stopped.append("limit")
         else:
@@ -483,6 +508,7 @@ cdef object report_of(Pool pool, CoreReport *told):
         device_free=report.device_free, capturing=bool(report.capturing),
         moved=bool(report.moved), tag=tag_name(pool, &report), pool=pool.name, device=pool.device,
         headroom=report.headroom, spare=report.spare, missing=report.missing,
+        budget=report.budget, budget_live=report.budget_live,
         device_total=pool.core.options.device_bytes or device_bytes(pool.device)[1],
         steals=bool(pool.core.options.steals),
         tried=tuple(tried), stopped=tuple(stopped), tags=tags_of(pool, report.tags),

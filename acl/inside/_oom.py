@@ -84,11 +84,14 @@ class OomReport:
     stopped : tuple of str
         What stood in the way: ``"limit"``, ``"headroom"``, ``"driver"``, ``"busy"`` (a stream that
         could not be waited for), ``"device"`` (it could not hold that much beside what is live),
-        ``"ranges"`` (the stream has as many ranges of addresses as it can have, 65,535).
+        ``"ranges"`` (the stream has as many ranges of addresses as it can have, 65,535), ``"budget"``
+        (the tag's, and nothing else was asked).
     tags : dict of str to int
         Live bytes of the whole pool by tag, the largest first; ``""`` has none.
     holds : tuple of OomHold
         The streams' parts: that of the allocation first, then those that held the most.
+    budget, budget_live : int
+        The limit of the tag's budget (0: none), and the bytes that count in it.
     number : int
         How many reports the pool has made, this one included.
     failed_runs : tuple of str
@@ -123,6 +126,8 @@ class OomReport:
     holds: tuple[OomHold, ...] = ()
     number: int = 1
     failed_runs: tuple[str, ...] = ()
+    budget: int = 0
+    budget_live: int = 0
 
     @property
     def top_tag(self) -> str:
@@ -160,6 +165,9 @@ class OomReport:
         if self.code in LOST:
             yield "memory is not what is missing: the device does not answer any more"
             return
+        if "budget" in self.stopped:
+            yield from self.of_budget()
+            return
         if self.device_total and self.size > self.device_total:
             yield f"no change of the pool would do: the device has {readable(self.device_total)} in all"
             return
@@ -177,6 +185,17 @@ class OomReport:
                    "again, with inputs that fit, or close it")
         yield from self.of_trims()
         yield from self.of_bounds()
+
+    def of_budget(self) -> Iterator[str]:
+        """The budget of the tag, which alone is in the way."""
+        wanted = self.budget_live + rounded(self.size)
+        bound = f"the budget of {self.tag!r} is in the way: {readable(self.budget_live)} of {readable(self.budget)} " \
+                "are live"
+        if self.limit and wanted > self.limit:
+            yield f"{bound}, and the pool's limit of {readable(self.limit)} allows no budget that would do"
+        else:
+            yield (f"{bound}; free {readable(wanted - self.budget)} with this tag, or set "
+                   f"pool.budget({self.tag!r}, {wanted})")
 
     @property
     def left(self) -> dict[str, int]:
@@ -269,6 +288,7 @@ class OomReport:
         """The pool in one line."""
         bounds = f", limit {readable(self.limit)}" if self.limit else ""
         bounds += f", headroom {readable(self.headroom)}" if self.headroom else ""
+        bounds += f", budget of {self.tag!r} {readable(self.budget)}" if self.budget else ""
         return f"{readable(self.live)} live of {readable(self.reserved)} reserved{bounds}"
 
     def details(self) -> str:
@@ -288,14 +308,21 @@ class OomReport:
                 f"{readable(hold.live)} live, {readable(hold.whole)} free in whole pages")
         total = f" of {readable(self.device_total)}" if self.device_total else ""
         lines.append(f"  device {self.device}: {readable(self.device_free)}{total} free")
-        bound = "the device cannot hold" if "device" in self.stopped else "the limit is below"
-        lines.append(f"  tried: {', '.join(self.tried) or f'nothing, as {bound} what is missing'}")
+        bound = ("the device cannot hold what is missing" if "device" in self.stopped
+                 else f"the budget of {self.tag!r} is used up" if "budget" in self.stopped
+                 else "the limit is below what is missing")
+        lines.append(f"  tried: {', '.join(self.tried) or f'nothing, as {bound}'}")
         if self.stopped:
             lines.append(f"  stopped by: {', '.join(self.stopped)}" + (f" ({self.code})" if self.code else ""))
         return printable("\n".join([*lines, *(f"  -> {change}" for change in self.changes)]), lines=True)
 
     def __str__(self) -> str:
         return printable("; ".join([self.headline(), self.state(), *self.changes]))
+
+
+def rounded(size: int) -> int:
+    """Bytes of the block for a request: a multiple of 512."""
+    return max(-(-size // 512), 1) * 512
 
 
 def total(holds: list[OomHold]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from numbers import Real
 
-__all__ = ["BlockInfo", "PinnedStats", "PoolStats", "SleepReport", "StreamStats", "lasting", "number_of", "readable"]
+__all__ = ["BlockInfo", "BudgetStats", "PinnedStats", "PoolStats", "SleepReport", "StreamStats", "lasting", "number_of", "readable"]
 
 
 def number_of(value: object, name: str) -> float:
@@ -148,6 +148,25 @@ class StreamStats:
     asleep: int = 0
 
 
+@dataclass(frozen=True)
+class BudgetStats:
+    """The budget of a tag.
+
+    Attributes
+    ----------
+    limit : int
+        Most bytes that may be live with the tag; 0 for no limit.
+    live : int
+        Bytes that count in it now.
+    refused : int
+        Requests that found no room in it.
+    """
+
+    limit: int
+    live: int
+    refused: int
+
+
 @dataclass(frozen=True, repr=False)
 class PoolStats:
     """A pool at one moment; sums over its streams unless said otherwise.
@@ -158,6 +177,9 @@ class PoolStats:
         Bytes of live blocks, and bytes asked for.
     allocated_peak, requested_peak : int
         The sum of the streams' own peaks.
+    joint_requested_peak : int
+        The most that was asked for at one time over all streams, noted at slow allocations and when
+        a stream's own peak rises: within 1/64 and 1 MiB for each stream.
     reserved, reserved_peak : int
         Bytes of device memory held, spare ones included.
     spare : int
@@ -175,6 +197,8 @@ class PoolStats:
     asleep : int
         Bytes of live blocks that are asleep: allocated, but on the device only as far as others need their
         pages.
+    budgets : dict of str to BudgetStats
+        The budgets by tag (`Pool.budget`).
     """
 
     allocated: int
@@ -191,6 +215,8 @@ class PoolStats:
     driver_failures: dict[str, int]
     ooms: int
     asleep: int = 0
+    joint_requested_peak: int = 0
+    budgets: dict[str, BudgetStats] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return (f"<PoolStats {readable(self.allocated)} live of {readable(self.reserved)} reserved, "

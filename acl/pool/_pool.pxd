@@ -26,6 +26,7 @@ cdef class Pool:
     cdef bint segments_told         # that it works in segments is in the log
     cdef dict tags                  # name -> index
     cdef list tag_names
+    cdef readonly object budgeted   # frozenset of the tags that have a budget
     cdef object oom_hook
     cdef object failed_runs         # None, or a frozenset: models whose last run found no memory
     cdef object decay               # the thread of the background decay, or None
@@ -33,6 +34,7 @@ cdef class Pool:
 
     cdef Arena *arena_of(self, aclrtStream stream, aclrtContext known=*) except NULL
     cdef int enlist(self, object name) except -1
+    cdef int tagging_begin(self) except -1
     cdef int open_check(self) except -1
     cdef uint16_t tag_index(self, object tag, str argument=*) except? 0xFFFF
     cdef bint oom_tell(self, object report) except -1

@@ -17,18 +17,17 @@ import os
 
 from acl.core._arena cimport (
     arena_find, arena_offer, arena_set_mode, pool_arena, pool_arena_in, pool_create, pool_drop,
-    pool_live_bytes, pools_retry,
+    pools_retry,
 )
-from acl.core._trim cimport pool_decay, pool_reset_peaks, pool_trim
+from acl.core._trim cimport pool_decay, pool_reset_peaks
 from acl.runtime._buffer cimport buffer_wrap
 from acl.core._check cimport pool_check
 from acl._core cimport arena_alloc, arena_free, arena_try
 from acl.core.types cimport (
-    ARENA_CLOSED, ARENA_TAGGED, ARENA_UNLOADING, Block, MAX_SIZE_BITS, PoolOptions, ROLE_STREAM,
-    ROLE_USER, TAGS,
+    ARENA_CLOSED, ARENA_TAGGED, ARENA_UNLOADING, Block, PoolOptions, ROLE_STREAM, ROLE_USER, TAGS,
 )
 from acl.runtime._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
-from acl.core._driver cimport arena_is_of, context_here, events_destroy
+from acl.core._driver cimport arena_is_of, context_here
 from acl.core._guard cimport GUARD_BYTES
 from acl.bind._error cimport check, host_memory_error
 from acl.pool._guarded cimport buffer_guard, buffers_close, buffers_flush, guarded_back, turn_of
@@ -36,14 +35,15 @@ from acl.bind.generated._libacl cimport (
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError, aclrtContext,
 )
 from acl.core._lock cimport count_read, spin_enter, spin_leave
-from acl.pool._options cimport odd_bytes, options_fill, soc_padding, stream_on
-from acl.core._order cimport block_share_in, waiting_blindly, waiting_poll, waiting_sync
+from acl.pool._options cimport options_fill, soc_padding, stream_on, wanted_bytes
+from acl.core._order cimport block_share_in, waiting_sync
 from acl.core._record cimport block_own, record_native_open
 from acl.pool._registry cimport arena_register, arena_unregister, handle_of, handle_on
 from acl.pool._registry cimport register_check
-from acl.pool._refusals cimport books, busy_tell, waits_failed
+from acl.pool._refusals cimport books, close_told, trim_told
 from acl.pool._stacks cimport stack_enter, stack_leave
 from acl.runtime._stream cimport stream_raw
+from acl.core._tally cimport budget_set
 from acl.pool._tags cimport stream_name, tag_current, tagging_make
 
 from acl.runtime._device import Device, ordinal_of
@@ -52,25 +52,10 @@ from acl.bind._log import debug as debug_log, warning as warning_log
 from acl.pool._options import bytes_of, early_frees_default, guard_every, name_of, share_of
 from acl.pool._registry import every, open_pools, registered
 
-cdef extern from "Python.h":
-    size_t PyLong_AsSize_t(object number) except? <size_t> -1
-
 __all__ = ["Pool", "open_pools", "use_pool"]
 
 numbers = itertools.count()
 OTHER_TAGS = "(other tags)"
-
-
-cdef inline size_t wanted_bytes(object size) except? <size_t> -1:
-    cdef size_t wanted
-    if type(size) is int:
-        try:
-            wanted = PyLong_AsSize_t(size)
-        except OverflowError:
-            return odd_bytes(size)
-        if wanted >> MAX_SIZE_BITS == 0:
-            return wanted
-    return odd_bytes(size)
 
 
 cdef Pool pool_adopt(CorePool *core):
@@ -150,6 +135,7 @@ cdef class Pool:
         self.made = fork_count
         self.tags = {"": 0}
         self.tag_names = [""]
+        self.budgeted = frozenset()
 
     def __init__(self, device=0, limit=None, *, headroom=None, granule=None, pages="huge",
                  virtual=None, preallocate=0, steal=True, views=True, early_frees=None,
@@ -251,6 +237,12 @@ cdef class Pool:
         self.tag_names.append(tag)
         return self.tags[tag]
 
+    cdef int tagging_begin(self) except -1:
+        if not self.core.tagging:
+            self.core.tagging = True
+            self.set_modes(ARENA_TAGGED, 0)
+        return 0
+
     def tag(self, name):
         """Context manager: allocations inside it that have no tag of their own get this one.
 
@@ -267,9 +259,7 @@ cdef class Pool:
         """
         self.open_check()
         index = self.tag_index(name, "name")
-        if not self.core.tagging:
-            self.core.tagging = True
-            self.set_modes(ARENA_TAGGED, 0)
+        self.tagging_begin()
         return tagging_make(self, self.core, index)
 
     def tag_stream(self, stream, name):
@@ -292,6 +282,33 @@ cdef class Pool:
         if pool_arena(self.core, raw, ROLE_STREAM) is NULL:
             raise host_memory_error("an arena")
         stream_name(self.core, raw, index, True)
+
+    def budget(self, tag, limit):
+        """Bound the live bytes of a tag: what goes beyond is out of memory for that tag alone.
+
+        What is live already counts.  A `Model` whose name has a budget takes the inputs, outputs
+        and workspaces of its runs from it, unless a `tag` is open.  Allocations of a tag with a
+        budget take a slower path; others are as fast as before.
+
+        Parameters
+        ----------
+        tag : str
+            A name as for `tag`, one of the 62 that the pool tells apart.
+        limit : int, str or None
+            Bytes, as the pool rounds them up to 512, such as ``"2GiB"``, or ``"40%"`` of the
+            device; None for no limit.
+        """
+        cdef uint16_t index
+        self.open_check()
+        bytes = 0 if limit is None else share_of(limit, "limit", self.core.options.device_bytes)
+        if limit is not None and bytes < 512:
+            raise ValueError(f"limit must be at least 512 bytes, or None, not {limit!r}")
+        index = self.tag_index(tag)
+        if index in (0, TAGS - 1):
+            raise ValueError(f"tag must be one of the first 62 names of the pool, not {tag!r}")
+        self.tagging_begin()
+        budget_set(self.core, index, bytes)
+        self.budgeted = self.budgeted | {tag}
 
     # -- memory
 
@@ -500,25 +517,9 @@ cdef class Pool:
             Bytes that went back; the log says if a stream was waited for in vain.
         """
         cdef size_t target = bytes_of(to, "to")
-        cdef bint wait = not idle
-        cdef bint empty = drained
-        cdef size_t freed
-        cdef uint32_t i
-        cdef uint64_t failed
         self.open_check()
         current_ensure(NULL)
-        with nogil:
-            failed = waits_failed(self.core)
-            for i in range(count_read(&self.core.arena_count)):
-                if self.core.arenas[i].order.waiting is not NULL:
-                    waiting_poll(self.core.arenas[i])
-            if wait and (empty or waiting_blindly(self.core)):
-                waiting_sync(self.core, empty)
-            freed = pool_trim(self.core, target, wait, empty)
-            pools_retry()
-            failed = waits_failed(self.core) - failed
-        busy_tell(self.core, self.name, "trim", failed)
-        return freed
+        return trim_told(self.core, self.name, target, not idle, bool(drained))
 
     def sleep(self, tags=None, *, offload=True, drained=False):
         """Give back the memory of blocks of `tags`, or all; addresses stay: docs/sleep.md."""
@@ -663,10 +664,9 @@ cdef class Pool:
     def close(self):
         """Unregister all streams and give all free memory back; a second call does nothing.
 
-        Buffers that are alive stay valid; their memory goes with the last of them and this object.
-        To close a pool whose streams are at work is the caller's mistake, which the log tells.
+        Buffers that are alive stay valid; their memory is freed with the last of them and this
+        object.  The log warns of live blocks, and of streams that are at work.
         """
-        cdef uint64_t failed
         if self.is_closed or self.core is NULL:
             return
         if self.made != fork_count:
@@ -680,16 +680,8 @@ cdef class Pool:
         self.is_closed = True
         self.recent = NULL
         self.set_modes(ARENA_CLOSED, 0)
-        with nogil:
-            buffers_close(self.core)
-            failed = waits_failed(self.core)
-            waiting_sync(self.core, True)
-            pool_trim(self.core, 0, True, True)
-            failed = waits_failed(self.core) - failed
-            events_destroy(self.core)
-        busy_tell(self.core, self.name, "close", failed)
+        close_told(self.core, self.name)
         segments_tell(self)
-        debug_log("pool", "%s closed with %d bytes live", self.name, pool_live_bytes(self.core))
 
     @property
     def closed(self):

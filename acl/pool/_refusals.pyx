@@ -1,22 +1,27 @@
-"""That a pool was not let grow, by its limit, its headroom or the driver: counted, and logged.
+"""What the log says of a pool that could not do what it was asked: to grow, to trim, to close.
 
 A pool that may not grow goes on with memory of its own that it moves, which takes longer, or finds
 none.  Whoever tunes it wants to know; the callbacks that meet it hold no GIL and may not log.  So
 they count, and at most once a minute for each pool and kind ask Python's main thread to tell, as
 soon as it runs Python again (`acl.inside._books.refusals_tell`).
 
-Thread rule: any thread, without GIL and locks.
+Thread rule: any thread, without locks; `growth_refused` without the GIL, all else with it.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
 
 from acl.core.types cimport Pool, Source
 from acl.core cimport _driver
+from acl.core._arena cimport pool_live_bytes, pools_retry
+from acl.core._driver cimport events_destroy
 from acl.runtime._device cimport leaving
 from acl.core._lock cimport count_read, spin_enter, spin_leave, stale_read
+from acl.core._order cimport waiting_blindly, waiting_poll, waiting_sync
 from acl.core._record cimport record_ns, record_ticks
+from acl.core._trim cimport pool_trim
+from acl.pool._guarded cimport buffers_close
 
-from acl.bind._log import warning
+from acl.bind._log import debug, warning
 
 cdef extern from "Python.h" nogil:
     int Py_AddPendingCall(int (*function)(void *) noexcept, void *argument)
@@ -63,6 +68,45 @@ cdef object books():
 cdef int on_pending(void *argument) noexcept with gil:
     if loaded_books is not None:                # else there is no Pool to tell of
         loaded_books.refusals_tell()
+    return 0
+
+
+cdef size_t trim_told(Pool *pool, str name, size_t target, bint wait,
+                      bint empty) except? <size_t> -1:
+    cdef size_t freed
+    cdef uint32_t i
+    cdef uint64_t failed
+    with nogil:
+        failed = waits_failed(pool)
+        for i in range(count_read(&pool.arena_count)):
+            if pool.arenas[i].order.waiting is not NULL:
+                waiting_poll(pool.arenas[i])
+        if wait and (empty or waiting_blindly(pool)):
+            waiting_sync(pool, empty)
+        freed = pool_trim(pool, target, wait, empty)
+        pools_retry()
+        failed = waits_failed(pool) - failed
+    busy_tell(pool, name, "trim", failed)
+    return freed
+
+
+cdef int close_told(Pool *pool, str name) except -1:
+    cdef uint64_t failed
+    cdef size_t live
+    with nogil:
+        buffers_close(pool)
+        failed = waits_failed(pool)
+        waiting_sync(pool, True)
+        pool_trim(pool, 0, True, True)
+        failed = waits_failed(pool) - failed
+        events_destroy(pool)
+        live = pool_live_bytes(pool)
+    busy_tell(pool, name, "close", failed)
+    if live:
+        warning("pool", "%s is closed while %d bytes are live: their memory stays until the last "
+                "of these blocks is freed", name, live)
+    else:
+        debug("pool", "%s closed", name)
     return 0
 
 

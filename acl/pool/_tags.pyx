@@ -14,9 +14,9 @@ from contextvars import ContextVar
 
 from libc.stdint cimport uint32_t
 
-from acl._core cimport tag_scopes
 from acl.core.types cimport Arena, TagScope
 from acl.core._lock cimport count_read, lock_step_down
+from acl.core._tally cimport tag_scopes
 
 __all__ = ["Tagging", "tag_open"]
 
@@ -41,9 +41,9 @@ def tag_open(pool):
     return tag_current(pool) != 0
 
 
-cdef bint tag_push(object pool, CorePool *core, TagScope *scope) noexcept:
+cdef bint tag_push(object pool, CorePool *core, TagScope *scope, uint16_t otherwise) noexcept:
     cdef uint32_t i
-    scope.tag = tag_current(pool)
+    scope.tag = tag_current(pool) or otherwise
     if scope.tag == 0:
         return False
     scope.pool = core
@@ -99,7 +99,7 @@ cdef class Tagging:
         self.outer = innermost.get()
         self.token = innermost.set(self)
         if not in_coroutine():
-            tag_push(self.pool, self.core, &self.scope)
+            tag_push(self.pool, self.core, &self.scope, 0)
             kept.add(self)
         return self
 

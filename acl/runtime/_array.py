@@ -42,14 +42,19 @@ def extents_of(shape: int | tuple[int, ...]) -> tuple[int, ...]:
         raise TypeError(f"shape must be an int or ints, not {shape!r}") from None
 
 
-def stream_memory(nbytes: int, stream: Stream, tag: str | None = None) -> Buffer:
-    """Memory whose use a stream orders: of the pool that is registered there, else of the driver."""
+def stream_memory(nbytes: int, stream: Stream, tag: str | None = None, owner: str | None = None) -> Buffer:
+    """Memory whose use a stream orders: of the pool that is registered there, else of the driver.
+
+    Without an open scope its tag is `owner`, if that has a budget in the pool, else `tag`.
+    """
     from acl.pool._registry import pool_of
     from acl.pool._tags import tag_open
     from acl.runtime._buffer import Buffer
 
     pool = pool_of(stream.handle)
     if pool is not None and not pool.closed:
+        if owner in pool.budgeted:
+            tag = owner
         return pool.alloc(max(nbytes, 1), stream, tag=None if tag_open(pool) else tag)
     return Buffer(max(nbytes, 1), stream=stream)
 
