@@ -242,6 +242,51 @@ def test_a_wrong_object_is_refused(c_module: ModuleType, pool: acl.Pool) -> None
         c_module.stats(other)
 
 
+IMPORTER = """
+    #include <aclpool.h>
+    static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "%(name)s", NULL, -1, NULL, NULL, NULL, NULL, NULL};
+    PyMODINIT_FUNC PyInit_%(name)s(void)
+    {
+        const AclPoolApi *api = aclpool_import();
+        PyObject *module = api == NULL ? NULL : PyModule_Create(&definition);
+        if (module != NULL) {
+            PyModule_AddIntConstant(module, "known", (long)sizeof(AclPoolApi));
+            PyModule_AddIntConstant(module, "given", (long)api->size);
+            PyModule_AddIntConstant(module, "trims", api->trim != NULL);
+        }
+        return module;
+    }
+"""
+LAST = "    uint32_t (*check)(AclPool *pool);\n"
+
+
+def built_against(name: str, folder: Path, functions: str, minor: int) -> ModuleType:
+    """A module compiled with a header whose table ends with other functions."""
+    shutil.copytree(acl.include_dir(), folder / "include")
+    header = folder / "include/aclpool.h"
+    text = header.read_text()
+    assert text.count(LAST) == 1 and text.count("#define ACLPOOL_ABI_MINOR 0") == 1
+    header.write_text(text.replace(LAST, functions).replace("ABI_MINOR 0", f"ABI_MINOR {minor}"))
+    (folder / "importer.c").write_text(IMPORTER % {"name": name})
+    compiler = ["gcc", "-std=c11", *STRICT, "-I", str(folder / "include")]
+    return compiled(name, folder, compiler, ["importer.c"])
+
+
+def test_module_built_against_an_older_table_works(tmp_path: Path) -> None:
+    """It does not know the last function, and calls those before it at the same places."""
+    module = built_against("older_table", tmp_path, "", 0)
+    assert module.known == module.given - ctypes.sizeof(ctypes.c_void_p)
+    assert module.trims == 1
+
+
+def test_module_built_against_a_newer_table_is_refused_by_name(tmp_path: Path) -> None:
+    size = 8 + 14 * ctypes.sizeof(ctypes.c_void_p)
+    longer = size + ctypes.sizeof(ctypes.c_void_p)
+    said = f"table has version 1.0 and {size} bytes; this module was built for 1.1 and {longer}"
+    with pytest.raises(ImportError, match=re.escape(said)):
+        built_against("newer_table", tmp_path, LAST + "    int (*later)(AclPool *pool);\n", 1)
+
+
 def test_another_major_version_is_refused(c_module: ModuleType) -> None:
     assert c_module.refused()
 
