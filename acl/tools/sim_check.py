@@ -46,6 +46,7 @@ RULES = {
     "destroyed-in-use": "an event is destroyed while queued tasks use it",
     "deadlock": "streams wait for each other",
     "leak": "an object or memory is never given back",
+    "unfinished": "the program ends while tasks are queued or running",
     "uninitialised": "device memory is read that was never written",
 }
 POLL_S = 0.1

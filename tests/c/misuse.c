@@ -412,6 +412,20 @@ static void leak_event(void)
     }
 }
 
+static void release(void);
+
+static void unfinished(void)
+{
+    OK(aclrtLaunchHostFunc(NULL, hold, NULL));
+    if (right) {
+        atomic_store(&gate, true);
+        OK(aclrtSynchronizeStream(NULL));
+    } else {
+        release();
+        exit(0);
+    }
+}
+
 static void leak_context(void)
 {
     aclrtContext context, before;
@@ -521,6 +535,7 @@ static const struct {
     {"leak_stream", leak_stream},
     {"leak_event", leak_event},
     {"leak_context", leak_context},
+    {"unfinished", unfinished},
     {"leak_description", leak_description},
     {"leak_physical", leak_physical},
     {"unwritten", unwritten},
@@ -542,7 +557,7 @@ static void begin(void)
     memset(host, 7, BYTES);
 }
 
-static void finish(void)
+static void release(void)
 {
     OK(aclrtDestroyStream(one));
     OK(aclrtDestroyStream(two));
@@ -550,6 +565,11 @@ static void finish(void)
     OK(aclrtFree(other));
     OK(aclrtFreeHost(host));
     OK(aclrtFreeHost(back));
+}
+
+static void finish(void)
+{
+    release();
     OK(aclrtResetDevice(0));
     OK(aclFinalize());
 }

@@ -37,7 +37,7 @@ RULES = {
     "destroyed_stream": "use-after-destroy", "destroyed_event": "use-after-destroy",
     "destroyed_twice": "use-after-destroy", "destroyed_description": "use-after-destroy",
     "leak_block": "leak", "leak_pinned": "leak", "leak_stream": "leak", "leak_event": "leak",
-    "leak_context": "leak", "leak_description": "leak", "leak_physical": "leak",
+    "leak_context": "leak", "unfinished": "unfinished", "leak_description": "leak", "leak_physical": "leak",
     "unwritten": "uninitialised", "unwritten_part": "uninitialised", "unwritten_carried": "uninitialised",
     "unwritten_async": "uninitialised",
 }

@@ -8,6 +8,7 @@
 #include "check/checker.h"
 #include "races/race_inside.h"
 #include "streams/device.h"
+#include "streams/stream.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -240,10 +241,28 @@ void check_finalized(void)
     }
 }
 
+/* Tasks that have not run: the end of the process drops them. */
+static void unfinished_tell(const char *when)
+{
+    for (Stream *stream = NULL; (stream = handle_next_held(HANDLE_STREAM, stream)) != NULL;) {
+        uint64_t done = atomic_load(&stream->completed), left = atomic_load(&stream->submitted) - done;
+        Entry entry;
+        if (left == 0 || !entry_get(stream, &entry)) {
+            continue;
+        }
+        CheckReport report = check_begin(CHECK_LEAK, "unfinished", "%llu task%s of stream %u of device %d "
+                                         "not done %s", (unsigned long long)left, left == 1 ? "" : "s",
+                                         stream->id, stream->device, when);
+        check_place(&report, entry.made, "the stream was made by %s", entry.made_by);
+        check_tell(&report);
+    }
+}
+
 void check_leaks_of_process(void)
 {
     static const char when[] = "at the end of the process";
     if (dlsym(RTLD_DEFAULT, "Py_IsInitialized") == NULL || atomic_load(&finalized)) {
+        unfinished_tell(when);
         handles_tell(-1, false, when);
         check_leaks_of_blocks(when);
     }
