@@ -7,6 +7,7 @@ GIL around each call, as a thread of GE's has none.
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,13 +31,22 @@ _base = 0
 
 @pytest.fixture(autouse=True)
 def physical_base() -> None:
-    """What other tests' objects still hold does not count in this one (see `physical`)."""
+    """Do not count what objects of other tests hold (see `physical`), and free those that were dropped before.
+
+    Else a garbage collection in the middle of this test would free their memory, and `physical` would be too small.
+    """
     global _base
+    if acl.sim.physical_bytes() > 0:
+        gc.collect()
+        for ordinal in reversed(range(acl.Device.count())):
+            device = acl.Device(ordinal)
+            device.use()
+            device.synchronize()        # memory that was dropped while a stream used it is freed by this
     _base = acl.sim.physical_bytes()
 
 
 def physical() -> int:
-    """Device memory that was reserved since the test began, by the simulator's books."""
+    """Return the device memory that was reserved since the test began, by the simulator's accounting."""
     return acl.sim.physical_bytes() - _base
 
 
