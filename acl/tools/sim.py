@@ -209,7 +209,7 @@ def add_arguments(parser: argparse.ArgumentParser, without: tuple[str, ...] = ()
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `sim`, with its verbs `run` and `folder`, to the `aclpool` command."""
+    """Add `sim`, with its verbs, to the `aclpool` command."""
     parser = subparsers.add_parser("sim", help="run programs on the simulator", description=__doc__,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")

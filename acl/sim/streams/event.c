@@ -32,18 +32,6 @@ uint32_t events_available(int32_t device)
     return made < EVENT_IDS ? EVENT_IDS - made : 0;
 }
 
-/* Counts a new event of the device; false if all ids are taken. */
-static bool id_take(int32_t device)
-{
-    uint32_t made = atomic_load(&live[device]);
-    while (made < EVENT_IDS) {
-        if (atomic_compare_exchange_weak(&live[device], &made, made + 1)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void id_give(const Event *event)
 {
     if (event->device >= 0) {
@@ -54,7 +42,7 @@ static void id_give(const Event *event)
 aclError event_new(EventSort sort, uint32_t flags, int32_t device, Event **out)
 {
     bool has_id = sort != EVENT_EX;
-    if (has_id && !id_take(device)) {
+    if (has_id && !count_take(&live[device], EVENT_IDS)) {
         return fail(ACL_ERROR_RT_NO_EVENT_RESOURCE, "device %d has %d events, the most; those of "
                     "aclrtCreateEventExWithFlag do not count", device, EVENT_IDS);
     }

@@ -21,22 +21,10 @@ uint32_t streams_available(int32_t device)
     return made < most ? most - made : 0;
 }
 
-/* Counts a new stream of the device; false if the chip has no more. */
-static bool live_take(int32_t device)
-{
-    uint32_t made = atomic_load(&live[device]);
-    while (made < soc_current()->streams) {
-        if (atomic_compare_exchange_weak(&live[device], &made, made + 1)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Makes a stream that no other thread can find yet. */
 static aclError stream_prepare(Context *context, uint32_t priority, uint32_t flags, Stream **out)
 {
-    if (!live_take(context->device)) {
+    if (!count_take(&live[context->device], soc_current()->streams)) {
         return fail(ACL_ERROR_RT_NO_STREAM_RESOURCE, "device %d has %u streams, the most of %s", context->device,
                     soc_current()->streams, config.soc);
     }

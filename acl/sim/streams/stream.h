@@ -102,6 +102,18 @@ aclError streams_synchronize(const Context *context, int64_t deadline_ns);
 void streams_drain(const Context *context);
 aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns);
 
+/* Counts one more; false if there are `most` already. */
+static inline bool count_take(_Atomic uint32_t *count, uint32_t most)
+{
+    uint32_t made = atomic_load(count);
+    while (made < most) {
+        if (atomic_compare_exchange_weak(count, &made, made + 1)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Returns how many more streams the device can have. */
 uint32_t streams_available(int32_t device);
 
