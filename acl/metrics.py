@@ -111,6 +111,8 @@ _INFOS = (
     MetricInfo("aclpool_spare_bytes", "gauge", "By", POOL, "Memory held that is in no stream's part."),
     MetricInfo("aclpool_peak_live_bytes", "gauge", "By", POOL,
                "The most that was live at one time over all streams, since the start or the last reset."),
+    MetricInfo("aclpool_joint_requested_peak_bytes", "gauge", "By", POOL,
+               "The most that was asked for at one time over all streams, since the start or the last reset."),
     MetricInfo("aclpool_peak_timestamp_seconds", "gauge", "s", POOL, "When that was, as Unix time."),
     MetricInfo("aclpool_peak_tag_bytes", "gauge", "By", (*POOL, "tag"), "Live bytes by tag at that moment."),
     MetricInfo("aclpool_allocation_size_bytes", "histogram", "By", POOL,
@@ -133,6 +135,7 @@ _INFOS = (
     MetricInfo("aclpool_live_bytes", "gauge", "By", (*STREAM, "tag"),
                "Bytes of blocks in use, as the pool rounds them, by tag; an empty tag is nobody's."),
     MetricInfo("aclpool_requested_bytes", "gauge", "By", STREAM, "Bytes asked for, of blocks in use."),
+    MetricInfo("aclpool_requested_peak_bytes", "gauge", "By", STREAM, "The most that was asked for at one time."),
     MetricInfo("aclpool_asleep_bytes", "gauge", "By", STREAM,
                "Bytes of blocks in use that sleep: addresses, with memory only where others share their pages."),
     MetricInfo("aclpool_unused_bytes", "gauge", "By", STREAM,
@@ -191,6 +194,7 @@ def read_stream(found: dict[str, Reading], labels: tuple[str, ...], part: dict[s
     for name, value in (
         ("stream_reserved_bytes", part["reserved"]),
         ("requested_bytes", part["requested"]),
+        ("requested_peak_bytes", part["requested_peak"]),
         ("asleep_bytes", part["asleep"]),
         ("unused_bytes", max(part["reserved"] - (part["live"] - part["asleep"]), 0)),
         ("slow_seconds_total", part["slow_ns"] / 1e9),
@@ -212,6 +216,7 @@ def read_pool(found: dict[str, Reading], name: str, device: str, told: dict[str,
     labels = (name, device)
     for field_name in ("reserved", "reserved_peak", "limit", "headroom", "spare"):
         found[f"aclpool_{field_name}_bytes"].add(told[field_name], *labels)
+    found["aclpool_joint_requested_peak_bytes"].add(told["joint_requested_peak"], *labels)
     found["aclpool_out_of_memory_total"].add(told["ooms"], *labels)
     found["aclpool_sleeps_total"].add(told["sleeps"], *labels)
     found["aclpool_wakes_total"].add(told["wakes"], *labels)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import logging
 
-__all__ = ["debug", "error", "info", "warning"]
+__all__ = ["debug", "error", "heard", "info", "warning"]
 
 
 def logger(name: str) -> logging.Logger | None:
@@ -24,6 +24,16 @@ def logger(name: str) -> logging.Logger | None:
     if not root.handlers:
         root.addHandler(module.NullHandler())
     return root.getChild(name)
+
+
+def heard(name: str) -> bool:
+    """True if a handler gets what is logged under ``acl.NAME``."""
+    found = logger(name)
+    while found is not None:
+        if any(type(handler).__name__ != "NullHandler" for handler in found.handlers):
+            return True
+        found = found.parent if found.propagate else None
+    return False
 
 
 def debug(name: str, text: str, *values: object) -> None:
@@ -47,8 +57,8 @@ def warning(name: str, text: str, *values: object) -> None:
         found.warning(text, *values)
 
 
-def error(name: str, text: str, *values: object) -> None:
-    """Log a failure."""
+def error(name: str, text: str, *values: object, **fields: object) -> None:
+    """Log a failure; the record has each of `fields` as an attribute ``acl_NAME``."""
     found = logger(name)
     if found is not None:
-        found.error(text, *values)
+        found.error(text, *values, extra={f"acl_{key}": value for key, value in fields.items()})

@@ -10,6 +10,7 @@ from libc.stdlib cimport free as c_free, malloc
 from libc.string cimport memcpy, memset
 
 import weakref
+from time import monotonic
 
 from acl.core._arena cimport (
     arena_find, pools_orphaned, pools_release,
@@ -33,7 +34,7 @@ from acl.core._tally cimport arena_copy, arena_hits, arena_stats, peak_read
 
 from acl.runtime._device import Device
 from acl.bind._error import CLASSES, DeviceLostError, OutOfMemoryError, error_for
-from acl.bind._log import error as error_log, info as info_log, warning as warning_log
+from acl.bind._log import error as error_log, heard, info as info_log, warning as warning_log
 from acl.inside._oom import OomHold, OomReport
 from acl.pool._pool import open_pools
 from acl.inside._snapshot import BlockInfo, BudgetStats, PoolStats, StreamStats, readable
@@ -58,6 +59,9 @@ TRIED = (
     "the driver", "pages of other streams", "")
 STOPS = ("limit", "headroom", "driver", "busy", "ranges", "budget")
 REFUSERS = ("limit", "headroom", "driver")     # by Refusal
+REPORTS_APART = 10.0            # seconds between reports of one pool and tag in the log
+REPORTS_MOST = 256              # pools and tags that the log remembers
+reports_logged = {}             # (pool, tag) -> when, the latest number, how many were kept back
 refusals_told = weakref.WeakKeyDictionary()     # pool -> by kind: when, and how many the log knows
 
 cdef struct Sums:               # of an arena's blocks
@@ -182,6 +186,7 @@ def glance(Pool pool not None):
             "handovers": arena.lock.revocations,
             "slow_ns": arena.tally.slow_ns, "slow_longest_ns": arena.tally.slow_longest_ns,
             "live": stale_read(&arena.live), "requested": stale_read(&arena.requested),
+            "requested_peak": max(arena.requested_peak, arena.past_requested_peak),
             "asleep": stale_read(&arena.sleep.asleep),
             "reserved": stale_read(<size_t *> &arena.pages) * core.options.granule,
             "tags": {pool.tag_names[tag]: (arena.tag_live[tag], arena.tag_blocks[tag])
@@ -197,7 +202,7 @@ def glance(Pool pool not None):
         "driver_failures": calls_dict(core.source.failed),
         "refusals": {name: core.source.refused[i] for i, name in enumerate(REFUSERS)},
         "sleeps": core.sleeping.sleeps, "wakes": core.sleeping.wakes, "streams": streams,
-        "budgets": budgets_of(pool),
+        "budgets": budgets_of(pool), "joint_requested_peak": joint_peak(core),
     }
 
 
@@ -475,12 +480,35 @@ def oom_of(Pool pool not None, before, stream, size=None):
     return mine[-1] if mine else None
 
 
+cdef int oom_log(report) except -1:
+    """Log a report; within REPORTS_APART seconds after one of the same pool and tag, only count it.
+
+    A report with a lower number is of a new pool that has an old pool's name.
+    """
+    if not heard("pool"):
+        return 0
+    now = monotonic()
+    key = (report.pool, report.tag)
+    last, number, kept_back = reports_logged.pop(key, (-REPORTS_APART, report.number, 0))
+    if now - last < REPORTS_APART and report.number > number:
+        reports_logged[key] = (last, report.number, kept_back + 1)
+        return 0
+    while len(reports_logged) >= REPORTS_MOST:          # the oldest first
+        del reports_logged[next(iter(reports_logged))]
+    reports_logged[key] = (now, report.number, 0)
+    since = f"\n  {kept_back} more like it since the last report" if kept_back else ""
+    error_log("pool", "%s%s", report.details(), since, pool=report.pool, device=report.device,
+              tag=report.tag, stream=report.stream, size=report.size, report=report.number,
+              kept_back=kept_back)
+    return 0
+
+
 def oom_told(report, int status, str function):
     """The exception for a report, which goes to the log as well."""
     if report is None:
         return OutOfMemoryError(
             status, function, "the pool was closed meanwhile, or too much has failed since")
-    error_log("pool", "%s", report.details())
+    oom_log(report)
     if issubclass(CLASSES.get(report.code, OutOfMemoryError), DeviceLostError):
         error = error_for(report.code, function, str(report))   # memory is not what is missing
         error.report = report

@@ -9,6 +9,8 @@ from support.core import MIB, Door, open_door
 from support.requests import small_model
 
 import acl
+import acl.metrics
+from acl.inside import _books
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -216,3 +218,59 @@ def test_budget_of_a_tag_without_a_place_of_its_own_is_refused(opened: tuple[acl
     with pytest.raises(ValueError, match="first 62"):
         pool.budget("t69", 512)
     pool.budget("t0", 512)
+
+
+def test_joint_peak_of_streams_in_turn_is_less_than_their_sum() -> None:
+    with acl.Pool(0, name="turns") as pool, acl.Stream() as one, acl.Stream() as other:
+        for stream in (one, other, one):
+            pool.alloc(4 * MIB, stream).close()
+        stats = pool.stats()
+        assert stats.requested_peak >= 8 * MIB
+        assert 4 * MIB <= stats.joint_requested_peak < 5 * MIB
+        told = {reading.info.name: reading.points for reading in acl.metrics.read()}
+        assert told["aclpool_joint_requested_peak_bytes"][("turns", "0")] == stats.joint_requested_peak
+        assert sum(value for labels, value in told["aclpool_requested_peak_bytes"].items()
+                   if labels[0] == "turns") == stats.requested_peak
+        with pool.alloc(4 * MIB, one), pool.alloc(4 * MIB, other):
+            assert 8 * MIB <= pool.stats().joint_requested_peak < 9 * MIB
+
+
+def test_log_of_many_failures_has_one_report_and_a_count(
+    opened: tuple[acl.Pool, acl.Stream, Door], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, stream, _ = opened
+    now = [1000.0]
+    monkeypatch.setattr(_books, "monotonic", lambda: now[0])
+    pool.budget("a", 512)
+
+    def fail(tag: str) -> None:
+        with pytest.raises(acl.OutOfMemoryError):
+            pool.alloc(4096 if tag == "a" else 1 << 45, stream, tag=tag)
+
+    for _ in range(72):
+        fail("a")
+    fail("b")
+    assert [record.acl_tag for record in caplog.records] == ["a", "b"]
+    now[0] += _books.REPORTS_APART
+    fail("a")
+    last = caplog.records[-1]
+    assert (last.acl_tag, last.acl_pool, last.acl_kept_back, last.acl_report) == ("a", pool.name, 71, 74)
+    assert "71 more like it" in last.getMessage()
+
+
+def test_log_of_a_new_pool_with_an_old_name_is_not_kept_back(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        with acl.Pool(0, name="again") as pool, pytest.raises(acl.OutOfMemoryError):
+            pool.alloc(1 << 45)
+    assert [record.acl_report for record in caplog.records] == [1, 1]
+
+
+def test_close_of_a_pool_with_live_blocks_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    pool = acl.Pool(0, name="early")
+    buffer = pool.alloc(512)
+    pool.close()
+    buffer.close()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "early is closed while" in caplog.text
+    acl.Pool(0).close()
+    assert len(caplog.records) == 1
