@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from acl.bind._error import AclError, TimeoutError
+from acl import rt
+from acl.bind._error import AclError, DeviceLostError, TimeoutError
 from acl.runtime._stream import Stream
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ class Streams:
 
     def __init__(self, device: int, pool: Pool | None) -> None:
         self.device, self.pool = device, pool
+        self.lock = threading.RLock()   # guards both lists; held while `sweep` destroys what is idle
         self.lost: list[int] = []
         self.stuck: list[Stream] = []
 
@@ -52,8 +55,10 @@ class Streams:
                 self.pool.unregister(stream)
         try:
             stream.close()
-        except AclError:
-            self.lost.append(handle)
+        except AclError as error:               # of its work, after which it is gone; or it was not destroyed
+            if isinstance(error, DeviceLostError) or error.function == "aclrtDestroyStream":
+                with self.lock:
+                    self.lost.append(handle)
 
     def abort(self, stream: Stream) -> None:
         """End what runs on a stream and destroy it, or leave it for later if its work does not end."""
@@ -62,25 +67,21 @@ class Streams:
         if is_idle(stream):
             self.destroy(stream)
         else:
-            self.stuck.append(stream)
+            with self.lock:
+                self.stuck.append(stream)
 
     def sweep(self) -> None:
         """Destroy what could not be destroyed before."""
-        from acl import rt
-
-        while self.lost:
-            rt.destroy_stream_force(self.lost.pop())
-        stuck, self.stuck = self.stuck, []
-        for stream in stuck:
-            if is_idle(stream):
+        with self.lock:
+            while self.lost:
+                rt.destroy_stream_force(self.lost.pop())
+            for stream in [one for one in self.stuck if is_idle(one)]:
+                self.stuck.remove(stream)
                 self.destroy(stream)
-            else:
-                self.stuck.append(stream)
-
 
     def wait(self, timeout_s: float) -> None:
         """Wait for streams that were aborted, each for that long at most."""
-        for stream in self.stuck:
+        for stream in list(self.stuck):
             with suppress(AclError):
                 stream.synchronize(int(timeout_s * 1000))
 

@@ -12,6 +12,7 @@ from support.serving import HeldTask, engine_of, outcome
 import acl
 from acl.serving import Task
 from acl.serving._attempts import is_fault
+from acl.serving._lane import Streams
 
 
 @pytest.mark.parametrize(("error", "fault"), [
@@ -75,3 +76,17 @@ def test_default_task_stacks_arrays_and_gives_rows() -> None:
     assert task.padded_bytes([np.zeros(3, "f4")] * 2) == 24
     rows = task.split([np.arange(4).reshape(2, 2), np.arange(2)], [0, 0])
     assert [tuple(map(np.ndarray.tolist, map(np.asarray, row))) for row in rows] == [([0, 1], 0), ([2, 3], 1)]
+
+
+def test_stream_that_is_destroyed_with_an_error_of_its_work_is_not_destroyed_again(sim: Any, no_leaks: None) -> None:
+    streams = Streams(0, None)
+    stream = streams.make()
+    sim.fail_stream(stream.handle)
+    streams.destroy(stream)
+    assert stream.closed and streams.lost == []     # another stream may have its handle by now
+    kept = streams.make()
+    with sim.fault("aclrtDestroyStream", nth=1, code=507899):
+        streams.destroy(kept)
+    assert len(streams.lost) == 1
+    streams.sweep()
+    assert streams.lost == []
