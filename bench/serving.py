@@ -11,6 +11,7 @@ cores, so requests per second are a ratio between rows and nothing else.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import statistics
@@ -30,7 +31,7 @@ MEMORY_CALLS = (
 )
 FAULTS = {
     "aclrtMallocPhysical": {"p": 0.2, "seed": 1}, "aclrtMalloc": {"p": 0.01, "seed": 1},
-    "aclrtSynchronizeStream": {"p": 0.01, "seed": 2, "code": 507015},
+    "aclrtSynchronizeStreamWithTimeout": {"p": 0.01, "seed": 2, "code": 507015},
     "aclmdlExecuteAsync": {"p": 0.01, "seed": 3, "code": 207001},
 }
 # What each run is: the way to allocate, the device's latency, faults, connections.
@@ -39,14 +40,28 @@ RUNS: dict[str, dict[str, Any]] = {
     "driver's allocator": {"pool": False},
     "pool, faults": {"faults": True},
     "pool, faults and a device that goes": {"faults": True, "lost": True},
+    "pool, swaps": {"swap": True},
     "pool, overload": {"connections": 200, "queue": 32},
     "pool, little memory": {"connections": 64, "limit": "16MiB"},
 }
 
 
+async def sample_lags(lags: list[float]) -> None:
+    """How late the event loop comes back to a coroutine, a hundred times a second."""
+    while True:
+        due = time.perf_counter() + 0.01
+        await asyncio.sleep(0.01)
+        lags.append(time.perf_counter() - due)
+
+
+def late_ms(lags: list[float]) -> float:
+    """The 99th percentile, in milliseconds."""
+    return 1e3 * statistics.quantiles(lags, n=100)[-1]
+
+
 @contextmanager
-def served(way: dict[str, Any]) -> Iterator[tuple[Any, int]]:
-    """The service in this process, on a thread: its engine and its port."""
+def served(way: dict[str, Any]) -> Iterator[tuple[Any, int, list[float]]]:
+    """The service in this process, on a thread: its engine, its port, and how late its event loop was, in seconds."""
     import uvicorn
 
     sys.path.insert(0, str(SERVING))
@@ -60,12 +75,21 @@ def served(way: dict[str, Any]) -> Iterator[tuple[Any, int]]:
         pool=way.get("pool", True), limit=way.get("limit", "256MiB"), queue=way.get("queue", 256)))
     engine.load("text", task)
     server = uvicorn.Server(uvicorn.Config(application(engine, task), port=0, log_level="error", access_log=False))
-    thread = threading.Thread(target=server.run)
+    lags: list[float] = []
+
+    async def main() -> None:
+        sampler = asyncio.ensure_future(sample_lags(lags))
+        try:
+            await server.serve()
+        finally:
+            sampler.cancel()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
     while not server.started:
         time.sleep(0.01)
     try:
-        yield engine, server.servers[0].sockets[0].getsockname()[1]
+        yield engine, server.servers[0].sockets[0].getsockname()[1], lags
     finally:
         server.should_exit = True
         thread.join()
@@ -103,6 +127,12 @@ def lose(stop: threading.Event) -> None:
             stop.wait(0.2)
 
 
+def swap(engine: Any, stop: threading.Event) -> None:
+    """A new version of the model every second."""
+    while not stop.wait(1):
+        engine.load("text", engine.models["text"].task)
+
+
 def measure(way: dict[str, Any], seconds: int, latency: str) -> dict[str, Any]:
     """One run, in this process."""
     import logging
@@ -110,7 +140,7 @@ def measure(way: dict[str, Any], seconds: int, latency: str) -> dict[str, Any]:
     from acl import sim
 
     logging.disable(logging.WARNING)
-    with served(way) as (engine, port):
+    with served(way) as (engine, port, lags):
         wrk(port, 1, 8)                                     # warm
         settle(engine)
         sim.configure(latency=latency)
@@ -120,6 +150,11 @@ def measure(way: dict[str, Any], seconds: int, latency: str) -> dict[str, Any]:
         sim.reset_physical_peak()
         others = [threading.Thread(target=watch, args=(samples, stop))]
         others += [threading.Thread(target=lose, args=(stop,))] if way.get("lost") else []
+        others += [threading.Thread(target=swap, args=(engine, stop))] if way.get("swap") else []
+        lags.clear()
+        time.sleep(1)
+        found_idle = late_ms(lags)
+        lags.clear()
         for thread in others:
             thread.start()
         try:
@@ -128,6 +163,7 @@ def measure(way: dict[str, Any], seconds: int, latency: str) -> dict[str, Any]:
             stop.set()
             for thread in others:
                 thread.join()
+        found["lag_idle_ms"], found["lag_ms"] = found_idle, late_ms(lags)
         after = sim.counters()
         found["faults"] = sum(fault.hits for fault in faults)
         for fault in faults:
@@ -157,12 +193,14 @@ def run_child(name: str, seconds: int, latency: str) -> dict[str, Any]:
 def table(rows: dict[str, dict[str, float]]) -> str:
     """The medians, in Markdown."""
     lines = [
-        "| run | answered/s | p50 ms | p99 ms | refused | lost | device peak MiB | grew MiB | memory calls / answer |",
-        "|---|---|---|---|---|---|---|---|---|"]
+        "| run | answered/s | p50 ms | p99 ms | loop lag p99 ms: idle, load | refused | lost | device peak MiB "
+        "| grew MiB | memory calls / answer |",
+        "|---|---|---|---|---|---|---|---|---|---|"]
     for name, row in rows.items():
         refused = row["status_429"] + row["status_503"]
         lines.append(
-            f"| {name} | {row['ok'] / row['seconds']:.0f} | {row['p50_ms']:.1f} | {row['p99_ms']:.1f} | {refused:.0f} "
+            f"| {name} | {row['ok'] / row['seconds']:.0f} | {row['p50_ms']:.1f} | {row['p99_ms']:.1f} "
+            f"| {row['lag_idle_ms']:.1f}, {row['lag_ms']:.1f} | {refused:.0f} "
             f"| {row['accepted'] - row['answered']:.0f} | {row['peak_bytes'] / 2**20:.1f} "
             f"| {row['grew_bytes'] / 2**20:.1f} | {row['memory_calls'] / max(row['answered'], 1):.2f} |")
     return "\n".join(lines)
