@@ -135,6 +135,11 @@ def test_arguments_that_cannot_be_are_named(tmp_path: Path, arguments: tuple[str
     assert done.returncode == 2 and text in done.stderr and done.stdout == ""
 
 
+def test_options_of_the_questions_without_deep_are_refused() -> None:
+    done = run_child("-m", "aclpool", "doctor", "--only", "prices", "--minutes", "3")
+    assert (done.returncode, done.stdout) == (2, "") and "--only, --minutes without --deep" in done.stderr
+
+
 def test_questions_after_the_time_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "ask", lambda question, limit, say: Answer("ok", f"{limit:.0f} s"))
     questions = report.QUESTIONS[:3]

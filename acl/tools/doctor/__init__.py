@@ -241,6 +241,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the findings; 1 if one is bad."""
     if arguments.deep:
         return deep_report.run(arguments)
+    if given := deep_report.meant_for_deep(arguments):
+        print(f"aclpool doctor: {', '.join(given)} without --deep", file=sys.stderr)
+        return 2
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # what it would say is among the findings
         findings = examine()

@@ -16,7 +16,7 @@ from typing import Any
 from acl.inside._text import write_replaced
 from acl.tools.doctor.deep.answers import Answer, Question, Say, ask
 
-__all__ = ["QUESTIONS", "add_arguments", "chosen", "examine", "machine", "run", "text"]
+__all__ = ["QUESTIONS", "add_arguments", "chosen", "examine", "machine", "meant_for_deep", "run", "text"]
 
 HERE = "acl.tools.doctor.deep"
 QUESTIONS = (
@@ -34,6 +34,7 @@ QUESTIONS = (
     Question("probes", f"{HERE}.probing:ask_probes", 260, "555 probes against the runtime's own answers"),
 )
 MINUTES = 10.0
+FOLDER = "aclpool-deep"
 WRONG = {"bad", "failed", "crashed", "hung"}
 REHEARSAL = ("REHEARSAL on the simulator: these are the simulator's rules, and the prices are those of this host. "
              "Nothing here was observed on a device.")
@@ -56,15 +57,21 @@ def machine(say: Say) -> Answer:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `aclpool doctor` that belong to --deep."""
     group = parser.add_argument_group("questions that only a device answers (docs/hardware_day.md)")
-    group.add_argument("--deep", action="store_true", help="ask them, each in a process of its own; ten minutes at most")
-    group.add_argument("--output", metavar="FOLDER", default="aclpool-deep",
+    group.add_argument("--deep", action="store_true",
+                       help="ask them, each in a process of its own; at most ten minutes")
+    group.add_argument("--output", metavar="FOLDER",
                        help="where --deep puts report.txt, report.json, latency.json and probes.patch (default: "
-                            "aclpool-deep)")
-    group.add_argument("--only", metavar="LIST", default="",
+                            f"{FOLDER})")
+    group.add_argument("--only", metavar="LIST",
                        help=f"some of {','.join(question.name for question in QUESTIONS)}")
-    group.add_argument("--library", metavar="FILE", default="", help="another libascendcl.so")
-    group.add_argument("--minutes", type=float, default=MINUTES, metavar="N",
+    group.add_argument("--library", metavar="FILE", help="another libascendcl.so")
+    group.add_argument("--minutes", type=float, metavar="N",
                        help=f"what is not asked by then is skipped (default: {MINUTES:g})")
+
+
+def meant_for_deep(arguments: argparse.Namespace) -> list[str]:
+    """The options that were given and mean nothing without --deep."""
+    return [f"--{name}" for name in ("output", "only", "library", "minutes") if getattr(arguments, name) is not None]
 
 
 def chosen(names: str) -> tuple[Question, ...]:
@@ -112,11 +119,12 @@ def text(document: dict[str, Any]) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask, write the files, print the report; 1 if an answer is bad or a question failed."""
-    folder = Path(arguments.output)
+    folder = Path(arguments.output or FOLDER)
+    minutes = MINUTES if arguments.minutes is None else arguments.minutes
     try:
-        questions = chosen(arguments.only)
-        if arguments.minutes <= 0:
-            raise ValueError(f"--minutes must be above 0, not {arguments.minutes:g}")
+        questions = chosen(arguments.only or "")
+        if minutes <= 0:
+            raise ValueError(f"--minutes must be above 0, not {minutes:g}")
         if arguments.library and not Path(arguments.library).is_file():
             raise ValueError(f"--library: {arguments.library} is not a file; expected a libascendcl.so")
         folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.library:
         os.environ["ACL_LIBRARY"] = str(Path(arguments.library).resolve())
     started = time.monotonic()
-    answers = examine(questions, arguments.minutes * 60, lambda text: print(text, file=sys.stderr, flush=True))
+    answers = examine(questions, minutes * 60, lambda text: print(text, file=sys.stderr, flush=True))
     return conclude(questions, answers, folder, time.monotonic() - started, arguments.json)
 
 
