@@ -365,12 +365,32 @@ cdef bint leads_run(Block *hole) noexcept nogil:
     return not is_space(block) or block.state != BLOCK_FREE or not is_space(block.prev)
 
 
+cdef void run_offer(Search *search, Block *block) noexcept nogil:
+    """Offer the windows in the run of FREE and HOLE blocks whose lowest block is `block`.
+
+    No walk begins where the rest of the run is too short: most runs are.
+    """
+    cdef char *low = block.addr
+    cdef char *high = low
+    cdef Block *last = block
+    while is_space(last):
+        high = block_end(last)
+        last = last.next
+    if <size_t> (high - low) < search.size:
+        return
+    while block != last:
+        if <size_t> (high - block.addr) >= search.size:
+            window_up(search, block)
+        if <size_t> (block_end(block) - low) >= search.size:
+            window_down(search, block)
+        block = block.next
+
+
 cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t demand) noexcept nogil:
     """Return the best window.  It visits holes only, as no FREE block alone was large enough."""
     cdef Search search
     cdef Block *stop = links_block(&arena.bins.holes[kind])
     cdef Block *hole = stop.links.next
-    cdef Block *block
     search.arena = arena
     search.size = size
     search.demand = demand
@@ -379,11 +399,8 @@ cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t deman
     search.best.first = NULL
     while hole != stop:
         if leads_run(hole):
-            block = hole.prev if is_space(hole.prev) else hole
-            while is_space(block):
-                window_up(&search, block)
-                window_down(&search, block)
-                block = block.next
-        hole_offer(&search, hole)
+            run_offer(&search, hole.prev if is_space(hole.prev) else hole)
+        if hole.size >= size:
+            hole_offer(&search, hole)
         hole = hole.links.next
     return search.best
