@@ -294,6 +294,18 @@ def test_faults_were_really_injected() -> None:
         assert rig.calls()[call] >= 1, call
 
 
+def test_hole_as_long_as_the_request_is_filled() -> None:
+    """A run is passed over only if it is too short."""
+    rig = Rig()
+    rig.alloc(PAGE)
+    middle = rig.alloc(4 * PAGE)
+    rig.alloc(PAGE)
+    address = rig.address(middle)
+    rig.free(middle)
+    rig.trim()
+    assert rig.address(rig.alloc(4 * PAGE)) == address
+
+
 @pytest.mark.parametrize("pages", [30, 100])
 def test_shapes_that_repeat_end_without_driver_calls(pages: int) -> None:
     """However many allocations of the first pass move pages."""
