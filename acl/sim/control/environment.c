@@ -1,7 +1,7 @@
-/* environment.c: what the ACL_SIM_* variables ask of this room, and what about them came to nothing.
+/* environment.c: applies the ACL_SIM_* variables of this room, and reports those that had no effect.
 
-   A variable with a name that nothing reads, and a rule of ACL_SIM_FAULTS that made no call fail, are told
-   on standard error: both look like a test that passed.
+   A variable that the simulator does not know, and a rule of ACL_SIM_FAULTS that made no call fail, are
+   reported on standard error: with a misspelt variable or function, a test of failures would pass.
 
    Thread rule: when the library is loaded, and at the end of the process. */
 #include <stdio.h>
@@ -84,7 +84,7 @@ static void faults_from_environment(void)
     }
 }
 
-/* A process that called nothing of ours, such as a shell's helper, has nothing to tell. */
+/* False in a process that loaded the library and called none of its functions: it reports no rules. */
 static bool was_called(void)
 {
     for (size_t i = 0; i < FN_COUNT; i++) {

@@ -117,8 +117,9 @@ void trace_begin(unsigned function)
     }
 }
 
-/* Takes the newest open call of that function.  Calls above it ended while nothing was traced.  If there is
-   none, the call began before the trace, and counts as just begun. */
+/* Removes the newest open call of that function and returns it.  Open calls above it ended while the trace was
+   off, and are removed, too.  If the function has no open call, its call began before the trace; the result
+   is then a call that begins now. */
 static OpenCall call_close(unsigned function)
 {
     for (unsigned i = open_count; i > 0; i--) {

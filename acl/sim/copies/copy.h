@@ -19,8 +19,8 @@ typedef struct CopyEnds {
 
 /* Computes the bytes from the first to the last one of `height` rows. Returns false on overflow. */
 bool copy_span(size_t pitch, size_t width, size_t height, size_t *span);
-/* Lets each copy between host and device take at least as long as so many bytes a microsecond need; 0: as
- * long as it takes. */
+/* Sets the rate of the link: a copy between host and device then takes at least its bytes divided by the rate.
+ * 0: copies are not slowed. */
 void copy_rate_choose(uint64_t bytes_per_us);
 /* Returns 107000 unless all bytes of source and destination are accessible. Fills in `ends`. */
 aclError copy_check(const char *function, const Copy *copy, CopyEnds *ends);

@@ -1,4 +1,4 @@
-"""What a device has only so many of: streams, events, pinned memory; and copies that a link slows."""
+"""The limits of a device: streams, events, pinned memory; and copies that the link slows."""
 
 from __future__ import annotations
 
