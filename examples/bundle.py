@@ -17,12 +17,12 @@ import acl
 from acl.tools.onnx_writer import Builder
 
 
-def check(status):
+def check(status: int) -> None:
     if status != 0:
         raise RuntimeError(f"{status}: {acl.get_recent_err_msg()}")
 
 
-def scaled(factor):
+def scaled(factor: int) -> bytes:
     """A model that multiplies four numbers by a factor."""
     b = Builder()
     b.add("Mul", b.input("x", "float32", [4]), b.constant(np.full(4, factor, np.float32)), outputs=["y"])
@@ -30,7 +30,7 @@ def scaled(factor):
     return b.to_bytes()
 
 
-def run(model, x):
+def run(model: int, x: np.ndarray) -> np.ndarray:
     """What a model of one input and one output makes of an array."""
     datasets, memory = [acl.mdl.create_dataset() for _ in range(2)], []
     for dataset in datasets:
@@ -49,7 +49,7 @@ def run(model, x):
     return y
 
 
-def bundle_of(folder, factors):
+def bundle_of(folder: str, factors: tuple[int, ...]) -> str:
     path = Path(folder) / "both.om"
     with tarfile.open(path, "w") as tar:
         for factor in factors:

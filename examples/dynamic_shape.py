@@ -28,8 +28,9 @@ def made_model() -> bytes:
 
 
 def expected(x: np.ndarray) -> np.ndarray:
-    scores = np.exp(np.maximum(x, 0) @ weight)
-    return scores / scores.sum(axis=-1, keepdims=True)
+    scores: np.ndarray = np.exp(np.maximum(x, 0) @ weight)
+    shares: np.ndarray = scores / scores.sum(axis=-1, keepdims=True)
+    return shares
 
 
 rng = np.random.default_rng(0)

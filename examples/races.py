@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("ACL_BACKEND", "sim")
 
@@ -31,7 +32,7 @@ def work(waits: bool) -> None:
         loader.synchronize()
 
 
-def checked(variant: str, folder: Path) -> tuple[int, list[dict[str, object]]]:
+def checked(variant: str, folder: Path) -> tuple[int, list[dict[str, Any]]]:
     """The exit code of this program under the checker, and what was found."""
     found = folder / f"{variant}.json"
     command = [sys.executable, "-m", "acl.tools.cli", "sim", "run", "--races", "--json", str(found), "--",

@@ -29,7 +29,7 @@ def compiled() -> bytes:
         return target.read_bytes()
 
 
-asked = []
+asked: list[int] = []
 rng = np.random.default_rng(0)
 with acl.Stream(0) as stream, acl.Pool(0) as pool:
     pool.register(stream)
@@ -43,7 +43,9 @@ with acl.Stream(0) as stream, acl.Pool(0) as pool:
     acl.Op.add_kernel("WorkspaceSum", "sum_f32", "workspace_sum", compiled())
 
     @acl.Op.compiler("WorkspaceSum")
-    def choose(inputs, outputs, choice):
+    def choose(
+        inputs: tuple[acl.TensorInfo, ...], outputs: tuple[acl.TensorInfo, ...], choice: acl.KernelChoice,
+    ) -> None:
         count = int(np.prod(inputs[0].shape))
         asked.append(count)
         choice.use("sum_f32", 1, args=struct.pack("Q", count), workspaces=[PARTS * BYTES, BYTES])
