@@ -631,7 +631,7 @@ def test_a_model_dropped_in_a_thread_without_a_context_is_unloaded(sim, tmp_path
     with sim.trace(tmp_path / "calls") as calls:
         thread.start()
         thread.join(300)
-    unloads = [line.split()[2:] for line in calls.read_text().splitlines() if "aclmdlUnload" in line]
+    unloads = [line.split()[2:4] for line in calls.read_text().splitlines() if "aclmdlUnload" in line]
     assert unloads == [["aclmdlUnload", "0"]]
 
 
