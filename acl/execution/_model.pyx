@@ -49,7 +49,7 @@ from acl.runtime._copy import content_of
 from acl.runtime._device import Device, ordinal_of
 from acl.bind._error import OutOfMemoryError
 from acl.execution._extents import Extents
-from acl.runtime._given import c_path, host_array, input_error, is_path
+from acl.runtime._given import c_path, given_array, host_array, input_error, is_path
 from acl.pool._registry import pool_of
 from acl.execution._run import Run
 from acl.execution._staging import Staging
@@ -321,7 +321,8 @@ cdef class Model:
         Parameters
         ----------
         *inputs, **named
-            NumPy arrays, `Array`s, or what NumPy makes arrays of, in the model's order or by name.
+            NumPy arrays, `Array`s, arrays with DLPack on the host or the NPU, or what NumPy makes
+            arrays of, in the model's order or by name.
         stream : Stream, optional
             Where to run; a stream of the model's own if not given.
         out : sequence, optional
@@ -473,6 +474,8 @@ cdef class Model:
     cdef object given(self, object info, object value, Stream stream):
         """An input as an Array, or as a NumPy array of its type and shape."""
         what = f"input {info.name!r}"
+        if not isinstance(value, (Array, Buffer)):
+            value = given_array(value, what, stream)
         if isinstance(value, Array):
             if dtype_name(value.dtype) != info.dtype or not info.fits(value.shape):
                 raise input_error(

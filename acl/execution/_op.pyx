@@ -39,7 +39,7 @@ from acl.runtime._array import Array, extents_of, stream_memory
 from acl.runtime._copy import copy
 from acl.bind._error import AclError
 from acl.pyacl._hooks import compiler_register, compiler_unregister
-from acl.runtime._given import c_text, host_array, input_error
+from acl.runtime._given import c_text, given_array, host_array, input_error
 from acl.pool._registry import pool_of
 from acl.execution._run import Run
 from acl.runtime._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name
@@ -328,6 +328,8 @@ cdef class Op:
         return Run(results, work, stream)
 
     cdef object placed(self, object value, int index, Stream stream):
+        if not isinstance(value, (Array, Buffer)):
+            value = given_array(value, f"input {index} of {self.kind}", stream)
         if isinstance(value, Array):
             stream_device_check(
                 stream, (<Buffer> value.buffer).device, f"input {index} of {self.kind}")

@@ -21,11 +21,13 @@ from acl.bind._error import InvalidArgumentError
 from acl.runtime._tensor import BIT_TYPES, DTYPE_CODES, host_dtype
 
 if TYPE_CHECKING:
+    from acl.runtime._stream import Stream
     from acl.runtime._tensor import TensorInfo
 
-__all__ = ["argument", "c_path", "c_text", "host_array", "input_error", "is_path", "packed"]
+__all__ = ["argument", "c_path", "c_text", "given_array", "host_array", "input_error", "is_path", "packed"]
 
 _INVALID = 100000                               # ACL_ERROR_INVALID_PARAM
+_DLPACK_CPU, _DLPACK_EXTENSION = 1, 12          # DLPack's device types of the host and of an NPU
 
 _Simple: Any = ctypes.c_int.__mro__[1]
 _Pointer: Any = ctypes.POINTER(ctypes.c_int).__mro__[1]
@@ -67,6 +69,27 @@ def input_error(message: str) -> InvalidArgumentError:
     error = InvalidArgumentError(_INVALID, "the check of an input", message)
     error.args = (message,)                     # the text: no function of ACL failed
     return error
+
+
+def given_array(value: Any, what: str, stream: Stream) -> Any:
+    """What `host_array` takes, or an `Array` over an NPU's memory that another library shares by DLPack.
+
+    The producer orders its work before the stream.  torch_npu does not, so its tensors are left to `host_array`,
+    which refuses them.
+    """
+    kind = type(value)
+    if not hasattr(kind, "__dlpack_device__") or kind.__module__.partition(".")[0] in ("numpy", "torch", "acl"):
+        return value
+    place = value.__dlpack_device__()[0]
+    if place == _DLPACK_EXTENSION:
+        from acl.pool._dlpack import from_dlpack
+
+        return from_dlpack(value, stream=stream)
+    if place != _DLPACK_CPU:
+        raise input_error(f"{what}: memory of DLPack's device type {place} is neither the host's nor an NPU's")
+    import numpy
+
+    return value if hasattr(value, "dtype") and hasattr(value, "__array__") else numpy.from_dlpack(value)
 
 
 def host_array(value: Any, what: str, info: TensorInfo | None = None) -> tuple[Any, str]:
