@@ -111,6 +111,7 @@ def test_trace_of_a_call_within_a_callback_keeps_both_calls(sim: ModuleType, tmp
     assert outer.seconds <= inner.seconds and inner.microseconds <= outer.microseconds
 
 
+@pytest.mark.subprocess_heavy
 def test_traces_of_two_processes_are_merged_in_order(tmp_path: Path) -> None:
     for _ in range(2):
         run_python(CALLS, ACL_SIM_TRACE=str(tmp_path / "trace.%p")).check_returncode()
@@ -123,6 +124,7 @@ def test_traces_of_two_processes_are_merged_in_order(tmp_path: Path) -> None:
     assert done.stdout.count("aclrtGetDeviceCount(count=NULL) = 100000 [") == 2, done.stderr
 
 
+@pytest.mark.subprocess_heavy
 def test_chrome_trace_has_an_event_for_each_call(tmp_path: Path) -> None:
     (tmp_path / "trace").write_text("5.000002 7 aclrtMalloc 207001 6 10.500 - - size=1\n"
                                     "5.000001 7 aclrtRecordEvent 0 6 1.000 3 4 event=0x1, stream=0x2\n")
@@ -135,6 +137,7 @@ def test_chrome_trace_has_an_event_for_each_call(tmp_path: Path) -> None:
     assert chrome([]) == {"traceEvents": [], "displayTimeUnit": "ms"}
 
 
+@pytest.mark.subprocess_heavy
 @pytest.mark.parametrize(("verb", "text"), [("trace", "expected a line of a trace"),
                                             ("coverage", "expected a line of --coverage or --counters")])
 def test_damaged_files_are_named_with_their_line(tmp_path: Path, verb: str, text: str) -> None:
@@ -146,6 +149,7 @@ def test_damaged_files_are_named_with_their_line(tmp_path: Path, verb: str, text
     assert gone.returncode == 2 and "there is no such file" in gone.stderr
 
 
+@pytest.mark.subprocess_heavy
 def test_coverage_of_two_processes_counts_calls_by_status(tmp_path: Path) -> None:
     for _ in range(2):
         run_python(CALLS, ACL_SIM_COVERAGE=str(tmp_path / "coverage")).check_returncode()
@@ -164,6 +168,7 @@ def test_coverage_of_two_processes_counts_calls_by_status(tmp_path: Path) -> Non
     assert len(report["missing"]) == len(functions()) - 1
 
 
+@pytest.mark.subprocess_heavy
 def test_coverage_from_many_threads_loses_no_call(tmp_path: Path) -> None:
     run_python("""
         import ctypes, threading
@@ -182,6 +187,7 @@ def test_coverage_from_many_threads_loses_no_call(tmp_path: Path) -> None:
     assert dict(found["aclrtGetDeviceCount"]) == {"0": 8000} and found["aclrtSynchronizeStream"].total() == 8000
 
 
+@pytest.mark.subprocess_heavy
 def test_forked_child_covers_its_own_calls(tmp_path: Path) -> None:
     run_python(CALLS + """
     import os
@@ -196,6 +202,7 @@ def test_forked_child_covers_its_own_calls(tmp_path: Path) -> None:
     assert lines == [{"aclrtGetDeviceCount": {"0": 1}}, {"aclrtGetDeviceCount": {"0": 1, "100000": 1}}]
 
 
+@pytest.mark.subprocess_heavy
 def test_unknown_variable_of_the_simulator_is_told() -> None:
     done = run_python(CALLS, ACL_SIM_FUALTS="aclrtMalloc", ACL_SIM_SOC="Ascend910B1")
     assert re.findall(r"ACL_SIM_\w+", done.stderr) == ["ACL_SIM_FUALTS"]
@@ -219,6 +226,7 @@ def test_variables_that_are_known_are_those_that_sources_read_and_the_page_lists
     assert {name for name in known if f"`{name}" not in pages} == set()
 
 
+@pytest.mark.subprocess_heavy
 @pytest.mark.parametrize(("rule", "told"), [
     ("aclrtGetDeviceCount:nth=3", "aclrtGetDeviceCount:nth=3 made no call fail; calls of aclrtGetDeviceCount: 2"),
     ("aclrtMalloc:every=1", "aclrtMalloc:every=1 made no call fail; calls of aclrtMalloc: 0"),
@@ -230,12 +238,14 @@ def test_rule_that_made_no_call_fail_is_told_at_the_end(rule: str, told: str) ->
     assert done.stderr == f"acl.sim: ACL_SIM_FAULTS: {told}\n"
 
 
+@pytest.mark.subprocess_heavy
 def test_rules_of_a_process_that_calls_nothing_are_not_told() -> None:
     done = run_python('import ctypes; from acl import sim; ctypes.CDLL(sim.library_dir() + "/libascendcl.so")',
                       ACL_SIM_FAULTS="aclrtMalloc:nth=3")
     assert done.stderr == ""
 
 
+@pytest.mark.subprocess_heavy
 def test_files_of_sim_run_are_those_of_the_folder_that_it_was_called_in(tmp_path: Path) -> None:
     """The program works in another folder, as ctest does."""
     (tmp_path / "inner").mkdir()

@@ -37,6 +37,7 @@ MAKE = """
 """
 
 
+@pytest.mark.subprocess_heavy
 @pytest.mark.parametrize(("soc", "streams"), [("Ascend310B1", 512), ("Ascend310P3", 1024)])
 def test_streams_above_the_chips_number_are_refused(soc: str, streams: int) -> None:
     done = run_python(MAKE + """
@@ -57,6 +58,7 @@ def test_streams_above_the_chips_number_are_refused(soc: str, streams: int) -> N
     assert (again, context, other) == ("1 1", "207008", str(streams - 1))
 
 
+@pytest.mark.subprocess_heavy
 def test_streams_of_a_context_that_ends_can_be_made_again() -> None:
     done = run_python(MAKE + """
     context = ctypes.c_void_p()
@@ -70,6 +72,7 @@ def test_streams_of_a_context_that_ends_can_be_made_again() -> None:
     assert done.stdout.split() == ["510", "510", "510", "511"], done.stderr
 
 
+@pytest.mark.subprocess_heavy
 def test_events_with_an_id_are_65536_a_device_and_others_are_not_limited() -> None:
     done = run_python(MAKE + """
     made, status = most(api.aclrtCreateEvent)
@@ -86,6 +89,7 @@ def test_events_with_an_id_are_65536_a_device_and_others_are_not_limited() -> No
     assert done.stdout.split() == ["65536", "207007", "0", "207007", "0", "1", "0", "65536"], done.stderr
 
 
+@pytest.mark.subprocess_heavy
 def test_pinned_memory_above_its_limit_is_refused_with_what_is_left() -> None:
     done = run_python(MAKE + """
     import acl
@@ -101,6 +105,7 @@ def test_pinned_memory_above_its_limit_is_refused_with_what_is_left() -> None:
     assert "1048576 bytes of pinned host memory, with 0 left of 4194304 (ACL_SIM_PINNED)" in text
 
 
+@pytest.mark.subprocess_heavy
 def test_pinned_limit_by_configure_and_none_by_default() -> None:
     done = run_python("""
         import acl
