@@ -131,7 +131,8 @@ def wheel(out: Path, sources: Path, python: Path, version: str, machine: str) ->
     # The interpreter's own LDSHARED names the folder of its library.
     settings = {
         **flags, "CC": shlex.join(compiler), "LDSHARED": shlex.join([*compiler, "-shared"]),
-        "_PYTHON_HOST_PLATFORM": f"linux-{machine}", "SETUPTOOLS_EXT_SUFFIX": f".{cp}-{machine}-linux-gnu.so",
+        "_PYTHON_HOST_PLATFORM": f"linux-{machine}", "ACLPOOL_STRICT": "",
+        "SETUPTOOLS_EXT_SUFFIX": f".{cp}-{machine}-linux-gnu.so",
         "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH") or run(
             "git", "log", "-1", "--format=%ct", cwd=ROOT).strip(),
     }
