@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from numbers import Real
 
-__all__ = ["BlockInfo", "BudgetStats", "PinnedStats", "PoolStats", "SleepReport", "StreamStats", "lasting", "number_of", "readable"]
+__all__ = ["BlockInfo", "BudgetStats", "PinnedStats", "PoolStats", "SleepReport", "StreamStats", "lasting", "number_of",
+           "readable"]
 
 
 def number_of(value: object, name: str) -> float:

@@ -60,7 +60,7 @@ def test_run_of_a_foreign_array_copies_no_device_memory() -> None:
 @pytest.mark.parametrize("run", ["model", "op"])
 def test_run_of_memory_of_another_kind_of_device_is_refused(run: str) -> None:
     with acl.Stream() as stream, acl.Model(small_model().to_bytes()) as model:
-        with pytest.raises(acl.InvalidArgumentError, match="input .*device type 2"):
+        with pytest.raises(acl.InvalidArgumentError, match=r"input .*device type 2"):
             if run == "model":
                 model(Foreign(X, 2), stream=stream)
             else:
