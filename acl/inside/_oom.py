@@ -194,8 +194,9 @@ class OomReport:
         if self.limit and wanted > self.limit:
             yield f"{bound}, and the pool's limit of {readable(self.limit)} allows no budget that would do"
         else:
-            yield (f"{bound}; free {readable(wanted - self.budget)} with this tag, or set "
-                   f"pool.budget({self.tag!r}, {wanted})")
+            fits = rounded(self.size) <= self.budget
+            frees = f"free {readable(wanted - self.budget)} with this tag, or " if fits else ""
+            yield f"{bound}; {frees}set pool.budget({self.tag!r}, {wanted})"
 
     @property
     def left(self) -> dict[str, int]:

@@ -54,6 +54,10 @@ def test_budget_advice_followed_suffices(opened: tuple[acl.Pool, acl.Stream, Doo
     kept = take(pool, 1024, stream)
     with pytest.raises(acl.OutOfMemoryError) as raised:
         take(pool, 512, stream)
+    assert "free 512 B with this tag" in raised.value.report.advice
+    with pytest.raises(acl.OutOfMemoryError) as larger:
+        take(pool, 2048, stream)
+    assert "free" not in larger.value.report.advice         # no free would do
     pool.budget("a", int(raised.value.report.advice.rsplit(" ", 1)[1].rstrip(")")))
     take(pool, 512, stream).close()
     kept.close()
