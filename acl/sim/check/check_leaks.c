@@ -157,7 +157,7 @@ void check_arguments(const char *function, const char *names, va_list values)
         const void *pointer = NULL;
         if (sort == 'p') {
             pointer = va_arg(values, const void *);
-        } else if (sort == 'r') {
+        } else if (sort == 'd') {
             (void)va_arg(values, double);
         } else {
             (void)va_arg(values, uint64_t);
