@@ -1,6 +1,15 @@
 from collections.abc import Container
+from typing import NamedTuple
 
 __all__ = ["bytes_of", "early_frees_default", "guard_every", "name_of", "share_of"]
+
+class Option(NamedTuple):
+    kind: str
+    default: object
+    sentence: str
+    variable: str = ""
+
+OPTIONS: dict[str, Option]
 
 def bytes_of(value: int | str, name: str) -> int: ...
 def early_frees_default() -> bool: ...

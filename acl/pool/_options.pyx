@@ -9,6 +9,7 @@ from libc.string cimport memset, strncmp
 
 import os
 import re
+from collections import namedtuple
 
 from acl.core.types cimport MAX_SIZE_BITS, VIEWS_ALWAYS
 from acl.bind.generated._libacl cimport (
@@ -32,11 +33,44 @@ SIZES = {
 PAGES = {"huge": ACL_HBM_MEM_HUGE, "normal": ACL_HBM_MEM_NORMAL, "huge1g": ACL_HBM_MEM_HUGE1G}
 GUARDS = {"": 0, "0": 0, "1": 1, "all": 1}
 GRANULE_LEAST = {"huge": 2 << 20, "normal": 2 << 20, "huge1g": 1 << 30}
-# What a pool takes from the environment if it is not given: the variable, and the default.
-ASKED = {
-    "limit": ("ACL_POOL_LIMIT", None), "headroom": ("ACL_POOL_HEADROOM", 0),
-    "granule": ("ACL_POOL_GRANULE", "2MiB"), "decay_ms": ("ACL_POOL_DECAY_MS", 0),
-    "name": ("ACL_POOL_NAME", None),
+# An option of `Pool`: its kind, its default, what docs/pool.md says, its environment variable.
+Option = namedtuple("Option", "kind default sentence variable", defaults=("",))
+SIZE, SHARE, BOOL, MS, TEXT, OWN = "size", "share", "bool", "ms", "text", "own"
+# All options, in the order of docs/pool.md.  A variable is asked before the default is taken, and a
+# default of None is worked out.  A SHARE may be a part of the device; OWN ones are checked alone.
+OPTIONS = {
+    "limit": Option(
+        SHARE, None, "the most device memory that the pool may hold; checked when it grows",
+        "ACL_POOL_LIMIT"),
+    "headroom": Option(
+        SHARE, 0, "bytes that the pool leaves free on the device; it asks the driver before it "
+        "grows", "ACL_POOL_HEADROOM"),
+    "preallocate": Option(
+        SHARE, 0, "bytes to take at the start, at most `limit`, for `stream=` or else for the "
+        "first stream that uses the pool"),
+    "granule": Option(
+        OWN, "2MiB", "bytes of a page, a power of two and a multiple of the driver's granularity "
+        "(2 MiB)", "ACL_POOL_GRANULE"),
+    "pages": Option(
+        OWN, "huge", 'what the driver backs a page with: `"huge"`, `"normal"`, `"huge1g"` (with a '
+        "granule of 1 GiB)"),
+    "virtual": Option(
+        SIZE, None, "addresses reserved for each stream; less with more than 16 streams"),
+    "steal": Option(BOOL, True, "whether free pages may move"),
+    "views": Option(
+        OWN, True, "whether a free page may have a second address"),
+    "decay_ms": Option(
+        MS, 0, "free memory that was not needed for this long goes back, from a thread",
+        "ACL_POOL_DECAY_MS"),
+    "sync_timeout_ms": Option(OWN, 5000, "the longest wait for a stream inside an allocation"),
+    "early_frees": Option(BOOL, None, "memory is freed before its last use is queued"),
+    "watch_captures": Option(
+        BOOL, False, "ask at each allocation whether the stream is being captured"),
+    "segments": Option(
+        BOOL, False, "do without virtual memory (done by itself if the driver has none)"),
+    "debug": Option(OWN, None, "guard bytes around blocks ([observability.md](observability.md))",
+                    "ACL_POOL_DEBUG"),
+    "name": Option(TEXT, None, "the pool's name in ledger, metrics and log", "ACL_POOL_NAME"),
 }
 GRANULES_OF_LIMIT = 512         # with fewer in the live peak the waste rises; see docs/design.md
 
@@ -72,20 +106,21 @@ def share_of(value, name, total):
 
 cdef int environment_take(dict given, size_t total) except -1:
     """Fill in what was not given, from the environment or else the default."""
-    for key, (variable, default) in ASKED.items():
-        if given[key] is not None:
+    for key, option in OPTIONS.items():
+        if key not in given or given[key] is not None:
             continue
-        text = os.environ.get(variable, "")
+        text = os.environ.get(option.variable, "") if option.variable else ""
         if text == "":
-            given[key] = default
-        elif key == "decay_ms":
+            given[key] = option.default
+        elif option.kind == MS:
             if not text.isdecimal():
-                raise ValueError(f"{variable} must be a number of milliseconds, not {text!r}")
+                raise ValueError(
+                    f"{option.variable} must be a number of milliseconds, not {text!r}")
             given[key] = int(text)
-        elif key in ("limit", "headroom"):
-            given[key] = share_of(text, variable, total)
+        elif option.kind == SHARE:
+            given[key] = share_of(text, option.variable, total)
         elif key == "granule" and text != "auto":
-            given[key] = bytes_of(text, variable)
+            given[key] = bytes_of(text, option.variable)
         else:
             given[key] = text
     return 0
@@ -93,8 +128,8 @@ cdef int environment_take(dict given, size_t total) except -1:
 
 cdef int sizes_take(dict given, size_t total, int device) except -1:
     """Sizes as bytes; refuse, or warn of, what is more than the device has."""
-    for key in ("limit", "headroom", "preallocate"):
-        if given[key] is not None:
+    for key, option in OPTIONS.items():
+        if option.kind == SHARE and given[key] is not None:
             given[key] = share_of(given[key], key, total)
     for key in ("headroom", "preallocate"):
         if 0 < total < given[key] and (key != "preallocate" or given["limit"] is None):
@@ -199,8 +234,8 @@ cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
     environment_take(given, device_memory())
     texts = dict(given)
     sizes_take(given, device_memory(), device)
-    for name in ("steal", "early_frees", "watch_captures", "segments"):
-        if not isinstance(given[name], int):
+    for name, option in OPTIONS.items():
+        if option.kind == BOOL and not isinstance(given[name], int):
             raise TypeError(f"{name} must be a bool, not {type(given[name]).__name__}")
     if not isinstance(given["views"], int) and given["views"] != "always":
         raise ValueError(f"views must be a bool or 'always', not {given['views']!r}")

@@ -1,9 +1,12 @@
 """Pool: buffers, registration, statistics, limits, out of memory.  On the simulator."""
 
+import ast
 import ctypes
 import gc
+import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -13,6 +16,7 @@ from support.core import physical, physical_base  # noqa: F401
 
 import acl
 import acl.sim
+from acl.pool._options import OPTIONS
 
 MIB = 1 << 20
 
@@ -101,6 +105,18 @@ def test_limit_above_the_device_is_told(caplog: pytest.LogCaptureFixture) -> Non
 
 ASKED = {"ACL_POOL_LIMIT": "25%", "ACL_POOL_HEADROOM": "1Gi", "ACL_POOL_GRANULE": "4MiB", "ACL_POOL_DECAY_MS": "60000",
          "ACL_POOL_NAME": "main"}
+
+
+def test_options_are_what_the_page_and_the_signature_say() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "pool.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| [^|]* \| ([^|]*) \|", page.partition("| option |")[2], re.M))
+    assert rows == {name: option.sentence for name, option in OPTIONS.items()}
+    words = acl.Pool.__doc__ or ""
+    signature = words.partition(")")[0]
+    given = {name: ast.literal_eval(default) for name, default in re.findall(r"(\w+)=([^,)]+)", signature)}
+    assert set(given) == {"device", "stream", *OPTIONS}
+    for name, option in OPTIONS.items():
+        assert given[name] in (None, option.default) and f"\n{name} : " in words, name
 
 
 def test_environment_says_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
