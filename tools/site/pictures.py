@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tools.site.sources import ROOT
+
 __all__ = ["draw"]
 
 #: A service that is recorded: weights, a cache that grows, requests of changing length on two streams.
@@ -63,7 +65,7 @@ def command(*arguments: str, folder: Path, **environment: str) -> str:
         With what it said, if it failed.
     """
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=folder,
-                          env={**os.environ, "ACL_BACKEND": "sim", **environment})
+                          env={**os.environ, "PYTHONPATH": str(ROOT), "ACL_BACKEND": "sim", **environment})
     if done.returncode != 0:
         raise RuntimeError(f"the gallery's run of {' '.join(arguments)} ended with {done.returncode}:\n{done.stderr}")
     return done.stdout.rstrip()
