@@ -26,7 +26,8 @@ def test_pools_made_and_closed(caplog: pytest.LogCaptureFixture) -> None:
     buffer.close()
     (made, closed) = lines(caplog, "acl.pool")
     assert made == ("DEBUG", "service made on device 0")
-    assert closed == ("DEBUG", "service closed with 1536 bytes live")
+    assert closed == ("WARNING", "service is closed while 1536 bytes are live: their memory stays until the last of "
+                                 "these blocks is freed")
 
 
 def test_segments_for_want_of_virtual_memory_are_told_once(
