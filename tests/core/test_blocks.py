@@ -1,4 +1,4 @@
-"""Blocks: sizes, the cache, best fit, coalescing, what is refused.  Driven on books, without a device."""
+"""Blocks: sizes, the cache, best fit, coalescing, refused arguments.  They run on the core test harness."""
 
 import random
 import time
@@ -14,7 +14,7 @@ PAGE = 2 << 20
 
 
 def large_start(rig: Rig, pages: int = 4) -> None:
-    """Map some pages of the large range, all free."""
+    """Map `pages` pages of the range for large blocks; all of them are free afterwards."""
     rig.free(rig.alloc(pages * PAGE))
 
 
@@ -91,7 +91,7 @@ def test_frees_in_address_order_cost_as_much_as_in_the_other() -> None:
         for _ in range(5):
             rig = Rig()
             blocks = [rig.alloc(400) for _ in range(4000)]
-            rig.free(rig.alloc(3 << 20))        # a slow allocation chooses the block that tells
+            rig.free(rig.alloc(3 << 20))        # a slow allocation chooses the sentinel
             began = time.thread_time_ns()
             for block in reversed(blocks) if backwards else blocks:
                 rig.free(block)
@@ -102,7 +102,7 @@ def test_frees_in_address_order_cost_as_much_as_in_the_other() -> None:
 
 
 def test_small_blocks_of_seldom_sizes_go_to_the_bins_when_they_are_freed() -> None:
-    """The cache would serve none of them, and they would lie apart until it is flushed."""
+    """If the cache kept such blocks, it would reuse none of them, and they could not join until it is flushed."""
     rig = Rig()
     sizes = [512 * units for units in range(1, 301)]
     cached = []

@@ -1,4 +1,4 @@
-"""What operations of the pool cost in instructions, from small to large: bench/cost.py, in part."""
+"""Operations of the pool take as many instructions among many objects as among few: a part of bench/cost.py."""
 
 import importlib.util
 import shutil
@@ -21,7 +21,7 @@ def cost() -> ModuleType:
     spec = importlib.util.spec_from_file_location("bench_cost", BENCH)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module             # its dataclass looks itself up there
+    sys.modules[spec.name] = module             # needed by the dataclass that the module defines
     spec.loader.exec_module(module)
     return module
 
@@ -31,7 +31,7 @@ def cost() -> ModuleType:
 ])
 def test_an_operation_takes_as_many_instructions_among_many(
         cost: ModuleType, operation: str, most: float) -> None:
-    """For misses beside streams it is up to twice: with more than 8 of them, each looks at 12 others."""
+    """A miss may take twice the instructions: if there are more than 8 streams, each miss looks at 12 others."""
     sizes = cost.OPERATIONS[operation].sizes
     counted = cost.count([operation], (sizes[0], sizes[-2]))[operation]
     assert counted[-1][1] < most * counted[0][1], counted

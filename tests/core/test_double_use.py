@@ -1,4 +1,4 @@
-"""Memory that two would have: a double free under the guard, pages without memory that pass for free."""
+"""No memory gets two owners: after a double free under the guard, or where pages without memory count as free."""
 
 import threading
 
@@ -39,34 +39,34 @@ print(set(found))
 """
 
 
-@pytest.mark.release_only      # the limit of addresses is none that a sanitizer lives with
+@pytest.mark.release_only      # a sanitizer needs more memory than the RLIMIT_DATA of this test allows
 def test_pages_without_memory_are_not_free_where_no_descriptor_is_left() -> None:
-    """A window that the driver filled in part goes back without the means to cut it (I6)."""
+    """If the driver fills only a part of a placement, and no descriptor is left to cut it, invariant I6 still holds."""
     child = run_python(NO_DESCRIPTORS)
     assert (child.stdout.strip(), child.stderr) == ("{(True, 0)}", "")
 
 
 def test_a_double_free_under_the_guard_has_one_owner_at_most() -> None:
-    """The first free waits for the stream in the middle, when the second one comes."""
+    """The second free is made while the first one is half done and waits for the stream."""
     before = reports()["double free"]
     with acl.Pool(0, debug="all") as pool, acl.Stream() as stream:
         pool.register(stream)
         door = Door(stream)
         blocks = [door.alloc(SIZE) for _ in range(33)]
         for block in blocks[:32]:
-            door.free(block)                # as many as the guard holds back
+            door.free(block)                # fills the quarantine: 32 blocks
         victim = blocks[32]
         with Slow(stream) as slow:
             first = threading.Thread(target=door.free, args=(victim,))
             first.start()
-            first.join(0.3)                 # it waits for the stream; if it does not yet, all is well
+            first.join(0.3)                 # by now it waits for the stream; if it is late, the test passes too
             door.free(victim)
             slow.go_on()
             first.join(300)
         assert reports()["double free"] == before + 1
         owners = [door.alloc(SIZE) for _ in range(100)]
         for block in [door.alloc(SIZE + 1000) for _ in range(40)]:
-            door.free(block)                # what is held back leaves
+            door.free(block)                # pushes all earlier blocks out of the quarantine
         owners += [door.alloc(SIZE) for _ in range(100)]
         assert len(set(owners)) == 200
         for block in owners:

@@ -1,4 +1,4 @@
-"""The checker: each test breaks one field, and the number of its invariant must come back."""
+"""The checker of invariants: each test breaks one field, and the checker must return the number of its invariant."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,10 @@ PAGE = 2 << 20
 
 
 def scene() -> tuple[Rig, dict[str, int]]:
-    """A pool with a live large block between free ones, small ones live and cached, and a hole."""
+    """Return a pool with a block in each state, and these blocks by name.
+
+    A large live block lies between two free ones and a hole follows; one small block is live, one is cached.
+    """
     rig = Rig(virtual_bytes=1 << 30)
     low, live, high = (rig.alloc(2 * PAGE) for _ in range(3))
     rig.free(low)
@@ -61,7 +64,7 @@ def test_i5_alignment() -> None:
 
 def test_i3_a_free_block_in_no_bin() -> None:
     rig, at = scene()
-    rig.spoil("state", at["small"], 2)              # LIVE to FREE, and in no list
+    rig.spoil("state", at["small"], 2)              # changes LIVE to FREE; the block is in no list
     assert rig.check() in (3, 2)
 
 

@@ -1,7 +1,7 @@
-"""Hard loads: reserved over live, slow allocations, driver calls once shapes repeat.
+"""Hard loads: the ratio of reserved to live bytes, slow allocations, and driver calls once shapes repeat.
 
-On books, so that a second is millions of allocations; `tests/support/loads.py` makes the loads, and
-the recorded traces serve where they are.  The bars are those of the design.
+They run on the core test harness, which makes millions of allocations a second.  `tests/support/loads.py` makes
+the loads; recorded traces are used too if they exist.  docs/design.md states the limits that are checked.
 """
 
 import random
@@ -61,7 +61,7 @@ def test_streams_idle_in_turn_share_their_memory() -> None:
 
 
 def in_turn(traces: list[Trace]) -> Trace:
-    """A stream for each trace; they run a step each in turn, until one of them has no more."""
+    """Return a trace with one stream for each of `traces`, which run one step each in turn until one has no more."""
     rows, first = [], 0
     for stream, trace in enumerate(traces):
         rows.append(np.stack([trace.op, trace.id + first, trace.size, trace.step, np.full(len(trace), stream)]))
@@ -70,7 +70,7 @@ def in_turn(traces: list[Trace]) -> Trace:
     events = events[:, events[3] < min(int(trace.step.max()) for trace in traces)]
     events = events[:, np.lexsort((np.arange(events.shape[1]), events[4], events[3]))]
     kept = events[:, np.isin(events[1], events[1][events[0] == 1], invert=True)]
-    kept[0] = 1                                     # what is live at the end is freed
+    kept[0] = 1                                     # frees of the blocks that are live at the end
     return Trace("in turn", *np.concatenate([events, kept], axis=1))
 
 
@@ -91,7 +91,7 @@ def test_four_nets_that_run_a_step_in_turn(names: str) -> None:
     ("scatter", 400, 5), ("moe", 30, 8), ("moe", 3, 28),
 ])
 def test_shapes_that_repeat_need_no_driver(name: str, steps: int, rounds: int) -> None:
-    """From so many rounds on; with a live peak of a few dozen pages chance has a say."""
+    """After `rounds` iterations no driver call is made; loads with a small live peak need more iterations."""
     replay = Replay(made(LOADS[name], steps, SEED))
     calls = [replay.once()[0] for _ in range(rounds + 2)]
     assert calls[rounds:] == [0, 0], calls
@@ -100,7 +100,7 @@ def test_shapes_that_repeat_need_no_driver(name: str, steps: int, rounds: int) -
 @pytest.mark.parametrize(("name", "steps"), [("convnet", 80), ("drift", 200)])
 @pytest.mark.parametrize("count", [1, 100])
 def test_rounds_end_beside_blocks_that_stay(name: str, steps: int, count: int) -> None:
-    """Weights, caches, buffers that a service keeps: nothing is ever free altogether."""
+    """An iteration ends even if the pool is never empty, because a service keeps weights, caches and buffers."""
     replay, sizes = Replay(made(LOADS[name], steps, SEED)), random.Random(SEED)
     for _ in range(count):
         replay.rig.alloc(sizes.choice([65536, 300000, 3 << 20, 9 << 20]))
@@ -109,7 +109,7 @@ def test_rounds_end_beside_blocks_that_stay(name: str, steps: int, count: int) -
 
 
 def test_shapes_that_differ_after_growth_get_no_second_mappings() -> None:
-    """Iterations end here, each with another sequence length: a second mapping is seldom used again."""
+    """Each iteration has another sequence length, so an alias is seldom used again."""
     events, live_peak = inference()
     rig = Rig()
     load = _loops.Load.events([_loops.Subject("W5", rig.arena(), *function_addresses())], events)
@@ -139,7 +139,7 @@ def test_million_events_do_not_exhaust_the_addresses() -> None:
 
 
 def test_pages_do_not_thrash() -> None:
-    """Reserved equal to live would move the same few pages back and forth, a wait each time."""
+    """If reserved memory did not exceed the live peak, a few pages would move back and forth, with a wait each time."""
     replay = Replay(made(LOADS["decoder"], 60, SEED))
     replay.once()
     assert replay.rig.calls()["sync"] <= replay.trace.allocations // 1000

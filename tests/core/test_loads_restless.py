@@ -1,7 +1,7 @@
-"""Loads that keep a pool busy: they come to rest, share their memory, and waste no more than a best fit.
+"""Loads that keep a pool busy: they converge, share their memory, and waste no more than a best fit.
 
-Each pass is the same requests again, as a service's are.  The yardstick is the plainest allocator that could
-be meant: one range, best fit, pages that are never given back.
+Each pass repeats the same requests, as a service does.  The pool is compared with a plain allocator: one
+address range, best fit, pages that are never given back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEEDS = (7, 8)
 
 
 class BestFit:
-    """One range of addresses that only grows; a block is the lowest of the smallest free ones that hold it."""
+    """An address range that only grows; an allocation takes the lowest of the smallest free pieces that hold it."""
 
     def __init__(self) -> None:
         self.free: list[tuple[int, int]] = []       # size, address
@@ -67,7 +67,7 @@ class BestFit:
 
 
 def best_fit_pages(trace: Trace) -> int:
-    """The pages that a plain best fit needs for a trace of one stream."""
+    """Return the number of pages that a plain best fit needs for a trace of one stream."""
     model, blocks = BestFit(), {}
     for op, block, size in zip(trace.op.tolist(), trace.id.tolist(), trace.size.tolist(), strict=True):
         size = max(512, (size + 511) // 512 * 512)
@@ -98,7 +98,7 @@ def test_best_fit_takes_the_smallest_that_holds_the_block() -> None:
     ("concatenating", 300), ("frames", 400),
 ])
 def test_a_small_load_comes_to_rest(name: str, count: int, seed: int) -> None:
-    """No driver call and no wait repeats for ever, however few pages the live peak has."""
+    """After enough passes no driver call and no wait is made, even if the live peak is a few pages."""
     replay = Replay(made(RESTLESS[name], count, seed))
     calls, waits = [], []
     for _ in range(20):
@@ -113,7 +113,7 @@ def test_a_small_load_comes_to_rest(name: str, count: int, seed: int) -> None:
 @pytest.mark.parametrize(("name", "count"), [
     ("speculative", 150), ("three_at_once", 25), ("one_of_three", 40), ("ranking", 100), ("stages", 150)])
 def test_small_streams_that_share_pay_for_their_own_pages(name: str, count: int, seed: int) -> None:
-    """The calls of a pass fall to a tenth within 20: a few MiB more end what a call in each step would not."""
+    """Within 20 passes the driver calls of a pass fall to a tenth, because the pool keeps a few MiB more."""
     replay = Replay(made(RESTLESS[name], count, seed))
     calls = [replay.once()[0] for _ in range(20)]
     assert 10 * max(calls[-2:]) < calls[0], calls
@@ -126,7 +126,7 @@ def test_small_streams_that_share_pay_for_their_own_pages(name: str, count: int,
     ("proposals", 80, 1), ("small_text", 100, 2), ("small_net", 200, 1), ("frames", 400, 3), ("adapters", 150, 2),
 ])
 def test_a_small_peak_wastes_no_more_than_a_best_fit(name: str, count: int, pages: int, seed: int) -> None:
-    """But for so many pages, as tiny blocks lie apart and partly used pages cannot be moved."""
+    """Up to `pages` pages more are allowed, as tiny blocks have ranges of their own and used pages cannot move."""
     replay = Replay(made(RESTLESS[name], count, seed))
     replay.once()
     assert replay.rig.physical()[1] // PAGE <= best_fit_pages(replay.trace) + pages
@@ -134,7 +134,7 @@ def test_a_small_peak_wastes_no_more_than_a_best_fit(name: str, count: int, page
 
 @pytest.mark.parametrize("name", ["large_in_turn", "large_at_random"])
 def test_streams_that_are_always_at_work_share_their_memory(name: str) -> None:
-    """The host never waits: without a limit too, reserved stays at 1.10 of the joint peak."""
+    """If the host never waits, so that no stream is idle, reserved memory stays within 1.10 of the joint peak."""
     trace = made(RESTLESS[name], 60, 7)
     replay = Replay(trace)
     replay.rig.set(busy=2)
@@ -142,13 +142,13 @@ def test_streams_that_are_always_at_work_share_their_memory(name: str) -> None:
         for _ in range(3):
             replay.once()
             assert replay.ratio() <= 1.10
-        assert trace.live_peak() > 1.3 * trace.joint_live_peak()    # each its own would take more
+        assert trace.live_peak() > 1.3 * trace.joint_live_peak()    # streams that share nothing would need more
     finally:
         replay.rig.set(busy=0)
 
 
 def test_streams_that_are_always_at_work_wait_once_for_a_turn() -> None:
-    """One wait brings all the pages that the turn lacks, not those of one request."""
+    """One wait gets all pages that a burst lacks, not only the pages of one request."""
     turns = 60
     replay = Replay(made(RESTLESS["large_in_turn"], turns, 7))
     replay.rig.set(busy=2)
@@ -163,7 +163,7 @@ def test_streams_that_are_always_at_work_wait_once_for_a_turn() -> None:
 
 
 def test_random_sizes_leave_the_cache_alone() -> None:
-    """Medium blocks for which it has no place do not look through it each time."""
+    """Medium-sized allocations that the cache cannot serve do not flush it each time."""
     rig, count = Rig(), 100_000
     load = bench_workloads.random_sizes(_loops.Subject("1", rig.arena(1), *function_addresses()), count)
     _loops.run_here(load, 1)

@@ -1,7 +1,7 @@
-"""Loads that the pool was not tuned on: reserved over live, slow allocations, and whether it comes to rest.
+"""Loads that the pool was not tuned on: the ratio of reserved to live bytes, slow allocations, convergence.
 
-`bench/README.md` has the same for whole nets.  The bars of the design are 1.02 (1.10 over several
-streams), 0.5 % slow in a first pass, 0.1 % later; where a load breaks one, the number here is what is reached.
+`bench/README.md` has these numbers for whole nets.  The design allows a ratio of 1.02 (1.10 over several
+streams), 0.5 % slow allocations in a first pass and 0.1 % later.  Larger numbers here are of loads that miss this.
 """
 
 import pytest
@@ -32,7 +32,7 @@ def test_a_load_nobody_tuned_for(name: str, count: int, most: float, slow: float
 @pytest.mark.parametrize(("name", "count"), [
     ("regrown", 400), ("above_pages", 20000), ("huge_and_tiny", 3000), ("tenants", 40)])
 def test_the_worst_cost_a_tenth(name: str, count: int, seed: int) -> None:
-    """Sizes made to hurt cost slow allocations, and no more than a tenth of memory, however long it goes on."""
+    """Sizes chosen to be hard cause slow allocations, but waste at most a tenth of the memory, also in later passes."""
     replay = Replay(made(STRANGE[name], count, seed))
     for _ in range(6):
         replay.once()
@@ -40,7 +40,7 @@ def test_the_worst_cost_a_tenth(name: str, count: int, seed: int) -> None:
 
 
 def test_second_places_that_are_only_in_the_way_are_given_up() -> None:
-    """Rounds repeat here, but the places of one layer are never those of another."""
+    """Iterations repeat here, but no layer can use the aliases of another layer."""
     replay = Replay(made(STRANGE["concatenated"], 4000, 7))
     slow = [replay.once()[1] for _ in range(4)]
     assert max(slow[2:]) <= 0.025, slow

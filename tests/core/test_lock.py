@@ -46,7 +46,10 @@ FIRST_FILE = """
 
 
 def test_thread_has_one_identity_in_all_files(tmp_path: Path) -> None:
-    """Else one thread would be two owners of a lock.  CC names the compiler: some lack what others have built in."""
+    """If it had two identities, one thread would be two owners of a lock.
+
+    CC names the compiler, because compilers differ in the built-in function for this.
+    """
     files = []
     for name, text in {"first.c": FIRST_FILE, "second.c": SECOND_FILE}.items():
         files.append(tmp_path / name)

@@ -1,7 +1,8 @@
 """A state machine: the pool and a simple model of it, step by step, with the checker after each.
 
-Frees come in any order and from any stream's owner; blocks are shared, captured, parked; the driver
-fails, is busy, runs out.  Hypothesis shrinks a failure to its shortest form and prints how to repeat it.
+Blocks are freed in any order, and on a wrong stream, which is refused; they are shared and captured, and their frees
+deferred.  The driver fails, is busy, runs out of memory.  Hypothesis shortens a failing sequence and prints how to
+repeat it.
 """
 
 import os
@@ -26,7 +27,7 @@ UNLOADING = 4
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """The model is a dict of live spans, and what may not be handed out yet."""
+    """The model is a dict: for each live block its start address, end address and stream."""
 
     blocks = Bundle("blocks")
 

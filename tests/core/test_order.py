@@ -1,4 +1,4 @@
-"""Order: other streams' use, model unloads, captures, modes.  Driven on books, without a device."""
+"""Order: use by other streams, model unloads, captures, modes.  The tests run on the core test harness."""
 
 import pytest
 from support.child import run_python
@@ -40,7 +40,7 @@ def test_every_use_must_be_over() -> None:
     rig.set(busy=True)
     rig.free(block)
     assert rig.check() == 0
-    rig.set(busy=False, fail="event", at=1, code=507899)       # the first query fails: not over
+    rig.set(busy=False, fail="event", at=1, code=507899)       # the first query fails: that use counts as not over
     assert rig.poll() == 0
     assert rig.check() == 0 and rig.waiting()
     assert rig.poll() == 1
@@ -63,7 +63,7 @@ def test_a_miss_beside_40_busy_streams_asks_16_and_the_others_next() -> None:
 
 
 def test_blocks_that_wait_for_many_streams_are_released_in_any_order() -> None:
-    """Queues of several lengths, of which the sizes of the streams' numbers make some share a bed."""
+    """The queues have several lengths, and some streams share a bucket of the hash table."""
     rig = Rig()
     blocks = [rig.alloc(1000) for _ in range(900)]
     for number, block in enumerate(blocks):
@@ -75,7 +75,7 @@ def test_blocks_that_wait_for_many_streams_are_released_in_any_order() -> None:
     assert rig.poll() == 0 and rig.check() == 0
     for block in blocks[600:]:
         rig.free(block)
-    rig.set(busy=False, fail="event", at=7, code=507899)        # one queue stops at its oldest
+    rig.set(busy=False, fail="event", at=7, code=507899)        # one queue releases nothing: its oldest query fails
     released = rig.poll()
     assert 0 < released < 675 and rig.check() == 0
     assert rig.poll() == 675 - released and rig.check() == 0 and not rig.waiting()
@@ -85,7 +85,7 @@ def test_waiting_blocks_are_used_before_the_pool_grows() -> None:
     rig = Rig()
     block = rig.alloc(3 * PAGE)
     rig.share(block, other=2)
-    rig.free(block)                                             # complete at once, but not yet asked
+    rig.free(block)                                             # its use is over, but the pool has not asked yet
     reserved = rig.reserved()
     assert rig.alloc(3 * PAGE)
     assert rig.reserved() == reserved
@@ -99,7 +99,7 @@ def test_events_are_used_again() -> None:
         rig.share(block, other=2)
         rig.free(block)
         assert rig.poll() == 1
-    assert rig.calls()["event"] == 1 + 20 * 2                   # one made; each recorded and asked once
+    assert rig.calls()["event"] == 1 + 20 * 2                   # one created; 20 times recorded and queried
 
 
 @pytest.mark.parametrize("at", [1, 2])
@@ -184,7 +184,7 @@ def test_a_captured_block_is_never_moved_or_trimmed() -> None:
     rig.free(rig.alloc(20 * PAGE))
     rig.capture_end()
     assert rig.trim(drained=True) == 0
-    assert rig.alloc(30 * PAGE) == 0                            # 20 of 40 pages are the graph's
+    assert rig.alloc(30 * PAGE) == 0                            # 20 of the 40 pages belong to the graph
     assert rig.alloc(30 * PAGE, stream=2) == 0
     rig.capture_release(capture)
     assert rig.alloc(30 * PAGE)
@@ -236,7 +236,7 @@ def test_a_watched_stream_s_capture_is_noticed() -> None:
     inside = rig.alloc(1000)
     assert inside != outside
     rig.free(inside)
-    rig.set(capturing=8)                                        # another graph, its own memory
+    rig.set(capturing=8)                                        # another graph, with memory of its own
     other = rig.alloc(1000)
     assert other not in (inside, outside)
     rig.set(capturing=0)
@@ -245,7 +245,7 @@ def test_a_watched_stream_s_capture_is_noticed() -> None:
 
 
 def test_a_capture_without_an_arena_of_its_own_gets_nothing() -> None:
-    # A process of its own, as arenas of pools that are gone would serve.
+    # Run in a new process: in this one the capture could use the arena of a destroyed pool.
     done = run_python(f"""
         import resource
         from acl.tools._rig import Rig

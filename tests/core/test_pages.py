@@ -1,6 +1,6 @@
-"""The slow path: rungs, page moves, limits, faults at each driver call, captures, segments, trims.
+"""Slow allocations: fallback steps, page moves, limits, faults at each driver call, captures, segments, trims.
 
-The pool runs on books (`Rig`): what the driver answers, and how often it was asked, is known exactly.
+The pool runs on the core test harness (`Rig`): the tests set what the driver answers, and count its calls.
 """
 
 import random
@@ -15,12 +15,12 @@ NO_MEMORY, TIMEOUT, UNSUPPORTED, BROKEN = 207001, 507046, 207000, 507899
 
 
 def rungs(rig: Rig, stream: int = 1) -> dict[int, int]:
-    """How many slow allocations each rung has ended."""
+    """Return, for each fallback step, the number of slow allocations that it served, if any."""
     return {i: n for i, n in enumerate(rig.stats(stream)["counters"]["rungs"]) if n}
 
 
 def split_free(rig: Rig, pages: int = 12) -> int:
-    """Free pages in two places with a live block between them; the block's number."""
+    """Make free pages in two places with a live block between them, and return this block."""
     low, keep, high = rig.alloc(pages * PAGE), rig.alloc(PAGE), rig.alloc(pages * PAGE)
     rig.free(low)
     rig.free(high)
@@ -50,7 +50,7 @@ def test_spare_frames_are_used_before_new_ones() -> None:
     keep = rig.alloc(12 * PAGE, stream=2)
     rig.set(fail="free_physical", at=1, code=BROKEN)
     rig.free(keep, stream=2)
-    rig.trim()                                      # the first frame was refused: it stays spare
+    rig.trim()                                      # the driver refuses the first frame, which becomes spare
     calls = rig.calls()["physical"]
     rig.alloc(PAGE)
     assert rig.calls()["physical"] == calls
@@ -68,7 +68,7 @@ def test_an_idle_stream_gives_before_the_pool_grows() -> None:
 
 
 def turned(pages: int = 40) -> Rig:
-    """Two streams that have had a turn each; the second one's pages were the first one's."""
+    """Return a pool in which two streams had a burst each; the second one uses the pages of the first."""
     rig = Rig()
     for stream in 1, 2:
         for block in [rig.alloc(pages // 4 * PAGE, stream) for _ in range(4)]:
@@ -89,7 +89,7 @@ def test_a_new_turn_takes_what_the_last_one_needed() -> None:
 
 
 def test_pages_taken_in_advance_leave_room_for_old_views() -> None:
-    """Holes where other pages have a second place are left out."""
+    """Pages for a whole burst are not put into holes that are aliases of other pages."""
     rig = turned()
     for size in 30, 7, 25, 11:
         rig.free(split_free(rig, size // 2))
@@ -114,10 +114,10 @@ def test_a_refused_page_in_advance_is_spare(at: int) -> None:
 def test_a_busy_stream_is_asked_last() -> None:
     rig = Rig(limit=60 * PAGE)
     rig.free(rig.alloc(40 * PAGE, stream=2), stream=2)
-    rig.set(busy=True)                              # nothing in flight may be taken: the driver serves
+    rig.set(busy=True)                              # pages of stream 2 are in use: the driver must serve
     assert rig.alloc(20 * PAGE, stream=1)
     assert rungs(rig) == {DRIVER: 1}
-    assert rig.alloc(20 * PAGE, stream=1) == 0      # over the limit, and stream 2 does not come to rest
+    assert rig.alloc(20 * PAGE, stream=1) == 0      # over the limit, and stream 2 does not become idle
     assert rig.stats(2)["counters"]["sync_failures"] >= 1
     rig.set(busy=False)
     assert rig.alloc(20 * PAGE, stream=1)
@@ -154,7 +154,7 @@ def test_nothing_is_synchronised_during_a_capture() -> None:
     rig.free(rig.alloc(30 * PAGE, stream=2), stream=2)
     rig.set(capturing=7)
     syncs = rig.calls()["sync"], rig.calls()["query"]
-    assert rig.alloc(40 * PAGE)                     # 24 pages are its own, stream 2 has 30
+    assert rig.alloc(40 * PAGE)                     # 24 free pages are its own, 30 belong to stream 2
     assert rungs(rig)[DRIVER] == 1
     assert (rig.calls()["sync"], rig.calls()["query"]) == syncs
 
@@ -223,7 +223,7 @@ def test_decay_gives_back_what_a_tick_did_not_need() -> None:
     rig = Rig()
     block = rig.alloc(50 * PAGE)
     rig.free(block)
-    assert rig.decay() == 0                         # it was needed since the last tick
+    assert rig.decay() == 0                         # the pages were needed since the last decay step
     keep = rig.alloc(10 * PAGE)
     assert rig.decay() >= 39 * PAGE
     assert rig.reserved() <= 11 * PAGE
@@ -241,9 +241,9 @@ def test_a_pool_with_live_blocks_stays() -> None:
 
 
 def exercise(rig: Rig) -> list[tuple[int, int]]:
-    """Every driver call of the slow path: growth, moves within and between arenas, a refusal, a trim.
+    """Make every driver call of slow allocations, and return the blocks that are live at the end, with their streams.
 
-    Returns the blocks that are live at the end, each with its stream.
+    The pool grows, moves pages within an arena and between arenas, refuses an allocation, and trims.
     """
     live: list[tuple[int, int]] = []
 
@@ -295,7 +295,7 @@ def test_faults_were_really_injected() -> None:
 
 
 def test_hole_as_long_as_the_request_is_filled() -> None:
-    """A run is passed over only if it is too short."""
+    """The search passes over a run of pages only if it is too short."""
     rig = Rig()
     rig.alloc(PAGE)
     middle = rig.alloc(4 * PAGE)
@@ -308,7 +308,7 @@ def test_hole_as_long_as_the_request_is_filled() -> None:
 
 @pytest.mark.parametrize("pages", [30, 100])
 def test_shapes_that_repeat_end_without_driver_calls(pages: int) -> None:
-    """However many allocations of the first pass move pages."""
+    """This holds for any number of page moves in the first pass."""
     choose = random.Random(11)
     rig = Rig()
     script = []
@@ -347,7 +347,7 @@ def test_a_page_that_waited_when_it_was_asked_for_is_asked_for_again() -> None:
     held = [rig.alloc(PAGE) for _ in range(8)]
     rig.set(busy=True)
     rig.free(block, stream=2)
-    assert rig.alloc(PAGE) == 0                                 # in vain: it waits
+    assert rig.alloc(PAGE) == 0                                 # fails: the free of `block` is pending
     rig.set(busy=False)
     assert rig.poll(stream=2) == 1
     assert rig.alloc(PAGE) != 0 and rig.check() == 0 and len(held) == 8

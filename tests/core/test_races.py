@@ -1,8 +1,7 @@
-"""Threads against the pool's slow paths: steals, foreign frees, trims and modes under way.
+"""Threads that use a pool during its slow operations: steals, frees by other threads, trims, changes of mode.
 
-In CI the same tests run once more with everything built for ThreadSanitizer (lane `threads`), and
-once more with the invariants checked after each step (lane `sanitize`): there `ACLPOOL_TURNS` makes
-them shorter.
+CI runs these tests also with everything built for ThreadSanitizer (lane `threads`), and with the invariants
+checked after each step (lane `sanitize`).  `ACLPOOL_TURNS` makes them shorter there.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ def looks(rig: Rig, streams: list[int]) -> None:
 
 
 def modes(rig: Rig, streams: list[int]) -> None:
-    """Unloading: each free waits for a device sync; then they are free again."""
+    """Switch the mode of a model unload on and off, which defers frees, and synchronise the device to complete them."""
     rig.set_mode(streams[0], 4, 0)
     rig.set_mode(streams[0], 0, 4)
     rig.sync_waiting()
 
 
 def shares(rig: Rig, streams: list[int]) -> None:
-    """A block that another stream uses too, freed while others take and free."""
+    """Free a block that another stream uses too, while other threads allocate and free."""
     block = rig.alloc(3000, streams[0])
     assert block and rig.share(block, 77, streams[0])
     rig.free(block, streams[0])
@@ -90,7 +89,7 @@ def test_pages_move_between_the_arenas_of_threads() -> None:
 
 @pytest.mark.parametrize("takes_any", [False, True], ids=["foreign frees", "any"])
 def test_nobody_writes_to_a_block_of_somebody_else(takes_any: bool) -> None:
-    """On the simulator, where memory is behind the addresses; with a limit, so that pages move."""
+    """Runs on the simulator, whose addresses have memory, and with a limit, so that pages move."""
     with acl.Pool(0, limit=64 << 20) as pool, acl.Stream(0) as first, acl.Stream(0) as second:
         streams = (first, second)
         for stream in streams:

@@ -1,4 +1,4 @@
-"""Threads: two that Python has never seen on one arena, owners that change, steals under way."""
+"""Threads: threads that Python did not create on one arena, lock owners that change, steals at the same time."""
 
 import threading
 
@@ -84,7 +84,7 @@ def test_frees_from_other_threads() -> None:
 
 @pytest.mark.parametrize("bias", ["1", "0"], ids=["biased", "no membarrier"])
 def test_the_lock_excludes_while_its_owner_changes(bias: str) -> None:
-    """The litmus test: an owner inside by two plain stores, others that take the bias away."""
+    """The owner enters the lock by two plain stores while other threads revoke its bias."""
     done = run_python(
         """
         import threading

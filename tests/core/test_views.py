@@ -1,7 +1,7 @@
-"""Views: a page that is mapped at several addresses, recalls, old views that give way.
+"""Aliases: a page that is mapped at several addresses, reactivated mappings, old mappings that are unmapped.
 
-On books (`Rig`), which see each mapping: `faults` counts mappings laid over another, mappings that
-went while work could still run through them, and live pages that share a frame.
+The tests use the core test harness (`Rig`), which sees each mapping.  `faults` counts mappings laid over others,
+mappings removed while work could still use them, and live pages that share a frame.
 """
 
 import random
@@ -16,7 +16,7 @@ BROKEN, NO_MEMORY = 507899, 207001
 
 
 def split_free(rig: Rig, pages: int = 12) -> int:
-    """Free pages in two places with a live block between them; the block's number."""
+    """Make free pages in two places with a live block between them, and return this block."""
     low, keep, high = rig.alloc(pages * PAGE), rig.alloc(PAGE), rig.alloc(pages * PAGE)
     rig.free(low)
     rig.free(high)
@@ -34,7 +34,7 @@ def test_free_pages_are_viewed_elsewhere_without_a_wait() -> None:
     maps = rig.calls()["map"]
     assert rig.alloc(20 * PAGE)
     assert rig.calls()["sync"] == rig.calls()["query"] == rig.calls()["unmap"] == 0
-    assert rig.calls()["map"] == maps + 8               # 12 pages are there, 8 are viewed
+    assert rig.calls()["map"] == maps + 8               # 12 pages are in place, 8 get an alias
     assert rig.reserved() == rig.physical()[0] == 25 * PAGE
     assert rig.stats()["counters"]["rungs"][OWN] == 1
     assert rig.views() == (25, 8, 8)
@@ -42,14 +42,14 @@ def test_free_pages_are_viewed_elsewhere_without_a_wait() -> None:
 
 
 def turn(rig: Rig) -> None:
-    """One large block, then two smaller ones, in the same memory."""
+    """Allocate and free a large block, then two smaller ones, in the same memory."""
     rig.free(rig.alloc(20 * PAGE))
     assert whole(rig)
     parts = [rig.alloc(12 * PAGE), rig.alloc(12 * PAGE)]
     assert all(parts) and whole(rig)
     for part in parts:
         rig.free(part)
-    rig.home()                                          # as when nothing is live
+    rig.home()                                          # the pool does this when no block is live
     assert whole(rig) and rig.views()[2] == 0
 
 
@@ -73,7 +73,7 @@ def test_recall_is_not_counted_as_slow() -> None:
     turn(rig)
     turn(rig)
     before = rig.stats()
-    large = rig.try_alloc(20 * PAGE)                    # it serves where no driver call is allowed
+    large = rig.try_alloc(20 * PAGE)                    # reactivates mappings: it may not call the driver
     after = rig.stats()
     assert large and after["counters"]["recalls"] == before["counters"]["recalls"] + 1
     assert after["counters"]["slow"] == before["counters"]["slow"]
@@ -135,11 +135,11 @@ def test_free_frames_go_home_when_nothing_is_live() -> None:
     assert whole(rig)
 
 
-FEW_PLACES = 100 * PAGE         # addresses that `churn` fills with old views
+FEW_PLACES = 100 * PAGE         # bytes of addresses, few enough for `churn` to fill them with inactive mappings
 
 
 def churn(rig: Rig, seed: int, steps: int = 400) -> None:
-    """Blocks of odd sizes, so that holes with old views lie beside pages that are partly used."""
+    """Allocate and free odd sizes, so that holes with inactive mappings lie beside partly used pages."""
     print("seed", seed)
     choose = random.Random(seed)
     live: list[int] = []
@@ -155,7 +155,7 @@ def churn(rig: Rig, seed: int, steps: int = 400) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_an_old_view_stays_while_there_are_other_places(seed: int) -> None:
-    """To unmap it for a better place would cost a wait, in each iteration again."""
+    """If the pool unmapped it for a better placement, each iteration would cost a wait."""
     rig = Rig(views=2)
     churn(rig, seed)
     assert rig.views()[1] > 0
@@ -165,7 +165,7 @@ def test_an_old_view_stays_while_there_are_other_places(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_an_old_view_goes_only_after_its_stream_was_waited_for(seed: int) -> None:
     rig = Rig(views=2, virtual_bytes=FEW_PLACES)
-    churn(rig, seed)                                    # `whole` sees one that goes too early
+    churn(rig, seed)                                    # `whole` fails if a mapping is removed too early
     assert rig.calls()["unmap"] > 0 and rig.calls()["sync"] > 0
     assert whole(rig)
 
@@ -236,7 +236,7 @@ def test_a_captured_graph_views_its_own_pages_only() -> None:
     capture = rig.capture_begin()
     rig.set(capturing=7)
     assert rig.alloc(20 * PAGE)
-    assert rig.reserved() == 45 * PAGE                  # none of the stream's own 24 free pages
+    assert rig.reserved() == 45 * PAGE                  # the graph uses none of the stream's 24 free pages
     assert rig.calls()["sync"] == rig.calls()["unmap"] == 0
     rig.set(capturing=0)
     rig.capture_end()
@@ -296,19 +296,19 @@ def test_a_fault_among_views_leaves_the_pool_whole(call: str, at: int) -> None:
 
 @pytest.mark.parametrize("at", range(1, 29))
 def test_an_unmap_that_is_refused_once_leaves_no_mapping_behind(at: int) -> None:
-    """A view that stayed would hold its memory when the frame, elsewhere by then, goes back to the driver."""
+    """A mapping that is left behind would keep the memory when the frame, by then moved, is given to the driver."""
     rig = Rig(views=2, limit=25 * PAGE)
     split_free(rig)
     rig.free(rig.alloc(20 * PAGE))
     rig.set(fail="unmap", at=rig.calls()["unmap"] + at, code=BROKEN)
-    assert rig.alloc(20 * PAGE, 2)                      # takes the other arena's pages, with all their views
+    assert rig.alloc(20 * PAGE, 2)                      # takes pages of the other arena, with all their mappings
     assert whole(rig)
     assert rig.mapped() * PAGE == rig.reserved() == rig.physical()[0]
 
 
 @pytest.mark.parametrize("at", range(1, 29))
 def test_memory_goes_only_once_it_is_mapped_nowhere(at: int) -> None:
-    """Else it is the driver's by our books, and ours by the driver's, until the last old view is gone."""
+    """Else the pool counts memory as given back that the driver still has mapped, until its last mapping is removed."""
     rig = Rig(views=2, limit=25 * PAGE)
     split_free(rig)
     rig.free(rig.alloc(20 * PAGE))
