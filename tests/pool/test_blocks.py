@@ -1,4 +1,4 @@
-"""Blocks behind the registered pointers, on the simulator: rounding, joining, cache, advice, bad pointers."""
+"""Blocks from the callbacks registered with ACL, on the simulator: rounding, joining, cache, advice, bad pointers."""
 
 import itertools
 
@@ -118,7 +118,7 @@ def test_a_cached_block_serves_its_own_size_only(made: Made) -> None:
 
 def test_the_cache_is_joined_before_the_pool_grows(made: Made) -> None:
     pool, _, door = made
-    held = [door.alloc(128 << 10) for _ in range(16)]  # a granule, to the last byte
+    held = [door.alloc(128 << 10) for _ in range(16)]  # they fill a page completely
     for block in held:
         door.free(block)
     reserved = pool.stats().reserved
@@ -135,7 +135,7 @@ def test_small_blocks_lie_apart_from_large_ones(made: Made) -> None:
     assert "|" in text, text
     for large, _ in pairs:
         door.free(large)
-    assert pool.trim() >= 8 * MIB  # no small block pins a page of theirs
+    assert pool.trim() >= 8 * MIB  # no small block lies in a page of the large ones
     for _, small in pairs:
         door.free(small)
 
@@ -223,7 +223,7 @@ def test_an_absurd_size_finds_none_of_the_free_blocks(made: Made, bits: int) -> 
     blocks = [door.alloc(size) for size in (512, 20480, 512, MIB, 512, 3 * MIB) for _ in range(8)]
     for block in blocks[8:16] + blocks[24:32]:
         door.free(block)
-    small = [door.alloc(400 << 10) for _ in range(4)]       # the free small blocks lie in bins now
+    small = [door.alloc(400 << 10) for _ in range(4)]       # moves the free small blocks from the cache to the bins
     assert door.alloc(1 << bits) == 0
     assert door.alloc((1 << bits) + 513) == 0
     assert pool.check() == 0

@@ -1,6 +1,6 @@
-"""Pools and contexts: the default stream is each context's own, and a device is more than one of them.
+"""Pools and contexts: each context has a default stream of its own, and a device can have several contexts.
 
-A default stream is held by a notify that it waits for, so "at work" is a fact.
+The tests let a default stream wait for a notify, so that it is certainly not idle.
 """
 
 import ctypes
@@ -19,12 +19,12 @@ from acl.pool._findings import reports
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 Elsewhere = Callable[[], AbstractContextManager[None]]
-EIGHT = 8 * MIB - 64             # with the padding, four pages
+EIGHT = 8 * MIB - 64             # bytes; four pages with the padding
 
 
 @contextmanager
 def default_stream_at_work() -> Iterator[Callable[[], None]]:
-    """The current context's default stream does not go on until this is called, or left."""
+    """Hold the current context's default stream until the yielded function is called, or to the end of the block."""
     here = acl.Context.current()
     assert here is not None
     signal, notify, held = acl.Stream(), ctypes.c_void_p(), [True]
@@ -97,7 +97,7 @@ def test_an_unload_elsewhere_waits_for_the_pool_s_device(elsewhere: Elsewhere) -
 
 
 def test_a_guard_fills_nothing_out_of_the_default_stream_s_order(elsewhere: Elsewhere) -> None:
-    """A buffer that is closed where another context is current: work of its own stream still reads it."""
+    """A buffer is closed while another context is current, and work queued on its own stream still reads it."""
     acl.Device(1).use()
     with acl.Pool(1, debug=True, sync_timeout_ms=50) as pool, acl.HostBuffer(4096) as host:
         buffer = pool.alloc(4096)
@@ -211,7 +211,7 @@ def test_a_closed_pool_is_not_found_for_a_stream_that_others_ended() -> None:
 
 
 def elsewhere_closed(buffer: acl.Buffer, device: int | None) -> None:
-    """Closed by a thread that has no context, or another device's; a finalizer runs in any thread."""
+    """Close a buffer in a thread that has no context, or one of `device`, as a finalizer may run in any thread."""
 
     def close() -> None:
         if device is not None:
@@ -233,7 +233,7 @@ def test_who_frees_needs_no_context_of_the_streams(device: int | None) -> None:
                 buffer.record_stream(second)
                 elsewhere_closed(buffer, device)
                 assert pool.stats().streams[0].waiting == 8 * MIB
-                pool.alloc(64 * MIB, stream).close()            # memory is short: what waits is polled
+                pool.alloc(64 * MIB, stream).close()            # slow: it polls the pending frees
                 assert pool.stats().streams[0].waiting == 8 * MIB
             pool.trim()
             assert pool.stats().streams[0].waiting == 0
@@ -264,7 +264,7 @@ def test_a_use_in_another_context_outlasts_an_unload() -> None:
         buffers[0].close()
         acl.Device(0).use()
         pool.unload_begin()
-        assert not pool.unload_end()                            # it waits in that context too
+        assert not pool.unload_end()                            # it waits for the streams of that context too
         assert pool.stats().streams[0].waiting == 8 * MIB
         gate.set()
         context.use()

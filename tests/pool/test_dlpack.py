@@ -1,4 +1,4 @@
-"""DLPack and array interfaces: out to NumPy and others, in from a producer, and in whose order."""
+"""DLPack and array interfaces: buffers given to NumPy and others, or taken from a producer, and their stream order."""
 
 import ctypes
 import gc
@@ -17,7 +17,7 @@ DTYPES = ["float32", "float16", "int8", "uint16", "int64", "bool", "complex64", 
 
 
 class Header(ctypes.Structure):
-    """DLManagedTensorVersioned up to the tensor's strides."""
+    """The fields of DLManagedTensorVersioned up to the strides of the tensor."""
 
     _fields_ = [
         ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
@@ -36,7 +36,7 @@ def header(capsule: Any, name: bytes = b"dltensor_versioned") -> Header:
 
 
 class Producer:
-    """Forwards another object's DLPack methods, and notes what it was asked."""
+    """Forwards the DLPack methods of another object, and keeps the arguments of each call."""
 
     def __init__(self, source: Any, legacy: bool = False) -> None:
         self.source, self.legacy = source, legacy
@@ -53,7 +53,7 @@ class Producer:
 
 
 class Once:
-    """A capsule of host memory, as an object that NumPy takes."""
+    """Wraps a capsule of host memory in an object that NumPy accepts."""
 
     def __init__(self, capsule: Any) -> None:
         self.capsule = capsule
@@ -152,7 +152,7 @@ def test_taking_asks_for_our_stream(pool: acl.Pool, legacy: bool) -> None:
 
 
 def test_memory_goes_back_after_our_stream(pool: acl.Pool) -> None:
-    """A producer may use it again at once, on streams that we know nothing of."""
+    """When memory is returned, its producer may use it at once on other streams, so queued work must be over."""
     with acl.Stream(0) as stream:
         gate, done = threading.Event(), []
         array = pool.empty((1000,), "int8")
@@ -163,7 +163,7 @@ def test_memory_goes_back_after_our_stream(pool: acl.Pool) -> None:
         address = taken.address
         taken.close()
         other = pool.empty((1000,), "int8")
-        assert other.address != address         # no wait, and the memory is not used again yet
+        assert other.address != address         # `close` did not wait, and the memory is not used again yet
         gate.set()
         stream.synchronize()
         assert done
@@ -212,7 +212,7 @@ def test_taking_refuses_a_read_only_tensor_and_a_later_major_version(pool: acl.P
         setattr(header(capsule), field, value)
         with pytest.raises(BufferError, match=text):
             acl.from_dlpack(capsule)
-    assert pool.stats().allocated == 0          # what is refused goes back
+    assert pool.stats().allocated == 0          # the refused tensors were freed
 
 
 @pytest.mark.parametrize("source", [5, "tensor", None])

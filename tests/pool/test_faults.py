@@ -1,8 +1,8 @@
-"""Every driver call of the slow path fails once: the pool stays whole, nothing leaks, life goes on.
+"""Every driver call of a slow allocation fails once: the invariants hold, nothing leaks, the pool serves on.
 
-Each scenario is run once to count its driver calls; then once more for each call of each function, with
-that very call failing.  A NULL is a fine answer to a failure; a broken pool, a leak or a pool that cannot
-serve the next allocation is not.
+Each scenario runs once to count its driver calls, then once for each of these calls, with that call failing.
+An allocation may then return NULL.  Errors are a broken invariant, a leak, or a pool that cannot serve the next
+allocation.
 """
 
 import gc
@@ -24,14 +24,14 @@ Step = Callable[[acl.Pool, Door], None]
 
 
 def grow(pool: acl.Pool, door: Door) -> None:
-    """Large and small blocks from an empty pool."""
+    """Allocate large and small blocks from an empty pool, and free them."""
     held = [door.alloc(size) for size in (512, 5 * MIB, 600 << 10, 17 * MIB)]
     for block in filter(None, held):
         door.free(block)
 
 
 def steal(pool: acl.Pool, door: Door) -> None:
-    """A block that fits nowhere in one piece: pages move within the arena."""
+    """Allocate a block that is larger than each free block, so that pages move within the arena."""
     held = [door.alloc(4 * MIB) for _ in range(16)]
     for block in filter(None, held[::2]):
         door.free(block)
@@ -41,7 +41,7 @@ def steal(pool: acl.Pool, door: Door) -> None:
 
 
 def rob(pool: acl.Pool, door: Door) -> None:
-    """Two streams and a limit: pages come from the other arena."""
+    """Allocate on a second stream, then on the first, so that the limit makes pages move between the arenas."""
     with acl.Stream() as second:
         pool.register(second)
         other = Door(second)
@@ -55,7 +55,7 @@ def rob(pool: acl.Pool, door: Door) -> None:
 
 
 def trim(pool: acl.Pool, door: Door) -> None:
-    """Everything back to the driver."""
+    """Give all memory back to the driver, by trims and decay steps."""
     held = [door.alloc(size) for size in (512, 30 * MIB, MIB)]
     for block in filter(None, held):
         door.free(block)
@@ -66,7 +66,7 @@ def trim(pool: acl.Pool, door: Door) -> None:
 
 
 def share(pool: acl.Pool, door: Door) -> None:
-    """Blocks that another stream uses, freed and waited for."""
+    """Free blocks that another stream uses, and wait until the frees are complete."""
     with acl.Stream() as second, acl.Stream() as third:
         try:
             buffers = [pool.alloc(20 * MIB, second) for _ in range(2)]
@@ -86,7 +86,7 @@ def share(pool: acl.Pool, door: Door) -> None:
 
 
 def exhaust(pool: acl.Pool, door: Door) -> None:
-    """More than there is: the whole ladder, then NULL."""
+    """Allocate more than the limit: all fallback steps are tried, then NULL is returned."""
     held = [door.alloc(7 * MIB) for _ in range(12)]
     assert 0 in held
     for block in filter(None, held):
@@ -108,7 +108,7 @@ def books() -> tuple[dict[str, int], int]:
 
 
 def attempt(step: Step, options: dict[str, object], rule: tuple[str, int] | None) -> dict[str, int]:
-    """Run a scenario, with the nth call of a function failing; the calls that it made."""
+    """Run a scenario; `rule` is the function that fails and at which call. Return the number of calls by function."""
     with open_door(limit="64MiB", **options) as (pool, stream, door):
         acl.sim.reset_counters()
         fault = acl.sim.fault(rule[0], nth=rule[1]) if rule else None
@@ -220,7 +220,7 @@ def test_reserved_peak_after_a_refusal_is_what_was_held(device: None) -> None:
 
 
 def random_sizes(pool: acl.Pool, stream: acl.Stream) -> float:
-    """Live blocks of 1 to 24 MiB up to 256 MiB; what is reserved at the end over that."""
+    """Keep 256 MiB of blocks of 1 to 24 MiB live. Return the ratio of the bytes reserved at the end to 256 MiB."""
     rnd = random.Random(1)
     live: list[acl.Buffer] = []
     total = 0

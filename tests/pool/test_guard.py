@@ -1,4 +1,4 @@
-"""Guarded streams: errors of the pool's users are found, told with the block's history, and survived."""
+"""Guarded streams: the pool finds errors of its users, reports them with the block's history, and goes on."""
 
 import ctypes
 import threading
@@ -48,7 +48,7 @@ def test_a_write_to_a_freed_block_is_found() -> None:
         door.free(block)
         stream.synchronize()
         ctypes.memset(address + 17, 1, 1)
-        pool.unregister(stream)  # what is held back is looked at
+        pool.unregister(stream)  # checks the blocks in quarantine
     assert found(before) == {"use after free": 1}
     told = acl.guard_findings()[-1]
     assert (told.kind, told.address, told.size) == ("use after free", address, 1000)
@@ -116,7 +116,7 @@ def test_the_environment_switches_it_on(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture
 def sampled() -> Iterator[tuple[acl.Pool, acl.Stream, Door]]:
-    """Every third block is guarded."""
+    """Open a pool in which every third block is guarded, with a stream and its allocator."""
     with open_door(debug="sample:3") as made:
         assert made[0].guard_every == 3
         yield made
@@ -140,7 +140,7 @@ def test_a_sample_finds_errors_without_waiting(
     acl.sim.reset_counters()
     for turn in range(300):
         block, address = door.take(2000)
-        if turn == 20:                                                  # the third, sixth, ... are guarded
+        if turn == 20:                                                  # block 21: every third block is guarded
             acl.Device(0).synchronize()
             victim = address
             if kind == "overflow":
@@ -150,9 +150,9 @@ def test_a_sample_finds_errors_without_waiting(
             acl.Device(0).synchronize()
             ctypes.memset(victim, 1, 1)
     stream.synchronize()
-    waits = acl.sim.counters().get("aclrtSynchronizeStreamWithTimeout", 0) - 1      # the one above
+    waits = acl.sim.counters().get("aclrtSynchronizeStreamWithTimeout", 0) - 1      # without this test's own wait
     for _ in range(300):
-        door.free(door.alloc(2000))                                     # polls what is complete
+        door.free(door.alloc(2000))                                     # polls the checks that are complete
     stream.synchronize()
     for _ in range(300):
         door.free(door.alloc(2000))
@@ -168,7 +168,7 @@ def test_errors_beyond_the_samples_are_not_seen_but_double_frees_are(
 ) -> None:
     _, stream, door = sampled
     before = reports()
-    block, address = door.take(2000)                                    # the first of three
+    block, address = door.take(2000)                                    # not guarded: only each third block is
     acl.Device(0).synchronize()
     ctypes.memset(address + 2000, 0, 1)
     door.free(block)
@@ -282,7 +282,7 @@ def test_a_wrong_level_in_the_environment_is_named(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("debug", [True, "sample:2"])
 def test_two_threads_on_one_stream_harm_nothing(debug: bool | str) -> None:
-    """ACL forbids it; then a block may go unchecked, but none is lost and nothing is made up."""
+    """ACL forbids it. A block may then be freed unchecked, but no block is lost and no false error is reported."""
     before = reports()
     with open_door(debug=debug) as (pool, stream, door):
 
@@ -333,7 +333,7 @@ def test_what_is_held_back_is_no_leak() -> None:
 @pytest.mark.parametrize("size", [1, 100, 511, 4096, 3 * MIB + 5])
 @pytest.mark.parametrize("own", [True, False])
 def test_an_overflow_of_a_buffer_is_found(stream: acl.Stream, size: int, own: bool) -> None:
-    """The first byte behind what was asked for, on a stream of its own and on the default one; with both stacks."""
+    """A write to the first byte after the buffer is reported with the stacks of the allocation and of the free."""
     before = reports()
     with acl.Pool(0, debug=True) as pool:
         buffer = pool.alloc(size, stream if own else None, tag="kv")
@@ -350,7 +350,7 @@ def test_an_overflow_of_a_buffer_is_found(stream: acl.Stream, size: int, own: bo
 
 
 def test_a_write_to_a_closed_buffer_is_found(stream: acl.Stream) -> None:
-    """What is held back is looked at when the pool is closed, or dropped."""
+    """The blocks in quarantine are checked when the pool is closed or deleted."""
     before = reports()
     for number in range(2):
         pool = acl.Pool(0, debug=True)
@@ -378,7 +378,7 @@ def test_one_buffer_in_so_many_is_guarded(stream: acl.Stream) -> None:
 
 
 def test_right_use_of_buffers_is_told_nothing(stream: acl.Stream) -> None:
-    """Contents hold, through copies and views, whoever drops them and wherever they are used."""
+    """Contents stay correct through copies and views, also if another thread or stream uses or drops a buffer."""
     before = reports()
     with acl.Pool(0, debug=True, limit="64MiB") as pool, acl.Stream(0) as other:
         for size in (1, 511, 70_000, 5 * MIB) * 12:
@@ -402,7 +402,7 @@ def test_right_use_of_buffers_is_told_nothing(stream: acl.Stream) -> None:
 
 
 def test_what_another_stream_reads_is_not_filled(stream: acl.Stream) -> None:
-    """A buffer that is used elsewhere too waits as ever: filling it would be an error of ours."""
+    """If another stream uses a freed buffer, the guard must not fill it: that stream would read wrong bytes."""
     with acl.Pool(0, debug=True) as pool, acl.Stream(0) as other, acl.HostBuffer(MIB) as host:
         with pool.alloc(MIB, stream) as buffer, Slow(other):
             acl.fill(buffer, 7)
@@ -447,7 +447,7 @@ def test_a_freed_block_that_could_not_be_filled_is_not_reported(sim: object) -> 
         with acl.sim.fault("aclrtMemsetAsync", nth=1) as fault:
             door.free(block)
             assert fault.hits == 1
-        for _ in range(80):                     # the block is held back for 32 frees
+        for _ in range(80):                     # the block is in quarantine for 32 frees
             door.free(door.take(4096)[0])
         stream.synchronize()
         assert pool.check() == 0

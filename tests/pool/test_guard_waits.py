@@ -1,4 +1,4 @@
-"""What guards queue and wait for: nothing in a capture, and with samples no wait at all."""
+"""Guards queue no work during a capture; guards of sampled blocks never wait."""
 
 import ctypes
 
@@ -20,17 +20,17 @@ def test_guard_under_capture_queues_no_look_into_the_graph() -> None:
     before = acl.guard_findings()
     with acl.Pool(0, limit="16MiB", debug="sample:2") as pool, acl.Stream() as stream:
         for _ in range(4):
-            pool.alloc(3 * MIB, stream).close()             # two of them are held back
+            pool.alloc(3 * MIB, stream).close()             # two of the four blocks go to the quarantine
         stream.synchronize()
         graph = out()
         with pool.capture(stream) as capture:
             assert api.aclmdlRICaptureBegin(stream.handle, RELAXED) == 0
-            with pytest.raises(acl.OutOfMemoryError):       # that lets go what is held back
+            with pytest.raises(acl.OutOfMemoryError):       # the attempt empties the quarantine
                 pool.alloc(11 * MIB, stream)
             with pool.alloc(MIB, stream) as buffer:
                 assert api.aclrtMemsetAsync(buffer.address, MIB, 1, MIB, stream.handle) == 0
             assert api.aclmdlRICaptureEnd(stream.handle, ctypes.byref(graph)) == 0
-        pool.trim()                                         # what they had is unmapped
+        pool.trim()                                         # unmaps the pages of these blocks
         assert api.aclmdlRIExecuteAsync(graph, stream.handle) == 0
         stream.synchronize()
         assert api.aclmdlRIDestroy(graph) == 0
@@ -40,7 +40,7 @@ def test_guard_under_capture_queues_no_look_into_the_graph() -> None:
 
 @pytest.mark.parametrize("sample", ["sample:2", "sample:10"])
 def test_sampling_guard_with_a_busy_stream_never_waits(sample: str) -> None:
-    """More samples than there are slots, while the stream has done none of its work."""
+    """More blocks are sampled than the guard has slots, while the stream has run none of its work."""
     before = acl.guard_findings()
     with acl.Pool(0, debug=sample, sync_timeout_ms=1) as pool, acl.Stream() as stream:
         pool.alloc(100, stream).close()
@@ -59,7 +59,7 @@ def test_sampling_guard_with_a_busy_stream_never_waits(sample: str) -> None:
 
 
 def test_watched_capture_that_the_driver_does_not_tell_of_gets_no_memory() -> None:
-    """What is not known to be the stream's own might be the graph's."""
+    """A block of an unknown owner might become part of the graph, so none is given out."""
     with acl.Pool(0, watch_captures=True) as pool, acl.Stream() as stream:
         graph = out()
         pool.alloc(1000, stream).close()

@@ -1,4 +1,4 @@
-"""Calls through ACL that come late, or with garbage: refused, whatever became of the registration and the pool."""
+"""Late callbacks, and callbacks with garbage, are refused, also after the registration or the pool has ended."""
 
 import ctypes
 import gc
@@ -140,7 +140,7 @@ print("done")
 
 @pytest.mark.parametrize("debug", [None, "all", "sample:2"])
 def test_garbage_is_refused_and_counted_by_every_callback(debug: str | None) -> None:
-    """Before and after unregister, `close` and the pool's end."""
+    """The calls are made before and after the stream is unregistered, the pool closed, and the pool deleted."""
     child = run_python(GARBAGE.format(debug=debug))
     assert (child.returncode, child.stdout) == (0, "done\n"), child.stderr
 
@@ -171,9 +171,9 @@ def test_null_is_refused_by_every_callback(debug: str | None) -> None:
         pool.unregister(stream)
 
 
-@pytest.mark.release_only      # a sanitizer maps memory of its own
+@pytest.mark.release_only      # a sanitizer maps memory of its own, which VmSize counts too
 def test_many_pools_leave_little_behind() -> None:
-    """Only what ACL was told of stays: a page each, and addresses that the next ones use again."""
+    """Of each pool only the arenas stay that ACL has pointers to: a page each, and addresses that later pools use."""
     def mapped() -> int:
         with open("/proc/self/status") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("VmSize"))
@@ -194,5 +194,5 @@ def test_many_pools_leave_little_behind() -> None:
     before = mapped()
     for _ in range(100):
         turn()
-    assert mapped() - before < 100 << 10                    # KiB: none of the 100 slabs of 1 GiB
+    assert mapped() - before < 100 << 10                    # KiB; less than one of the 100 slabs of 1 GiB
     assert physical() == 0

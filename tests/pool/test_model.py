@@ -1,9 +1,8 @@
-"""The pool against a simple model, by random rules: `check()` after each step, and every byte watched.
+"""Random steps compare the pool with a simple model: `check()` runs after each step, and contents are compared.
 
-Each live block holds a pattern of its own, written and compared by copies queued on its stream; a block
-that overlaps another, a page that is moved under a block, or memory handed out twice shows as a wrong
-pattern.  `ACLPOOL_LONG=1` makes it hundreds of thousands of steps (marker `long`); Hypothesis prints how
-to repeat what fails.
+Each live block holds a pattern of its own, written and compared by copies queued on its stream.  If a block
+overlaps another, a page moves under a block, or memory is given out twice, a pattern is wrong.  `ACLPOOL_LONG=1`
+runs hundreds of thousands of steps (marker `long`).  Hypothesis prints how to repeat a failure.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Held:
     """A live block as the model knows it."""
 
     lane: int
-    block: int          # 0: `buffer` holds it
+    block: int          # from the callbacks; 0 if the block belongs to `buffer`
     address: int
     size: int
     pattern: int
@@ -55,7 +54,7 @@ class Held:
 
 
 def mark(held: Held, write: bool) -> None:
-    """Both ends of a block: enough to see any overlap, as every overlap has an end."""
+    """Write or compare both ends of a block, which shows any overlap, as an overlap contains an end of a block."""
     want = held.pattern.to_bytes(8, "little") * 16
     length = held.size if held.size < 128 else 64
     for at in {held.address, held.address + held.size - length}:
@@ -72,7 +71,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        gc.collect()            # a run that failed may have left its pools
+        gc.collect()            # a failed run may have left pools
         acl.sim.reset()
         self.found = [acl.sim.physical_bytes(device) for device in (0, 1)]
         self.pools = [acl.Pool(device, "48MiB", sync_timeout_ms=2000) for device in (0, 1)]
@@ -250,7 +249,7 @@ class PoolMachine(RuleBasedStateMachine):
             stream.close()
         for which, pool in enumerate(self.pools):
             acl.Device(which).use()
-            assert pool.unload_end()    # what waits for a device sync, after a failed event
+            assert pool.unload_end()    # completes frees that were deferred to a device sync by a failed event
             pool.trim()
             assert pool.stats().reserved == 0
             assert acl.sim.physical_bytes(which) == self.found[which]
@@ -264,7 +263,7 @@ COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck), databa
 
 @pytest.mark.usefixtures("no_leaks")
 class TestPoolModel(PoolMachine.TestCase):
-    """Thousands of steps, shrunk to the smallest sequence that fails."""
+    """Runs thousands of steps; Hypothesis shortens a failing sequence."""
 
     settings = settings(COMMON, max_examples=180, stateful_step_count=60)
 
@@ -276,10 +275,10 @@ if LONG:
     @pytest.mark.usefixtures("no_leaks")
     @pytest.mark.parametrize("part", range(60))
     def test_hundreds_of_thousands_of_steps(part: int) -> None:
-        """In parts, and without what is there already in the collector's way.
+        """Run in parts, with the garbage collector told to skip the objects that exist already.
 
-        Hypothesis keeps all that it has tried, and the collections at both ends of an example walk it: one run
-        of 3,000 examples did ten a second at first and one in two seconds after 600.
+        Hypothesis keeps all that it has tried, and each example begins and ends with a collection that walks it.
+        One run of 3,000 examples slowed from ten a second to one in two seconds after 600.
         """
         print("ACLPOOL_SEED", FIRST, "and", part)
         machine = seed(FIRST + part)(type("PoolMachine", (PoolMachine,), {}))

@@ -1,7 +1,7 @@
-"""Order on a device: no block is used twice at once, whatever is still queued.  On the simulator.
+"""Order on a device: no memory is used by two blocks at once while work is queued.  Run on the simulator.
 
-Streams are held back by a Python function that waits, so that every copy and fill of a test is still
-queued while blocks are freed, handed out again, shared, or moved.
+A Python function that waits holds the streams up, so that all copies and fills of a test are still queued
+while blocks are freed, reused, shared, or moved.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 @contextmanager
 def held(stream: acl.Stream) -> Iterator[threading.Event]:
-    """The stream's work does not go on before the event is set, or the block is left."""
+    """Hold the work of a stream up until the yielded event is set, or to the end of the block."""
     gate = threading.Event()
     stream.launch(gate.wait)
     try:
@@ -43,7 +43,7 @@ def read_async(host: acl.HostBuffer, buffer: acl.Buffer, stream: acl.Stream) -> 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_live_block_keeps_its_pattern(sim: ModuleType, seed: int) -> None:
-    """Queued fills and reads on two held streams, blocks freed early, pages stolen in between."""
+    """Fills and reads are queued on two held streams, blocks are freed before they run, pages move between arenas."""
     print("seed", seed)
     choose = random.Random(seed)
     acl.Device(0).use()
@@ -61,7 +61,7 @@ def test_every_live_block_keeps_its_pattern(sim: ModuleType, seed: int) -> None:
                 host = acl.HostBuffer(min(buffer.size, 4096))
                 read_async(host, buffer, stream)
                 expected.append((host, value))
-                buffer.close()                                  # its work is still queued
+                buffer.close()                                  # while its work is still queued
             for gate in gates:
                 gate.set()
             one.synchronize()
@@ -83,7 +83,7 @@ def test_block_used_on_an_untold_stream_is_overwritten(sim: ModuleType) -> None:
                 one.synchronize()
                 if told:
                     pool.record_stream(buffer, two)
-                read_async(host, buffer, two)                   # waits in the held stream
+                read_async(host, buffer, two)                   # stays queued: the stream is held
                 buffer.close()
                 again = pool.alloc(1 * MIB, one)
                 fill_async(again, 2, one)
@@ -102,14 +102,14 @@ def test_no_page_is_taken_from_under_queued_work(sim: ModuleType) -> None:
             read_async(host, buffer, one)
             buffer.close()
             with pytest.raises(acl.OutOfMemoryError, match="other streams of the pool hold memory"):
-                pool.alloc(30 * MIB, two)                       # stream one does not come to rest
+                pool.alloc(30 * MIB, two)                       # stream one does not become idle
         with pool.alloc(30 * MIB, two):
             assert pool.stats().streams[0].donated >= 10
 
 
 @pytest.mark.parametrize("timeout_ms", [25_000, -1])
 def test_a_caller_with_the_gil_does_not_wait_for_ever(sim: ModuleType, timeout_ms: int) -> None:
-    """As CANN's own module calls: the GIL is held in the callback, and the stream needs it to go on."""
+    """CANN's own module calls so: the caller holds the GIL, and the stream needs the GIL for a Python callback."""
     acl.Device(0).use()
     with acl.Pool(0, "40MiB", sync_timeout_ms=timeout_ms, views=False) as pool, acl.Stream(0) as stream:
         pool.register(stream)
@@ -128,10 +128,10 @@ def test_a_caller_with_the_gil_does_not_wait_for_ever(sim: ModuleType, timeout_m
             ran.append(allocated.wait(30))
 
         stream.launch(callback)
-        assert started.wait(60)                                 # from here on it needs the GIL to end
+        assert started.wait(60)                                 # the Python callback now needs the GIL to return
         began = time.monotonic()
         waits = sim.counters().get("aclrtSynchronizeStreamWithTimeout", 0)
-        block = alloc(found.object, 30 * MIB)                   # must move pages: a wait for the stream
+        block = alloc(found.object, 30 * MIB)                   # must move pages, so it waits for the stream
         assert time.monotonic() - began < 20
         assert not block and sim.counters()["aclrtSynchronizeStreamWithTimeout"] == waits + 1
         allocated.set()

@@ -1,4 +1,4 @@
-"""Pinned host memory from a pool, and NumPy's arrays in it."""
+"""Pinned host memory from a pool, and NumPy arrays in such memory."""
 
 import asyncio
 import gc
@@ -41,7 +41,7 @@ def is_ours(array: Any) -> bool:
 
 @pytest.fixture
 def gate(stream: acl.Stream) -> Iterator[threading.Event]:
-    """What holds the stream up; opened at the end, however the test ends."""
+    """Make an event for functions on the stream to wait for; it is set at the end, also of a test that fails."""
     made = threading.Event()
     yield made
     made.set()
@@ -300,7 +300,7 @@ def test_blocks_nest(pinned: acl.PinnedPool, no_leaks: None) -> None:
 
 
 def test_threads_may_share_what_they_enter(pinned: acl.PinnedPool) -> None:
-    """One leaves while another is inside: each gets back what it had before."""
+    """If one thread leaves while another is inside, each gets the memory handler that it had before."""
     shared, found = acl.numpy_pool(pinned), list[bool]()
     inside, left = threading.Event(), threading.Event()
 
@@ -343,7 +343,7 @@ def test_threads_make_and_drop_each_others_arrays(pinned: acl.PinnedPool) -> Non
             if other is not None and (other != other[0]).any():
                 faults.append(f"thread {mark}, turn {turn}")
             del other
-            table[int(numbers.integers(16))] = made         # the one that was there dies in this thread
+            table[int(numbers.integers(16))] = made         # frees the array that was there, in this thread
 
     print("seeds 1 to 4")
     threads = [threading.Thread(target=work, args=(mark,)) for mark in range(1, 5)]
@@ -380,7 +380,7 @@ def test_a_block_ends_where_it_began(pinned: acl.PinnedPool) -> None:
 
 
 def test_an_error_in_the_middle_of_an_array_leaves_nothing(pinned: acl.PinnedPool, sim: Any) -> None:
-    """Memory that NumPy asked for, and the host's refusal of more, inside one expression."""
+    """In one expression NumPy gets some memory and is then refused more; what it got is freed."""
     with pinned.numpy():
         kept = numpy.arange(1000.0)
         with sim.fault("aclrtMallocHost", code=207001), pytest.raises(MemoryError):
@@ -438,7 +438,7 @@ def test_an_array_inside_is_copied_as_pinned_memory(
         array = numpy.arange(1000, dtype="int32")
     with acl.Buffer(4000) as device:
         stream.launch(lambda: gate.wait(60))    # bounded: a test that fails must end
-        acl.copy_async(device, array[:], stream)        # pageable memory would wait
+        acl.copy_async(device, array[:], stream)        # with pageable memory this would wait
         address = array.ctypes.data
         del array
         assert pinned.stats().waiting > 0
@@ -462,7 +462,7 @@ def test_a_copy_into_an_array_waits_where_it_must(
         array[:] = 0
         stream.launch(lambda: time.sleep(0.1))
         acl.copy_async(array, device, stream)
-        array.resize(5000, refcheck=False)              # moves: waits for the copy
+        array.resize(5000, refcheck=False)              # moves the array, so it waits for the copy
         assert (array[:1000] == range(1000)).all()
 
 

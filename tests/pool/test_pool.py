@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def pool(sim: ModuleType) -> Iterator[acl.Pool]:
-    """A pool on device 0; nothing of it may be left afterwards."""
+    """Make a pool on device 0, and check afterwards that all of its memory was freed."""
     acl.Device(0).use()
     gc.collect()
     before = sim.physical_bytes()
@@ -38,7 +38,7 @@ def test_a_buffer_of_the_pool(pool: acl.Pool, stream: acl.Stream) -> None:
         assert buffer.size == 1000 and buffer.stream is stream and buffer.device == 0
         acl.fill(buffer, 7)
         assert acl.to_bytes(buffer) == b"\7" * 1000
-        assert pool.stats().requested == 1056                   # what the chip wants behind a buffer
+        assert pool.stats().requested == 1056                   # with the padding that the chip needs after a buffer
     assert pool.stats().requested == 0 and pool.check() == 0
 
 
@@ -249,7 +249,7 @@ def test_a_foreign_allocator_is_told_from_ours(pool: acl.Pool, stream: acl.Strea
 
 
 def test_who_serves_a_stream_is_as_acl_says(pool: acl.Pool, stream: acl.Stream) -> None:
-    """Also if a program registers the descriptor of another stream through ACL, without telling the pool."""
+    """This holds also if a program registers the allocator of another stream in ACL, without telling the pool."""
     with acl.Pool(0) as second, acl.Stream(0) as other:
         pool.register(stream)
         second.register(other)
@@ -303,7 +303,7 @@ def test_a_borrowed_stream_may_be_registered(pool: acl.Pool) -> None:
 
 
 def test_a_new_stream_at_an_old_address_inherits_nothing(pool: acl.Pool) -> None:
-    """Whether or not the address comes again while this test runs: nothing is registered for it any more."""
+    """The new streams may or may not get an earlier address; in both cases nothing is registered for them."""
     for _ in range(40):
         with acl.Stream(0) as stream:
             assert acl.allocator_of(stream) is None
@@ -317,7 +317,7 @@ def test_a_new_stream_at_an_old_address_inherits_nothing(pool: acl.Pool) -> None
 
 
 def test_a_stream_that_others_destroy_leaves_no_registration(pool: acl.Pool) -> None:
-    """Only ACL tells the pool of its end."""
+    """The stream is destroyed through ACL; only the callback of ACL tells the pool."""
     handle = out()
     assert api.aclrtCreateStream(ctypes.byref(handle)) == 0
     assert handle.value is not None
@@ -351,7 +351,7 @@ def test_a_granule_that_the_driver_does_not_map_is_refused_at_once(sim: ModuleTy
     with pytest.raises(ValueError, match="granule must be a multiple of the driver's 2097152 bytes"):
         acl.Pool(0, granule="64KiB")
     acl.Pool(0, granule="64KiB", segments=True).close()
-    # A library that cannot be asked tells at the first allocation.
+    # If the library cannot tell its granularity, the first allocation fails instead.
     with sim.fault("aclrtMemGetAllocationGranularity", every=1, code=207000), acl.Pool(0, granule="64KiB") as pool:
         with pytest.raises(acl.OutOfMemoryError, match="the granule must be a multiple"):
             pool.alloc(1 << 20)
@@ -398,10 +398,10 @@ def test_a_stream_is_registered_with_one_pool(pool: acl.Pool, stream: acl.Stream
         with pytest.raises(ValueError, match=f"served by pool '{pool.name}'.*replace=True.*'{other.name}'"):
             other.register(stream)
         assert (pool.streams, other.streams) == ((stream.handle,), ())
-        pool.register(stream)                                           # again, by the same pool: no error
+        pool.register(stream)                                           # no error: registered by the same pool
         other.register(stream, replace=True)
         assert (pool.streams, other.streams) == ((), (stream.handle,))
-        pool.unregister(stream)                                         # not registered there any more: no error
+        pool.unregister(stream)                                         # no error, though another pool serves it now
         assert acl.allocator_of(stream).pool is other                   # type: ignore[union-attr]
 
 
@@ -634,7 +634,7 @@ def test_a_child_of_a_fork_is_refused() -> None:
 
 
 def test_the_map_of_blocks_is_made_while_the_collector_frees_some() -> None:
-    """Were the arena's lock held meanwhile, the finalizer on this very thread would wait for ever."""
+    """If the map were made under the arena's lock, a finalizer in the same thread would wait for it for ever."""
     done = run_python(
         """
         import gc

@@ -1,4 +1,4 @@
-"""Sleep and wake: contents, addresses, the memory that goes and comes, neighbours, frees, failures."""
+"""Sleep and wake: contents, addresses, memory given away and got again, neighbours, frees, failures."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_memory_goes_back_to_the_device() -> None:
 
 
 def test_many_small_blocks_sleep_in_few_calls(no_leaks: None, sim: ModuleType) -> None:
-    """Neighbours of a tag share pinned memory, and one copy moves them; each tag wakes by itself."""
+    """Adjacent blocks of one tag share pinned memory and are copied together; each tag wakes by itself."""
     with acl.Pool(0) as pool:
         weights = [made(pool, 40 * 1024 + 512 * (number % 3), 1 + number % 250, "weights") for number in range(400)]
         cache = [made(pool, 3000, 251, "kv") for _ in range(100)]
@@ -141,7 +141,7 @@ def test_small_blocks_of_one_page_sleep_together() -> None:
 
 @pytest.mark.parametrize("size", [300 * 1024, PAGE // 2 - 64], ids=["part", "half"])
 def test_a_page_with_somebody_awake_stays(size: int) -> None:
-    """Also where the two fill the page: then nothing else in it is awake."""
+    """A page keeps its memory if one block in it is awake, also if the two blocks fill the page."""
     with acl.Pool(0) as pool:
         sleeper, neighbour = made(pool, size, 1, "sleeps"), made(pool, size, 2, "awake")
         before = physical()
@@ -268,7 +268,7 @@ def test_a_wake_takes_free_pages_of_others() -> None:
 
 
 def test_pages_that_moved_before_sleep_and_wake() -> None:
-    """Random work, with pages that move and are viewed twice, and sleeps in between."""
+    """Allocate and free at random, so that pages move and get aliases, with sleeps in between."""
     seed = 17
     print("seed", seed)
     rng = random.Random(seed)
@@ -436,7 +436,7 @@ def test_the_ledger_adds_up_with_sleepers() -> None:
         ledger = acl.memory_ledger(0)
         assert sum(row.bytes for row in ledger.rows) == ledger.total
         mine = {row.state: row.bytes for row in ledger.rows if row.name == "sleepy" and row.bytes}
-        assert mine["asleep"] == 300 * 1024 + 512  # with its padding
+        assert mine["asleep"] == 300 * 1024 + 512  # with the padding of the block
         assert mine["requested"] < MIB
         assert ledger.tags().get("x", 0) == 0
         assert sum(mine.values()) == pool.stats().reserved
@@ -459,7 +459,7 @@ def test_a_pool_closed_with_sleepers_takes_their_frees() -> None:
 
 
 def test_growth_after_a_sleep_takes_free_pages_first() -> None:
-    """What sleeps does not count as live where the pool weighs growing against moving pages."""
+    """When the pool chooses between growing and moving pages, blocks asleep do not count as live."""
     with acl.Pool(0) as pool:
         sleeper = made(pool, 200 * MIB, 1, "x")
         pool.sleep("x")
@@ -606,11 +606,11 @@ def test_no_host_memory_is_left_behind(no_leaks: None, sim: ModuleType) -> None:
             pool.sleep()
         again.close()
     counts = sim.counters()
-    assert counts["aclrtFreeHost"] == counts["aclrtMallocHost"] - 1 > 3  # one was refused
+    assert counts["aclrtFreeHost"] == counts["aclrtMallocHost"] - 1 > 3  # one aclrtMallocHost was refused
 
 
 def trial(sim: ModuleType, waking: bool, nth: int) -> int:
-    """A sleep, or a wake, whose nth call of the library fails, whatever it is; how many failed."""
+    """Run a sleep, or a wake, in which the nth call of the library fails. Return the number of failed calls: 0 or 1."""
     with acl.Pool(0) as pool, acl.Stream(0) as stream:
         kept = [made(pool, 5 * MIB, 1, "x"), made(pool, 3000, 2, "x"), pool.alloc(2 * MIB, stream, tag="x")]
         fill(kept[2], 3)
@@ -644,13 +644,13 @@ def test_every_call_of_a_sleep_and_of_a_wake_may_fail(no_leaks: None, sim: Modul
         gc.collect()
         nth += 1
         assert nth < 200
-    assert nth > 10                                     # there were calls to fail
+    assert nth > 10                                     # more than nine different calls failed
 
 
-@pytest.mark.release_only                               # threads race, which no check after each step can bear
+@pytest.mark.release_only                               # checks after each step do not work while threads race
 @pytest.mark.parametrize("seed", [1, 2])
 def test_contents_stay_while_tags_sleep_in_any_order_beside_growth_and_stealing(seed: int) -> None:
-    """Two streams take, lose and steal pages under one limit; what is offloaded comes back as it was."""
+    """Two streams allocate, free and steal pages under one limit; blocks wake with the contents they had."""
     print("seed", seed)
     rng = random.Random(seed)
     stop = threading.Event()

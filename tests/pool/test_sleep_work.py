@@ -1,4 +1,4 @@
-"""Sleep and wake beside work: what is freed meanwhile, waits that expire, wakes that fail, graphs."""
+"""Sleep and wake while work runs: blocks freed meanwhile, waits that expire, wakes that fail, graphs."""
 
 import ctypes
 import threading
@@ -12,12 +12,12 @@ import acl
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
-SIZE = 8 * MIB - 64             # with the padding, four pages
+SIZE = 8 * MIB - 64             # bytes; four pages with the padding
 KIB = 1 << 10
 
 
 class Sleeping:
-    """A sleep in another thread, which has its blocks in hand and waits for a stream at work."""
+    """A sleep in another thread that has begun its sleep batch and waits for a stream at work."""
 
     def __init__(self, pool: acl.Pool, tags: str | None = None) -> None:
         self.error: acl.AclError | None = None
@@ -64,7 +64,7 @@ def test_a_sleep_that_expires_remembers_who_uses_what_was_freed_meanwhile() -> N
 
 
 def test_nobody_gets_a_part_of_a_page_that_falls_asleep() -> None:
-    """What is queued in the page after the wait would lose it at the unmapping."""
+    """If a new block got a part of that page, the page would be unmapped under the work queued on the block."""
     with acl.Pool(0) as pool, acl.Stream() as own, acl.Stream() as other:
         small = pool.alloc(600 * KIB, own, tag="sleeps")
         with Slow(other):
@@ -89,13 +89,13 @@ def test_a_wake_that_fails_takes_no_page_that_it_has_not_mapped() -> None:
         small = pool.alloc(300 * KIB, stream, tag="sleeps")
         neighbour = pool.alloc(300 * KIB, stream)
         large = pool.alloc(20 * MIB, stream, tag="sleeps")
-        pool.sleep("sleeps")                                # the neighbour's page stays
+        pool.sleep("sleeps")                                # the page stays mapped: the neighbour in it is awake
         with pool.alloc(20 * MIB, stream), Slow(stream):
             fill(neighbour.address, 300 * KIB, stream)
-            neighbour.close()                               # its last use is queued
+            neighbour.close()                               # while its last use is queued
             with pytest.raises(acl.OutOfMemoryError):
                 pool.wake("sleeps")
-        stream.synchronize()                                # an error if the page had gone
+        stream.synchronize()                                # raises if the page was unmapped
         pool.trim()
         pool.wake("sleeps")
         small.close()
@@ -144,14 +144,14 @@ def test_a_graph_that_is_gone_lets_go_of_what_was_freed_asleep() -> None:
 
 
 def test_sleeping_page_that_a_graph_has_at_two_addresses_stays() -> None:
-    """The graph's next run needs both: a wake would map memory at one of them only."""
+    """The next run of the graph needs both addresses, but a wake would map memory at one of them only."""
     with acl.Pool(0, limit="8MiB") as pool, acl.Stream() as stream:
         graph = out()
         with pool.capture(stream) as capture:
             assert api.aclmdlRICaptureBegin(stream.handle, 2) == 0
             with pool.alloc(5 * MIB, stream, tag="large") as large:
                 assert api.aclrtMemsetAsync(large.address, 5 * MIB, 1, 5 * MIB, stream.handle) == 0
-            small = pool.alloc(3 * KIB, stream, tag="small")      # in a page of that, at an address of its own
+            small = pool.alloc(3 * KIB, stream, tag="small")      # in a page of `large`, mapped at another address
             assert api.aclrtMemsetAsync(small.address, 3 * KIB, 2, 3 * KIB, stream.handle) == 0
             assert api.aclmdlRICaptureEnd(stream.handle, ctypes.byref(graph)) == 0
         assert pool.stats().reserved == 6 * MIB

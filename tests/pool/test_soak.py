@@ -1,7 +1,7 @@
-"""Four streams at once, for a long time, with trims and decay: nothing drifts.
+"""Four streams run at once for a long time, with trims and decay: no amount of memory grows.
 
-A short form in every run; `ACLPOOL_LONG=1` makes it ten minutes (marker `long`).  The loads are the
-recorded traces where they are found, made ones otherwise.
+Every test run has a short form; `ACLPOOL_LONG=1` runs ten minutes (marker `long`).  The loads are recorded
+traces if they exist, else synthetic ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def made(maker: Any, seed: int, steps: int) -> list[Event]:
 
 
 def recorded(name: str, steps: int) -> list[Event]:
-    """The first steps of a recorded trace; blocks that outlive them are freed at the end of a round."""
+    """Return the first steps of a recorded trace. `play` frees the blocks that are live after them."""
     with np.load(TRACES / f"{name}.npz") as trace:
         keep = trace["step"] < steps
         return list(zip(*(trace[key][keep].tolist() for key in ("op", "id", "size")), strict=True))
@@ -45,7 +45,7 @@ def loads() -> list[list[Event]]:
 
 
 def play(door: Door, events: list[Event]) -> None:
-    """One round of a load through the registered pointers."""
+    """Play a load once through the registered callbacks, and free what is live at its end."""
     live: dict[int, int] = {}
     for op, number, size in events:
         if op == 0:
@@ -57,7 +57,7 @@ def play(door: Door, events: list[Event]) -> None:
 
 
 def host_kib() -> int:
-    """Resident bytes of this process that no file backs."""
+    """Return the resident anonymous memory of this process, in KiB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon"):
             return int(line.split()[1])
@@ -65,7 +65,7 @@ def host_kib() -> int:
 
 
 def whole(pool: acl.Pool) -> bool:
-    """Whether all invariants hold; at times a decay tick has frames in its hand, but not for long."""
+    """True if all invariants hold. Retried, because a decay step may hold frames for a moment."""
     for _ in range(1000):
         if pool.check() == 0:
             return True
@@ -74,7 +74,7 @@ def whole(pool: acl.Pool) -> bool:
 
 
 def empty(pool: acl.Pool) -> bool:
-    """True once all memory was returned to the driver. Retried, because a decay tick may be returning some just now."""
+    """True if all memory was returned to the driver. Retried, because a decay step may be returning some just now."""
     for _ in range(1000):
         pool.trim()
         if pool.stats().reserved == 0 == physical():

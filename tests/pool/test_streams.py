@@ -1,6 +1,6 @@
-"""Order: who may use freed memory, and when; captures, foreign threads, ends of streams and registrations.
+"""Order: when freed memory may be reused, and on which stream; captures, threads, ends of streams and registrations.
 
-Streams are held up by functions that wait for a gate, so that "not finished yet" is a fact, not a race.
+The tests hold streams up by work that waits, so that other work is certainly not finished yet.
 """
 
 import gc
@@ -97,7 +97,7 @@ def test_pages_move_within_an_arena_only_after_its_stream_was_waited_for() -> No
             threading.Timer(0.1, lambda: (state.append(stream.query()), slow.go_on())).start()
             large = door.alloc(12 * MIB)
         assert large
-        assert state == [False]  # it waited until the timer let the stream go on
+        assert state == [False]  # the stream was at work when the timer ended the wait
         assert pool.stats().total("steals") >= 6
         assert pool.check() == 0
         for block in (large, *held[1::2]):
@@ -139,7 +139,7 @@ def test_an_arena_at_work_gives_pages_only_after_its_own_stream_was_waited_for()
 
 
 def test_streams_at_work_at_the_same_time_keep_their_pages() -> None:
-    """In turn they would share 160 MiB; while both allocate, each gets its own."""
+    """Streams that allocate in turn would share 160 MiB; if both allocate at once, each gets pages of its own."""
     stop, turns = threading.Event(), 0
     with open_door() as (pool, stream, door), acl.Stream() as second:
         pool.register(second)
@@ -152,7 +152,7 @@ def test_streams_at_work_at_the_same_time_keep_their_pages() -> None:
                 turns += 1
 
         def met() -> bool:
-            """A slow allocation on the first, with whole turns of the second in it."""
+            """Allocate on the first stream. True if it was slow and the other thread allocated thrice meanwhile."""
             before = turns, slow()
             held.append(door.alloc(40 * MIB))
             return turns > before[0] + 2 and slow() > before[1]
@@ -161,11 +161,11 @@ def test_streams_at_work_at_the_same_time_keep_their_pages() -> None:
             return sum(one.slow for one in pool.stats().streams if one.stream == stream.handle)
 
         thread = threading.Thread(target=work)
-        sim.configure(latency="memory")             # so that a slow allocation takes a while
+        sim.configure(latency="memory")             # makes driver calls, and so slow allocations, take time
         thread.start()
         try:
             often = row = 0
-            while often < 5 and physical() <= 240 * MIB:       # however seldom the other one runs
+            while often < 5 and physical() <= 240 * MIB:       # the other thread may seldom run
                 held: list[int] = []
                 row = row + 1 if True in [met() for _ in range(4)] else 0
                 often += row > 4
@@ -206,7 +206,7 @@ def test_nothing_moves_where_stealing_is_off() -> None:
 
 
 def test_pages_are_stolen_while_their_owner_allocates() -> None:
-    """Two threads, two arenas, one limit under which both do not fit: no page serves both."""
+    """Two threads use two arenas under a limit that is too low for both. No page is used by both at once."""
     with open_door(limit="16MiB") as (pool, _, door), acl.Stream() as second:
         pool.register(second)
         doors = (door, Door(second))
@@ -240,7 +240,7 @@ def test_pages_are_stolen_while_their_owner_allocates() -> None:
         assert pool.check() == 0
         assert pool.stats().allocated == 0
         assert physical() == pool.stats().reserved <= 16 * MIB
-        for each in (door, doors[1]):           # whether the threads met or not, one of these needs the other's pages
+        for each in (door, doors[1]):           # one of these two needs pages of the other, even if none moved before
             before = pool.stats().total("donated")
             block = each.alloc(14 * MIB)
             assert block
@@ -267,7 +267,7 @@ def test_a_recorded_buffer_is_not_reused_before_the_other_stream_is_done(made: M
         second.synchronize()
         for one in buffers:
             one.close()
-        big = pool.alloc(64 * MIB, stream)  # memory is short: what waits is polled
+        big = pool.alloc(64 * MIB, stream)  # slow: it polls the pending frees
         assert blocks_at(pool, stream, "waiting") == []
         big.close()
 
@@ -333,11 +333,11 @@ def test_a_trim_waits_for_the_device_where_no_event_can_tell(made: Made, sim: Mo
     buffer = pool.alloc(4 * MIB, stream)
     buffer.record_stream(second)
     with sim.fault("aclrtStreamQuery"):
-        del second                                  # destroyed, and nobody knows whether its work is done
+        del second                                  # destroyed, and the pool cannot know whether its work is done
         gc.collect()
     buffer.close()
     assert len(blocks_at(pool, stream, "waiting")) == 1
-    assert pool.trim(idle=True) == 0                # which waits for nothing
+    assert pool.trim(idle=True) == 0                # `idle=True` does not wait
     assert pool.trim() == 6 * MIB
 
 
@@ -486,7 +486,7 @@ def test_a_captured_graphs_blocks_are_private_until_it_is_gone(made: Made) -> No
         block, address = door.take(4 * MIB)
         door.free(block)
         inner, same = door.take(4 * MIB)
-        assert same == address  # reusable inside
+        assert same == address  # reused within the capture
         door.free(inner)
     outside, elsewhere = door.take(4 * MIB)
     assert not address <= elsewhere < address + 4 * MIB

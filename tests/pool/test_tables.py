@@ -1,4 +1,4 @@
-"""Tables of a pool grow: many streams, captures and slabs, and addresses enough for all of them."""
+"""Tables of a pool grow: it serves many streams, captures and slabs, and has addresses for all of them."""
 
 import contextlib
 import ctypes
@@ -26,19 +26,19 @@ def pool() -> Iterator[acl.Pool]:
 
 
 def addresses_taken() -> int:
-    """Bytes of addresses that this process has reserved."""
+    """Return the bytes of addresses that this process has reserved."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * mmap.PAGESIZE
 
 
 def resident_bytes() -> int:
-    """Bytes of memory that this process has."""
+    """Return the resident bytes of this process."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * mmap.PAGESIZE
 
 
 def mappings() -> int:
-    """How many mappings this process has."""
+    """Return the number of memory mappings of this process."""
     with open("/proc/self/maps") as file:
         return sum(1 for _ in file)
 
@@ -49,7 +49,7 @@ def test_a_pool_serves_2000_streams_with_large_blocks(pool: acl.Pool) -> None:
     streams = [acl.Stream() for _ in range(2000)]
     buffers = [pool.alloc(MIB, stream) for stream in streams]
     assert len(pool.stats().streams) == 2001
-    assert addresses_taken() - before < 32 << 40        # of 128 TiB
+    assert addresses_taken() - before < 32 << 40        # bytes; a process has 128 TiB
     mmap.mmap(-1, 1 << 30).close()
     for buffer in buffers:
         buffer.close()
@@ -104,7 +104,7 @@ def captured(stream: acl.Stream, pool: acl.Pool) -> None:
     with pool.alloc(1000, stream) as buffer:
         assert api.aclrtMemsetAsync(buffer.address, 1000, 1, 1000, stream.handle) == 0
         assert api.aclmdlRICaptureEnd(stream.handle, ctypes.byref(graph)) == 0
-    pool.alloc(1000, stream).close()            # the pool sees that the capture is over
+    pool.alloc(1000, stream).close()            # here the pool notices the end of the capture
     assert api.aclmdlRIDestroy(graph) == 0
 
 
@@ -146,7 +146,7 @@ def test_captures_on_streams_that_end_leave_nothing_behind(pool: acl.Pool) -> No
 
 
 def test_streams_that_end_at_work_do_not_fill_the_pool(pool: acl.Pool) -> None:
-    with acl.Buffer(16 * MIB) as scratch, acl.sim.races_muted():     # all of them fill one buffer
+    with acl.Buffer(16 * MIB) as scratch, acl.sim.races_muted():     # muted: all streams fill one buffer
         for _ in range(300):
             handle = out()
             assert api.aclrtCreateStream(ctypes.byref(handle)) == 0
@@ -179,7 +179,7 @@ def test_a_failed_task_that_a_trim_was_told_of_is_told_to_the_stream(pool: acl.P
         pool.trim()
         with pytest.raises(acl.AclError, match="507015"):
             stream.synchronize()
-        stream.synchronize()                    # once
+        stream.synchronize()                    # no error: it was reported once
 
 
 def wait_until(done: Callable[[], bool]) -> None:
@@ -190,7 +190,7 @@ def wait_until(done: Callable[[], bool]) -> None:
 
 
 def reserved_by_streams_that_never_rest() -> int:
-    """Each step's stream is at work when the next one begins, as the host never waits."""
+    """Use four streams in turn, none of which is ever idle, as the host never waits. Return the reserved bytes."""
     with acl.Pool(0) as pool, contextlib.ExitStack() as opened:
         streams = [opened.enter_context(acl.Stream()) for _ in range(4)]
         for step in range(40):
@@ -203,7 +203,7 @@ def reserved_by_streams_that_never_rest() -> int:
 
 
 def test_streams_that_never_rest_share_memory_once_the_pool_has_grown() -> None:
-    """The pool waits 20 ms, and then grows.  A busy machine may take longer, so the best of ten counts."""
+    """The pool waits up to 20 ms and then grows.  A busy machine may be slower, so one good run of ten is enough."""
     assert any(reserved_by_streams_that_never_rest() <= 1.12 * 100 * MIB for _ in range(10))
 
 
@@ -233,12 +233,12 @@ def test_a_shared_block_is_freed_as_fast_among_20000(pool: acl.Pool) -> None:
 
     with acl.Stream() as own, acl.Stream() as other:
         few = min(free_ns(200) for _ in range(5))
-        assert free_ns(20_000) < 40 * few       # 20 in each list; a walk over all takes 100 times
+        assert free_ns(20_000) < 40 * few       # 20 blocks are in each list; a walk over all would take 100 times
 
 
-@pytest.mark.release_only      # a sanitizer has mappings of its own
+@pytest.mark.release_only      # a sanitizer makes mappings of its own
 def test_pools_that_end_leave_no_mapping_each(pool: acl.Pool) -> None:
-    """The arenas that ACL was told of stay, in one mapping: a process may have only so many."""
+    """The arenas that ACL has pointers to are kept in one mapping, as a process may have a limited number of them."""
     def turn() -> None:
         with acl.Stream() as stream:
             other = acl.Pool(0)
@@ -255,7 +255,7 @@ def test_pools_that_end_leave_no_mapping_each(pool: acl.Pool) -> None:
     assert mappings() - before < 50
 
 
-if os.environ.get("ACLPOOL_LONG") == "1":       # the programs above, at full size
+if os.environ.get("ACLPOOL_LONG") == "1":       # as the tests above, with many more captures and streams
 
     @pytest.mark.long
     @pytest.mark.release_only       # a sanitizer's memory grows by itself
@@ -287,7 +287,7 @@ if os.environ.get("ACLPOOL_LONG") == "1":       # the programs above, at full si
                     stream = acl.Stream()
                     pool.alloc(1000 + number % 7 * MIB, stream).close()
                     assert api.aclrtMemsetAsync(scratch.address, 4 * MIB, 1, 4 * MIB, stream.handle) == 0
-                    del stream                          # while its fill is running
+                    del stream                          # while its fill runs
 
             turns(2000)
             before = resident_bytes()

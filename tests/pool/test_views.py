@@ -1,4 +1,4 @@
-"""Views on the simulator: contents through several addresses, while the stream has not run yet."""
+"""Aliases on the simulator: contents are right at several addresses, though the stream has not run yet."""
 
 import ctypes
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def made() -> Iterator[tuple[acl.Pool, acl.Stream, Door]]:
 
 
 class Use:
-    """A block that work on the stream fills with one byte and reads back, and that is freed at once."""
+    """A block with queued work that fills it with one byte and reads it back; `turns` frees it before the work runs."""
 
     def __init__(self, stream: acl.Stream, door: Door, size: int, value: int) -> None:
         self.stream, self.value, self.size = stream, value, size
@@ -33,16 +33,16 @@ class Use:
         assert api.aclrtMemcpyAsync(self.host, count, where, count, TO_HOST, stream.handle) == 0
 
     def right(self) -> bool:
-        """Once the stream is done: whether the fill was there when it was read."""
+        """True if the block held the fill when it was read. Valid once the stream is done."""
         return ctypes.string_at(self.host, self.size) == bytes([self.value]) * self.size
 
     def close(self) -> None:
-        self.stream.synchronize()                               # its copy writes there
+        self.stream.synchronize()                               # a queued copy writes to the host memory
         assert api.aclrtFreeHost(self.host) == 0
 
 
 def turns(stream: acl.Stream, door: Door, count: int) -> list[Use]:
-    """The same pages under changing addresses: two blocks, then a larger one, and so on."""
+    """Use the same pages at changing addresses: in turn two blocks of 10 MiB and one of 16 MiB, with small ones."""
     uses: list[Use] = []
     keep: list[int] = []
     for turn in range(count):
@@ -65,7 +65,7 @@ def test_work_sees_its_own_bytes_through_any_view(made: tuple[acl.Pool, acl.Stre
         assert pool.check() == 0
         calls = pool.stats().driver_calls
         assert calls.get("aclrtUnmapMem", 0) == 0
-        assert pool.stats().total("syncs") == 0     # nothing has run, and nothing was waited for
+        assert pool.stats().total("syncs") == 0     # no work has run, and the pool did not wait
     assert len({use.address for use in uses}) > 3
     assert pool.stats().reserved < 40 * MIB
     for use in uses:
@@ -96,7 +96,7 @@ def test_recalls_are_counted(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
 
 
 def test_a_recall_is_recorded_as_a_fit(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
-    """Each allocation's path, against the pool's own counts."""
+    """The recorded paths of the allocations agree with the counts of the pool."""
     pool, stream, door = made
     with pool.record() as recording:
         for use in turns(stream, door, 2) + turns(stream, door, 2) + turns(stream, door, 2):

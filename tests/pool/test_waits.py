@@ -1,6 +1,6 @@
-"""What a stream is and what a wait covers: contexts, handles that are used again, captures, one deadline.
+"""Which streams a wait covers: streams of other contexts, of reused handles, of captures; and one deadline for all.
 
-Each test holds a stream at work, frees memory that its queued work still uses, and sees that nobody gets it.
+Each test holds a stream at work, frees memory that its queued work still uses, and checks that it is not reused.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ import acl
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
-SIZE = 8 * MIB - 64             # with the padding, four pages
+SIZE = 8 * MIB - 64             # bytes; four pages with the padding
 
 OLD_HANDLE = """
 import acl
@@ -40,7 +40,7 @@ print(pool.trim())
 
 
 def fill(address: int, value: int, stream: acl.Stream | None) -> None:
-    """Queue a fill; None for the default stream."""
+    """Queue a fill on a stream; None means the default stream."""
     handle = None if stream is None else stream.handle
     assert api.aclrtMemsetAsync(
         ctypes.c_void_p(address), ctypes.c_size_t(SIZE), value, ctypes.c_size_t(SIZE), handle) == 0
@@ -48,7 +48,7 @@ def fill(address: int, value: int, stream: acl.Stream | None) -> None:
 
 @contextmanager
 def at_work(stream: acl.Stream | None) -> Iterator[None]:
-    """A stream of the current context waits, the default one for None, until the end; then back to that context."""
+    """Hold a stream of the current context (None: its default stream) to the end of the block; leave it current."""
     here = acl.Context.current()
     assert here is not None
     notify, signal = ctypes.c_void_p(), acl.Stream()
@@ -67,7 +67,7 @@ def at_work(stream: acl.Stream | None) -> Iterator[None]:
 
 @contextmanager
 def away() -> Iterator[tuple[acl.Context, Callable[[], None]]]:
-    """Another context of device 0, current inside; the function goes back home."""
+    """Make another context of device 0 current. Yield it, and a function that makes the first context current again."""
     acl.Device(0).use()
     home = acl.Context.current()
     assert home is not None
@@ -105,7 +105,7 @@ def test_the_default_stream_of_another_context_is_another_stream() -> None:
 
 
 def test_each_context_has_a_default_stream_with_memory_of_its_own() -> None:
-    """Its arena outlives the context; what is allocated in another one is ordered by that one's stream."""
+    """An arena outlives its context; memory allocated in another context is ordered by that context's default stream."""
     with acl.Pool(0, sync_timeout_ms=50) as pool:
         with away():
             pool.alloc(SIZE).close()
@@ -113,8 +113,8 @@ def test_each_context_has_a_default_stream_with_memory_of_its_own() -> None:
         with at_work(None):
             fill(buffer.address, 0x55, None)
             buffer.close()
-            assert pool.trim() == 8 * MIB                   # the dead context's
-            assert pool.trim() == 0                         # an error of the stream if its pages went
+            assert pool.trim() == 8 * MIB                   # the memory of the context that was destroyed
+            assert pool.trim() == 0                         # if it unmapped the pages in use, the stream would fail
         assert pool.trim() == 8 * MIB
 
 
@@ -148,7 +148,7 @@ def test_a_use_in_another_context_is_waited_for(sim: ModuleType, how: str) -> No
 
 
 def test_an_unload_waits_in_the_context_of_the_stream() -> None:
-    """The thread that creates the arena has another current context than the one of the arena's stream."""
+    """The thread that creates the arena has a current context that is not the one of the arena's stream."""
     acl.Device(0).use()
     with acl.Pool(0, sync_timeout_ms=50) as pool, away() as (context, back):
         own, models = acl.Stream(), acl.Stream()
@@ -189,7 +189,7 @@ def test_pinned_memory_waits_for_another_devices_stream_that_no_event_tells_of(s
 
 
 def test_buffers_come_back_where_acls_frees_come_early() -> None:
-    """They are freed after the work that uses them was queued, whatever ACL does."""
+    """A program frees buffers after it has queued their work, even if ACL frees its own blocks early."""
     with acl.Pool(0, limit="64MiB", early_frees=True) as pool, acl.Stream() as own, acl.Stream() as other:
         for _ in range(20):
             buffer = pool.alloc(SIZE, own)
@@ -227,7 +227,7 @@ def test_a_captured_stream_is_neither_asked_nor_waited_for() -> None:
         pool.alloc(SIZE, other).close()
         with capturing(other):
             with pytest.raises(acl.OutOfMemoryError):
-                pool.alloc(SIZE, own)                       # whose slow allocation it is does not matter
+                pool.alloc(SIZE, own)                       # a slow allocation on another stream
             assert pool.trim() == pool.trim(idle=True) == pool.decay_tick() == 0
             assert not any(pool.stats().driver_failures[name] for name in (
                 "aclrtStreamQuery", "aclrtSynchronizeStream"))
@@ -236,7 +236,7 @@ def test_a_captured_stream_is_neither_asked_nor_waited_for() -> None:
 
 
 def test_a_stream_under_capture_takes_no_pages_of_others() -> None:
-    """Another stream would have to be asked or waited for, and a capture forbids that."""
+    """To take pages, the pool must query another stream or wait for it, which a capture forbids."""
     with acl.Pool(0, limit="12MiB", sync_timeout_ms=50) as pool, acl.Stream() as own, acl.Stream() as other:
         pool.alloc(SIZE, other).close()
         before = pool.stats().driver_calls
@@ -248,7 +248,7 @@ def test_a_stream_under_capture_takes_no_pages_of_others() -> None:
 
 
 def test_a_new_stream_with_the_handle_of_one_that_closes_stays_registered() -> None:
-    """The end of a stream is told before its handle is free."""
+    """The pool is told of the end of a stream before its handle can be reused."""
     with acl.Pool(0) as pool:
         old, made = acl.Stream(), []
         pool.register(old)
@@ -282,7 +282,7 @@ def test_one_allocation_has_one_deadline_for_all_its_waits() -> None:
         before = pool.stats().driver_failures["aclrtSynchronizeStream"]
         with pytest.raises(acl.OutOfMemoryError):
             pool.alloc(40 * MIB, own)
-        # The first wait uses up the time. If a millisecond is left, a second wait expires too.
+        # The first wait uses up the time, except perhaps for a millisecond; then a second wait expires too.
         assert 1 <= pool.stats().driver_failures["aclrtSynchronizeStream"] - before <= 2
         for one in held:
             one.__exit__()
