@@ -105,7 +105,7 @@ def test_the_default_stream_of_another_context_is_another_stream() -> None:
 
 
 def test_each_context_has_a_default_stream_with_memory_of_its_own() -> None:
-    """An arena outlives its context; memory allocated in another context is ordered by that context's default stream."""
+    """An arena outlives its context; memory allocated in another context is ordered by the default stream of that."""
     with acl.Pool(0, sync_timeout_ms=50) as pool:
         with away():
             pool.alloc(SIZE).close()

@@ -1,4 +1,4 @@
-"""Kernels compiled for tests."""
+"""Kernel binaries for tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD = '#include <string.h>\n#include <unistd.h>\n#include "acl_sim_kernel.h"\n'
 
 
 def compiled(source: str, folder: Path) -> bytes:
-    """A shared object with these kernels."""
+    """Compile kernels, and return the bytes of the shared object."""
     (folder / "k.c").write_text(HEAD + source)
     target = folder / "k.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", f"-I{acl.include_dir()}", "-o", str(target), str(folder / "k.c")],
@@ -24,9 +24,9 @@ def compiled(source: str, folder: Path) -> bytes:
 
 
 def device_binary(names: Sequence[str], *, variables: Sequence[tuple[str, int, int]] = (), tables: int = 1) -> bytes:
-    """An ELF file that no host runs: functions, then variables as (name, place, bytes).
+    """Return an ELF file for the device, with these functions and variables; a variable is (name, offset, bytes).
 
-    `tables` sections describe the same variables; the functions are in a table of their own behind them.
+    `tables` symbol tables describe the same variables; one more table behind them describes the functions.
     """
     strings = b"\0"
 

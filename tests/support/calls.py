@@ -1,4 +1,4 @@
-"""The simulator's C API by ctypes: each function with the types of the API table."""
+"""The simulator's C API through ctypes: each function has the types of the API table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLAIN: dict[str, Any] = {
 
 @functools.cache
 def table() -> dict[str, Any]:
-    """The API table of the project's generator."""
+    """Return the table of the C API from which the project's generator works."""
     path = Path(__file__).parents[2] / "tools/generate/acl_api.json"
     loaded: dict[str, Any] = json.loads(path.read_text())
     return loaded
@@ -46,7 +46,7 @@ def _ctype(name: str) -> Any:
 
 
 class _Api:
-    """`api.aclrtMalloc(...)`; functions that the simulator lacks raise AttributeError."""
+    """Has the C functions as attributes: `api.aclrtMalloc(...)`. One that the simulator lacks raises AttributeError."""
 
     @functools.cached_property
     def _library(self) -> ctypes.CDLL:
@@ -70,5 +70,5 @@ api = _Api()
 
 
 def out(kind: Any = ctypes.c_void_p, value: Any = None) -> Any:
-    """A variable for a result; pass `ctypes.byref(it)`, read `it.value`."""
+    """Return a ctypes variable for a result: pass `ctypes.byref(it)` to a call, then read `it.value`."""
     return kind() if value is None else kind(value)

@@ -1,8 +1,8 @@
 """A headless Chromium driven over a pipe: navigate, evaluate, mouse, keyboard, screenshots.
 
-The DevTools protocol through file descriptors 3 and 4, each message ended by a zero byte, so that nothing but
-the standard library and the browser is needed. A `Page` keeps what it was told of console messages,
-exceptions and network requests. Single-threaded: events are read while an answer is waited for.
+It speaks the DevTools protocol through file descriptors 3 and 4, where a zero byte ends each message, so it needs
+only the standard library and the browser. A `Page` keeps the console messages, exceptions and network requests
+that the browser reports. Everything runs in one thread: events are read while a call waits for its answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FLAGS = (
 KEYS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, "End": 35, "Enter": 13,
         "Tab": 9, "Escape": 27, "PageDown": 34, " ": 32}
 SHIFT, CTRL = 8, 2
-#: Becomes the browser, with its pipes where it looks for them.
+#: Program that moves the pipes to descriptors 3 and 4, where the browser expects them, and becomes the browser.
 EXEC = """\
 import fcntl, os, sys
 for place, number in zip((3, 4), [fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3]]):
@@ -40,16 +40,16 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 def chromium() -> str | None:
-    """The browser's path, or None if there is none."""
+    """Return the path of the browser, or None if there is none."""
     chosen = os.environ.get("ACLPOOL_CHROMIUM")
     return chosen or next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
 class Browser:
-    """A browser process of its own, with a profile that is thrown away."""
+    """A browser process, with a profile that `close` deletes."""
 
     def __init__(self, path: str) -> None:
-        place = "/tmp" if os.access("/tmp", os.W_OK) else None     # the names of sockets must be short
+        place = "/tmp" if os.access("/tmp", os.W_OK) else None     # the paths of its sockets must be short
         self.profile = tempfile.mkdtemp(prefix="aclpool-chromium-", dir=place)
         to_read, self.writer = os.pipe()
         self.reader, to_write = os.pipe()
@@ -57,7 +57,7 @@ class Browser:
         self.process = subprocess.Popen(
             [*command, f"--user-data-dir={self.profile}", "about:blank"], pass_fds=(to_read, to_write),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-            env={**os.environ, "HOME": self.profile, "TMPDIR": self.profile},   # the caller's may be read-only
+            env={**os.environ, "HOME": self.profile, "TMPDIR": self.profile},   # the usual ones may be read-only
         )
         for descriptor in (to_read, to_write):
             os.close(descriptor)
@@ -66,7 +66,7 @@ class Browser:
         self.pages: dict[str, Page] = {}
 
     def read(self, deadline: float) -> dict[str, Any]:
-        """The next message."""
+        """Wait for the next message and return it."""
         while b"\0" not in self.rest:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self.reader], [], [], left)[0]:
@@ -79,7 +79,7 @@ class Browser:
         return dict(json.loads(message))
 
     def call(self, method: str, session: str | None = None, timeout: float = 300, **params: Any) -> dict[str, Any]:
-        """A command's result; events on the way go to their pages."""
+        """Run a command and return its result; events that arrive before it go to their pages."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": params}
         if session:
@@ -97,7 +97,7 @@ class Browser:
                 page.note(answer["method"], answer["params"])
 
     def page(self, width: int = 1280, height: int = 900) -> Page:
-        """A new tab."""
+        """Open a tab."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session, target)
@@ -108,7 +108,7 @@ class Browser:
         return page
 
     def close(self) -> None:
-        """End the process and drop the profile."""
+        """End the process and delete the profile."""
         try:
             self.call("Browser.close", timeout=5)
         except (OSError, RuntimeError, TimeoutError):
@@ -124,7 +124,7 @@ class Browser:
 
 
 class Page:
-    """A tab. Places are CSS pixels of the window."""
+    """A tab. Coordinates are CSS pixels of the window."""
 
     def __init__(self, browser: Browser, session: str, target: str) -> None:
         self.browser, self.session, self.target = browser, session, target
@@ -132,7 +132,7 @@ class Page:
         self.requests: list[str] = []
 
     def note(self, method: str, params: dict[str, Any]) -> None:
-        """An event: errors and requests are kept."""
+        """Handle an event of the browser: keep it if it is an error or a request."""
         if method == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
             self.errors.append(details.get("exception", {}).get("description", details["text"]))
@@ -144,7 +144,7 @@ class Page:
             self.requests.append(params["request"]["url"])
 
     def call(self, method: str, timeout: float = 300, **params: Any) -> dict[str, Any]:
-        """A command to this tab."""
+        """Run a command in this tab and return its result."""
         return self.browser.call(method, self.session, timeout, **params)
 
     def open(self, path: Path, timeout: float = 300) -> None:
@@ -153,7 +153,7 @@ class Page:
         self.wait("document.body && document.body.dataset.state", timeout)
 
     def js(self, expression: str, timeout: float = 300) -> Any:
-        """The value of an expression, awaited."""
+        """Return the value of an expression; a promise is awaited."""
         answer = self.call("Runtime.evaluate", timeout, expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
@@ -161,7 +161,7 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, expression: str, timeout: float = 300) -> Any:
-        """Poll until an expression is true; its value."""
+        """Poll until an expression is true, and return its value."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             value = self.js(expression)
@@ -171,20 +171,20 @@ class Page:
         raise TimeoutError(f"never true: {expression}")
 
     def settle(self) -> None:
-        """Let the frames pass in which a change is drawn."""
+        """Wait until the page has drawn its last change."""
         self.js("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0))))")
 
     def resize(self, width: int, height: int, scale: float = 1) -> None:
-        """Another window size."""
+        """Set the size of the window."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale,
                   mobile=False)
 
     def prefer(self, scheme: str) -> None:
-        """The system's colours: light or dark."""
+        """Tell the page which colours the system prefers: light or dark."""
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def box(self, selector: str) -> tuple[float, float, float, float]:
-        """Left, top, width, height of an element, scrolled into sight."""
+        """Scroll an element into view. Return its left, top, width and height."""
         found = self.js(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
             " e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect();"
@@ -192,11 +192,11 @@ class Page:
         return (found[0], found[1], found[2], found[3])
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
-        """One mouse event: mouseMoved, mousePressed, mouseReleased, mouseWheel."""
+        """Send a mouse event: mouseMoved, mousePressed, mouseReleased or mouseWheel."""
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def hover(self, x: float, y: float) -> None:
-        """Move the pointer there."""
+        """Move the pointer to a point."""
         self.mouse("mouseMoved", x, y)
         self.settle()
 
@@ -206,11 +206,11 @@ class Page:
         self.click_at(left + width / 2, top + height / 2)
 
     def click_at(self, x: float, y: float) -> None:
-        """Click a place."""
+        """Click at a point."""
         self.drag(x, y, x, y)
 
     def drag(self, x0: float, y0: float, x1: float, y1: float, modifiers: int = 0) -> None:
-        """Press at one place, release at another."""
+        """Press the button at one point and release it at another."""
         self.mouse("mouseMoved", x0, y0, modifiers=modifiers)
         self.mouse("mousePressed", x0, y0, button="left", buttons=1, clickCount=1, modifiers=modifiers)
         for part in (0.5, 1.0) if (x0, y0) != (x1, y1) else ():
@@ -228,12 +228,12 @@ class Page:
         self.settle()
 
     def type(self, text: str) -> None:
-        """Text into what has the focus."""
+        """Enter text into the element that has the focus."""
         self.call("Input.insertText", text=text)
         self.settle()
 
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """The window, or the whole page, as PNG."""
+        """Write the window, or the whole page, to a PNG file."""
         data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
         path.write_bytes(base64.b64decode(data))
 

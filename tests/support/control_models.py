@@ -1,4 +1,4 @@
-"""Models with subgraphs and with sequences, in small."""
+"""Small models with subgraphs and with sequences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def scalar(value: object, dtype: str = "int64") -> np.ndarray[Any, Any]:
 
 
 def branching() -> Builder:
-    """relu(x) * 2 if flag, else tanh of what both branches see from outside."""
+    """Return a model of relu(x) * 2 if flag, else tanh(-relu(x)); both branches use relu(x) from outside."""
     b = Builder()
     flag = b.input("flag", "bool", [])
     shared = b.add("Relu", b.input("x", "float32", ["n", 4]), outputs=["shared"])
@@ -31,7 +31,7 @@ def branching() -> Builder:
 
 
 def power_loop(limit: float = np.inf) -> Builder:
-    """state = state * x + turn, each state collected, until its sum passes the limit."""
+    """Return a loop of state = state * x + turn until the sum of the state reaches the limit; all states are output."""
     b, body = Builder(), Builder()
     trip = b.input("trip", "int64", [])
     x = b.input("x", "float32", ["n"])
@@ -52,7 +52,7 @@ def power_loop(limit: float = np.inf) -> Builder:
 
 
 def appending() -> Builder:
-    """What TorchScript makes of a list that a loop appends to and that is stacked after it."""
+    """Return a model as TorchScript exports a list to which a loop appends, and which is stacked after the loop."""
     b, body = Builder(), Builder()
     x = b.input("x", "float32", ["n", "m"])
     rows = b.add("Gather", b.add("Shape", x), b.constant(scalar(0)))

@@ -1,7 +1,7 @@
-"""The allocator as ACL sees it: five pointers, called by ctypes; and maps of a pool's blocks.
+"""The allocator as ACL sees it: five pointers, called through ctypes; and maps of a pool's blocks.
 
-A `Door` looks up what is registered for a stream, so it calls what GE would call.  ctypes drops the
-GIL around each call, as a thread of GE's has none.
+A `Door` looks up the allocator registered for a stream, so it calls the functions that GE would call.  ctypes
+releases the GIL for each call, as the threads of GE do not hold it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ADDRESS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Door:
-    """The five values that ACL was given for a stream."""
+    """The allocator registered for a stream: the five values that ACL was given, and calls of its functions."""
 
     def __init__(self, stream: acl.Stream | int) -> None:
         found = acl.allocator_of(stream)
@@ -68,7 +68,7 @@ class Door:
         self._advise, self._address = _ADVISE(found.alloc_advise), _ADDRESS(found.get_addr)
 
     def alloc(self, size: int) -> int:
-        """A block, or 0."""
+        """Allocate a block and return it; 0 if that fails."""
         return self._alloc(self.object, size) or 0
 
     def advise(self, size: int, address: int) -> int:
@@ -81,7 +81,7 @@ class Door:
         return self._address(block) or 0
 
     def take(self, size: int) -> tuple[int, int]:
-        """A block and its address, as GE asks for them."""
+        """Allocate a block and return it with its address, which GE asks for in two calls."""
         block = self.alloc(size)
         assert block, f"{size} bytes could not be had"
         address = self.address(block)
@@ -91,7 +91,7 @@ class Door:
 
 @contextmanager
 def open_door(device: int = 0, **options: Any) -> Iterator[tuple[acl.Pool, acl.Stream, Door]]:
-    """A pool with one registered stream, all of it closed afterwards."""
+    """Open a pool with one registered stream. Yield pool, stream and allocator, and close all of it afterwards."""
     with acl.Pool(device, **options) as pool, acl.Stream(device) as stream:
         pool.register(stream)
         yield pool, stream, Door(stream)
@@ -102,7 +102,7 @@ Made = tuple[acl.Pool, acl.Stream, Door]
 
 
 def layout(pool: acl.Pool, stream: acl.Stream | int | None = None, unit: int = MIB) -> str:
-    """A stream's blocks in address order, by state and size in units: "L3 F1 L2", without holes.
+    """Return a stream's blocks in address order, as state and size in units: "L3 F1 L2". Holes are left out.
 
     States are L(ive), C(ached), F(ree), W(aiting), M(oving); ranges are separated by "|".
     """
@@ -122,14 +122,14 @@ def layout(pool: acl.Pool, stream: acl.Stream | int | None = None, unit: int = M
 
 
 def blocks_at(pool: acl.Pool, stream: acl.Stream | int | None, state: str) -> list[int]:
-    """The addresses of a stream's blocks in a state."""
+    """Return the addresses of a stream's blocks in a state."""
     return [block.address for block in pool.blocks(stream) if block.state == state]
 
 
 class Slow:
-    """Work that keeps a stream busy until it is told to go on: it waits for a notify.
+    """Work that keeps a stream busy until `go_on`: the stream waits for a notify.
 
-    Neither Python nor the host's one callback thread is needed, so several streams may be held at once.
+    It uses neither Python nor the single thread for host callbacks, so several streams can be held at once.
     """
 
     def __init__(self, stream: acl.Stream) -> None:
@@ -141,7 +141,7 @@ class Slow:
         self._held = True
 
     def go_on(self) -> None:
-        """From any thread."""
+        """Let the stream go on; may be called in any thread."""
         if self._held:
             self._held = False
             acl.Device(self._signal.device).use()
@@ -159,5 +159,5 @@ class Slow:
 
 
 def contents(address: int, size: int) -> bytes:
-    """What the simulator's device memory holds; only what is mapped may be asked for."""
+    """Return bytes of the simulator's device memory, all of which must be mapped."""
     return ctypes.string_at(address, size)

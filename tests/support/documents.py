@@ -1,4 +1,4 @@
-"""The pages: code that is run as it stands, links, and files that are named.
+"""The pages of the documentation: their Python blocks, links, and names of files.
 
 A Python block is run if the line above it is `<!-- run -->`. `<!-- run needs torch_npu -->` names packages
 without which it is skipped.
@@ -16,7 +16,7 @@ BLOCK = re.compile(r"^<!-- run(?P<wants>[^>]*) -->\n```python\n(?P<code>.*?)^```
 
 @dataclass(frozen=True)
 class Snippet:
-    """A block of a document: where it is, what it wants, and its code."""
+    """A Python block of a page: file and line, the packages that it needs, and its code."""
 
     place: str
     needs: tuple[str, ...]
@@ -28,18 +28,18 @@ TICKED = re.compile(r"`([^`\n]+)`")
 
 
 def pages() -> list[Path]:
-    """README, CONTRIBUTING, and the pages of docs and bench."""
+    """Return README, CONTRIBUTING, and the pages of docs and bench."""
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")),
             *sorted((ROOT / "bench").glob("*.md"))]
 
 
 def anchor(heading: str) -> str:
-    """The name by which GitHub links to a heading."""
+    """Return the name by which GitHub links to a heading."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def broken_links(page: Path) -> list[str]:
-    """The relative links of a page that lead to no file, or to no heading of it."""
+    """Return the relative links of a page to files or headings that do not exist."""
     broken = []
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         file, _, name = target.partition("#")
@@ -54,14 +54,14 @@ def broken_links(page: Path) -> list[str]:
 
 
 def missing_files(page: Path) -> list[str]:
-    """Paths of this repository that a page names and that are not there."""
+    """Return the paths of this repository that a page names and that do not exist."""
     named = [text for text in TICKED.findall(page.read_text(encoding="utf-8"))
              if re.fullmatch(r"(acl|bench|docs|examples|tests|tools)/[\w./-]*", text)]
     return [text for text in named if not (ROOT / text).exists()]
 
 
 def snippets() -> list[Snippet]:
-    """All blocks that are marked to be run."""
+    """Return all blocks of README and docs that are marked to be run."""
     found = []
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         text = path.read_text(encoding="utf-8")

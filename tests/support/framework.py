@@ -1,10 +1,10 @@
-"""A framework with a task queue, as small as it can be, on the C functions that real ones are given.
+"""A minimal framework with a task queue, on the C functions of the adapter for real frameworks.
 
-What a program asks for is put in a queue and reaches its stream later, while memory goes back at once:
-the order of torch_npu.  A fill writes a block and copies it to pinned memory, so a page that left too
-early shows, as an error of the stream or as other bytes.
+Work is put in a queue and reaches its stream later, while memory is freed at once: the order of torch_npu.
+A fill writes a block and copies it to pinned memory, so if a page is unmapped too early, the stream fails
+or the bytes differ.
 
-One for each process: what is attached to the door stays.
+A process can have one such framework, as the functions given to the adapter cannot be removed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _THROW = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
 class Framework:
-    """The door of one seat, and the queue before the streams."""
+    """The malloc and free functions of one adapter instance, and the queue before the streams."""
 
     def __init__(self, seat: int = 0) -> None:
         self.library = ctypes.CDLL(_door.path())
@@ -43,14 +43,14 @@ class Framework:
         self.drains = 0
 
     def malloc(self, size: int, stream: acl.Stream | None = None, device: int = 0) -> int:
-        """An address, or 0."""
+        """Allocate memory and return its address; 0 if that fails."""
         return self._malloc(size, device, stream.handle if stream is not None else None) or 0
 
     def free(self, address: int, size: int = 0, stream: acl.Stream | None = None, device: int = 0) -> None:
         self._free(address, size, device, stream.handle if stream is not None else None)
 
     def can_drain(self) -> None:
-        """Give the door the function that empties the queue."""
+        """Give the adapter the function that empties the queue."""
         def drain(check_error: bool) -> bool:
             self.drains += 1
             self.submit()
@@ -62,7 +62,7 @@ class Framework:
         _door.hook(drain=address)
 
     def can_mark(self) -> None:
-        """Give the door the functions that set marks in the queue."""
+        """Give the adapter the functions for queue markers: set, query, drop."""
         def mark(device: int, stream: int) -> int:
             number = len(self._marks) + 1
             self._marks[number] = None
@@ -102,7 +102,7 @@ class Framework:
         _door.hook(throw_memory=address, throw_refusal=address)
 
     def fill(self, address: int, size: int, value: int, stream: acl.Stream) -> None:
-        """Queue: write a byte all over a block, then read the block."""
+        """Queue two tasks: fill a block with a byte, then read the block."""
         host = acl.HostBuffer(size)
         self._reads.append((host, size, value))
 
@@ -120,7 +120,7 @@ class Framework:
         self._queue.append(submit)
 
     def submit(self, count: int | None = None) -> None:
-        """Hand the oldest tasks, or all, to their streams."""
+        """Launch the `count` oldest tasks, or all, on their streams."""
         while self._queue and count != 0:
             self._queue.pop(0)()
             count = None if count is None else count - 1

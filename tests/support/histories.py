@@ -1,8 +1,8 @@
-"""Files to look at: a recording of a service that never ran, and what is true of it, counted apart.
+"""Input files for tests of the viewer: the recording of an invented service, with facts that are counted apart.
 
-A model's weights, requests with a key-value cache each, activations and workspaces on two streams, drawn from a
-seed; addresses and mapped pages come from the allocator's rig. `Truth` counts bytes with plain Python
-loops over the rows, so that it shares nothing with the tools that read the file.
+The service has the weights of a model, requests with a key-value cache each, activations and workspaces on two
+streams. All are drawn from a seed; addresses and mapped pages are those of the core test harness. `Truth` counts
+bytes with plain Python loops over the rows, so that it shares nothing with the tools that read the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MIB = 1 << 20
 
 @dataclass
 class Row:
-    """An allocation or a free."""
+    """An allocation (op 0) or a free (op 1); time in nanoseconds."""
 
     op: int
     id: int
@@ -47,12 +47,12 @@ class Row:
 
 @dataclass
 class Truth:
-    """What is true of the rows, by counting."""
+    """Facts about the rows, found by counting."""
 
     rows: list[Row]
 
     def live_by(self, name: str, event: int) -> dict[int, int]:
-        """Bytes by tag or stream after an event."""
+        """Return the live bytes after an event by the field `name`: tag or stream."""
         sums: dict[int, int] = {}
         for row in self.rows[:event + 1]:
             key = getattr(row, name)
@@ -60,7 +60,7 @@ class Truth:
         return {key: size for key, size in sums.items() if size}
 
     def peak(self) -> tuple[int, int]:
-        """The first event with most live bytes, and how many."""
+        """Return the first event with the most live bytes, and these bytes."""
         live = best = at = 0
         for event, row in enumerate(self.rows):
             live += row.size if row.op == 0 else -row.size
@@ -69,7 +69,7 @@ class Truth:
         return at, best
 
     def live_rows(self, event: int) -> list[Row]:
-        """The allocations that are live after an event."""
+        """Return the allocations that are live after an event."""
         live: dict[int, Row] = {}
         for row in self.rows[:event + 1]:
             if row.op == 0:
@@ -81,23 +81,23 @@ class Truth:
 
 @dataclass
 class Drawn:
-    """The service while it is drawn."""
+    """The rows of the service while they are drawn."""
 
     source: random.Random
     rows: list[Row] = field(default_factory=list)
-    ends: list[tuple[int, int]] = field(default_factory=list)   # event of the free, row of the alloc
+    ends: list[tuple[int, int]] = field(default_factory=list)   # heap: event of the free, row of the allocation
     time: int = 0
     blocks: int = 0
 
     def alloc(self, size: int, tag: int, stack: int, stream: int, life: int, step: int) -> None:
-        """A block that lives for so many events; 0 for ever."""
+        """Add the allocation of a block that is freed after `life` events; never if 0."""
         if life:
             heapq.heappush(self.ends, (len(self.rows) + life, len(self.rows)))
         self.rows.append(Row(0, self.blocks, size, stream, tag, stack, self.tick(), step))
         self.blocks += 1
 
     def free_due(self, step: int) -> bool:
-        """Free one block whose time has come."""
+        """Free one block whose free is due. False if there is none."""
         if not self.ends or self.ends[0][0] > len(self.rows):
             return False
         row = self.rows[heapq.heappop(self.ends)[1]]
@@ -105,13 +105,13 @@ class Drawn:
         return True
 
     def tick(self) -> int:
-        """Advance the clock by some microseconds, rarely by seconds more, and return it in nanoseconds."""
+        """Advance the clock by some microseconds, rarely by 3 ms more, and return it in nanoseconds."""
         self.time += int(self.source.expovariate(1 / 2000)) + (3_000_000 if self.source.random() < 0.001 else 0)
         return self.time
 
 
 def service_rows(events: int, seed: int = 1) -> list[Row]:
-    """The rows of a service's life."""
+    """Return the rows of a service: `events` allocations and frees."""
     source = random.Random(seed)
     drawn = Drawn(source)
     for _ in range(24):
@@ -141,8 +141,8 @@ def service_rows(events: int, seed: int = 1) -> list[Row]:
 
 
 def place(rows: list[Row]) -> list[tuple[int, int, int]]:
-    """Give the rows addresses; the changes of what is mapped, as (event, address, bytes or minus bytes)."""
-    rig = Rig(views=False, audit=False)              # what is mapped is what is backed
+    """Give the rows addresses. Return the mappings and unmappings, as (event, address, bytes or minus bytes)."""
+    rig = Rig(views=False, audit=False)              # without aliases each mapped page is backed
     rig.log_maps(True)
     handles: dict[int, int] = {}
     mapped: dict[int, int] = {}
@@ -166,7 +166,7 @@ def place(rows: list[Row]) -> list[tuple[int, int, int]]:
 
 
 def make_recording(path: Path, events: int, seed: int = 1) -> Truth:
-    """A recording as docs/recording-format.md describes it."""
+    """Write a recording as docs/recording-format.md describes it. Return the facts about it."""
     rows = service_rows(events, seed)
     changes = place(rows)
     kinds = ["map", "unmap", "oom", "trim", "sync", "register", "unregister"]
@@ -211,7 +211,7 @@ def make_recording(path: Path, events: int, seed: int = 1) -> Truth:
 
 
 def make_snapshot(path: Path) -> dict[str, Any]:
-    """A PyTorch memory snapshot with blocks older than its trace, a segment that goes, and an OOM."""
+    """Write and return a PyTorch memory snapshot with blocks older than its trace, a freed segment, and an OOM."""
     frames = [{"filename": "train.py", "line": 7, "name": "step"}, {"filename": "main.py", "line": 1, "name": "run"}]
 
     def entry(action: str, addr: int, size: int, time_us: int, **more: Any) -> dict[str, Any]:

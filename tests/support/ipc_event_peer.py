@@ -22,7 +22,7 @@ def main(handle: Handle, steps: list[str]) -> None:
     lib.aclInit(None)
     lib.aclrtSetDevice(1)
     lib.aclrtCreateStream(ctypes.byref(stream))
-    gate = HOST_FUNCTION(lambda _: sys.stdin.readline() and None)  # a record that waits for a line
+    gate = HOST_FUNCTION(lambda _: sys.stdin.readline() and None)  # holds the stream until a line is read
     for step in steps:
         if step == "open":
             code = lib.aclrtIpcOpenEventHandle(handle, ctypes.byref(event))

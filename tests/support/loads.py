@@ -1,9 +1,9 @@
 """Allocation traces that are hard on an allocator, made from a seed.
 
-Each function returns a `Recorder` whose arrays have the form of `acl.tools.replay.trace.Trace`.  Sizes are what a
-registered allocator sees: tensors rounded up to 32 bytes plus 32, workspaces multiples of 512.  The loads are
-the ones that simulations found hard: deep nets, streams whose peaks don't coincide, sizes that drift, tiny
-blocks that stay.
+Each function adds events to a `Recorder`, whose arrays have the form of `acl.tools.replay.trace.Trace`.  Sizes are
+what a registered allocator sees: tensors rounded up to 32 bytes plus 32, workspaces multiples of 512.  The loads
+are the ones that simulations found hard: deep nets, streams whose peaks don't coincide, sizes that drift, tiny
+long-lived blocks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Recorder:
         self.streams: list[int] = []
 
     def take(self, size: int) -> int:
-        """Allocate; the block's id."""
+        """Allocate a block and return its id."""
         block = len(self.sizes)
         self.sizes.append(size)
         self.streams.append(self.stream)
@@ -40,35 +40,35 @@ class Recorder:
         return block
 
     def tensor(self, *shape: int, width: int = 2) -> int:
-        """Allocate what GE asks for a tensor of that shape."""
+        """Allocate as many bytes as GE does for a tensor of that shape, and return the block's id."""
         count = width
         for extent in shape:
             count *= extent
         return self.take((count + 31) // 32 * 32 + 32)
 
     def give(self, *blocks: int) -> None:
-        """Free."""
+        """Free blocks."""
         for block in blocks:
             self.events.append((1, block, self.sizes[block], self.step, self.streams[block]))
 
     def finish(self) -> None:
-        """Free what is live, as a pass over the trace that can be repeated must."""
+        """Free what is live, so that the trace can be repeated."""
         freed = {block for op, block, *_ in self.events if op}
         self.give(*(block for block in range(len(self.sizes)) if block not in freed))
 
     def work(self, size: int = WORKSPACE) -> None:
-        """A workspace, around one launch."""
+        """Allocate a workspace and free it at once, as for one launch."""
         self.give(self.take((size + 511) // 512 * 512))
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The arrays `op`, `id`, `size`, `step`, `stream`."""
+        """Return the events as arrays `op`, `id`, `size`, `step`, `stream`."""
         op, block, size, step, stream = zip(*self.events, strict=True)
         return {"op": np.array(op, np.uint8), "id": np.array(block, np.uint32), "size": np.array(size, np.uint64),
                 "step": np.array(step, np.uint32), "stream": np.array(stream, np.uint8)}
 
 
 def attention(t: Recorder, tokens: int, hidden: int, kv: int, context: int) -> int:
-    """Normalised input to the projected result of attention."""
+    """Add an attention layer, from the normalisation of its input to the projection, and return its result."""
     norm = t.tensor(tokens, hidden)
     parts = []
     for width in (hidden, kv, kv):
@@ -106,7 +106,7 @@ def mlp(t: Recorder, tokens: int, hidden: int, inner: int, gated: bool) -> int:
 
 
 def layers(t: Recorder, count: int, tokens: int, hidden: int, inner: int, kv: int, context: int, gated: bool) -> None:
-    """One pass: embedding, layers with a residual each, head."""
+    """Add one pass of a net: embedding, layers with a residual each, head."""
     inputs = [t.tensor(tokens, width=8), t.tensor(tokens, width=8)]
     x = t.tensor(tokens, hidden)
     for _ in range(count):
@@ -123,7 +123,7 @@ def layers(t: Recorder, count: int, tokens: int, hidden: int, inner: int, kv: in
 
 
 def requests(t: Recorder, chunk: int, most: int) -> Iterator[int]:
-    """Continuous batching: yields the tokens of each step; KV chunks live as long as their requests."""
+    """Yield the tokens of each step of continuous batching; KV chunks are freed at the end of their request."""
     running: list[list[int]] = []       # tokens left, tokens in the last chunk, then the chunks
     while True:
         tokens = 0
@@ -229,7 +229,7 @@ def moe(t: Recorder, steps: int, depth: int = 8, hidden: int = 2048) -> Callable
 
 
 def drift(t: Recorder, steps: int, depth: int = 12) -> Callable[[], None]:
-    """A net whose length drifts up and down while tiny blocks of all ages stay behind."""
+    """A net whose length drifts up and down while tiny blocks stay live for very different times."""
     stay: list[tuple[int, int]] = []
     count = [0]
 
@@ -250,7 +250,7 @@ def drift(t: Recorder, steps: int, depth: int = 12) -> Callable[[], None]:
 
 
 def scatter(t: Recorder, steps: int) -> Callable[[], None]:
-    """Sizes without a pattern, lives without a pattern."""
+    """Blocks with random sizes and random lifetimes."""
     live: list[int] = []
 
     def step() -> None:
@@ -269,7 +269,7 @@ def scatter(t: Recorder, steps: int) -> Callable[[], None]:
 
 
 def residual(t: Recorder, steps: int) -> Callable[[], None]:
-    """An encoder and a decoder with long skips: everything of the way down is live at the bottom."""
+    """An encoder and a decoder with skips between them: all results of the encoder are live when the decoder begins."""
     def step() -> None:
         batch, side = t.random.randrange(1, 5), t.random.randrange(4, 17) * 8
         skips = []
@@ -304,7 +304,7 @@ def residual(t: Recorder, steps: int) -> Callable[[], None]:
 
 
 def mixed_streams(t: Recorder, turns: int) -> None:
-    """Four nets on four streams; one works, the others are idle and hold what outlives a step."""
+    """Four nets on four streams; one runs, the others are idle and keep the blocks that outlive a step."""
     makers = (decoder, encoder, convnet, moe)
     nets = []
     for stream, maker in enumerate(makers):

@@ -1,4 +1,4 @@
-"""What the tests on the simulator's memory share: C structures, and a scene with one of each thing."""
+"""Shared by the tests on the simulator's memory: C structures, and a scene with one object of each kind."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Config(ctypes.Structure):
 
 
 def config(*attributes: tuple[int, int]) -> Config:
-    """An aclrtMallocConfig with these kinds and values."""
+    """Return an aclrtMallocConfig with attributes of these kinds and values."""
     rows = (Attribute * max(1, len(attributes)))()
     for row, (kind, value) in zip(rows, attributes, strict=False):
         row.kind, row.value[0] = kind, value
@@ -67,7 +67,7 @@ def config(*attributes: tuple[int, int]) -> Config:
 
 
 def made(function: str, *arguments: Any) -> int:
-    """The result of a call whose first argument takes it."""
+    """Call a function whose first argument is a pointer for the result, and return the result."""
     result = out()
     assert getattr(api, function)(ctypes.byref(result), *arguments) == 0, api.aclGetRecentErrMsg()
     assert result.value is not None
@@ -80,14 +80,14 @@ def write(address: int, data: bytes) -> None:
 
 
 def read(address: int, size: int) -> bytes:
-    """Bytes of device memory."""
+    """Return bytes of device memory."""
     buffer = ctypes.create_string_buffer(size)
     assert api.aclrtMemcpy(buffer, size, address, size, D2H) == 0, api.aclGetRecentErrMsg()
     return buffer.raw
 
 
 class MemoryScene:
-    """One of each thing that calls on memory take; `close` gives all back."""
+    """One object of each kind that memory functions accept; `close` frees all of them."""
 
     def __init__(self) -> None:
         api.aclInit(None)
@@ -118,7 +118,7 @@ class MemoryScene:
         self.managed = self.take("aclrtMemAllocManaged", "aclrtFree", 65536, 1)
 
     def take(self, function: str, undo: str, *arguments: Any) -> int:
-        """What the call makes; `undo` will be called with it."""
+        """Create an object and return it; `close` will pass it to the function `undo`."""
         result = made(function, *arguments)
         self._undo.append((undo, result))
         return result

@@ -1,7 +1,7 @@
-"""Models for tests: how to run one through aclmdl*, and real architectures in small.
+"""Models for tests: classes that run one through aclmdl*, and small models of real architectures.
 
-`SimModel` speaks the C API by ctypes: it copies inputs in, executes, and copies outputs out.  The
-architectures are built with the project's own writer, so that the base tests need no onnx package.
+`SimModel` calls the C API through ctypes: it copies inputs to the device, executes, and copies outputs back.  The
+architectures are built with the project's own ONNX writer, so that most tests do not need the package onnx.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NAMES = {number: name for name, number in ACL_TYPES.items()}
 
 
 def sim_message() -> str:
-    """The simulator's newest message in this thread."""
+    """Return the simulator's newest message in this thread."""
     library = ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
     library.acl_sim_message.restype = ctypes.c_char_p
     return (library.acl_sim_message() or b"").decode()
@@ -59,7 +59,7 @@ def check(status: int) -> None:
 
 
 def device_memory(size: int) -> int:
-    """Device memory of at least one byte."""
+    """Allocate device memory, at least one byte, and return its address."""
     address = out()
     check(api.aclrtMalloc(ctypes.byref(address), max(size, 1), 0))
     value: int = address.value
@@ -67,7 +67,7 @@ def device_memory(size: int) -> int:
 
 
 def device_array(array: np.ndarray[Any, Any]) -> int:
-    """A copy of an array on the device."""
+    """Copy an array to the device and return the address of the copy."""
     address = device_memory(array.nbytes)
     if array.nbytes:
         check(api.aclrtMemcpy(address, array.nbytes, array.ctypes.data, array.nbytes, 1))
@@ -75,14 +75,14 @@ def device_array(array: np.ndarray[Any, Any]) -> int:
 
 
 def tensor_desc(array: np.ndarray[Any, Any]) -> int:
-    """An aclTensorDesc of the array's type and shape."""
+    """Create an aclTensorDesc of the array's type and shape."""
     dims = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
     desc: int = api.aclCreateTensorDesc(ACL_TYPES[array.dtype.name], array.ndim, dims, 2)
     return desc
 
 
 class Call:
-    """Datasets for one execution; freed by `close`."""
+    """The input and output datasets of one execution; `close` frees them."""
 
     def __init__(
         self, inputs: Sequence[np.ndarray[Any, Any]], outputs: int, sizes: Sequence[int] | None = None
@@ -108,7 +108,7 @@ class Call:
         check(api.aclmdlAddDatasetBuffer(dataset, buffer))
 
     def shape(self, index: int) -> tuple[str, tuple[int, ...]]:
-        """Type and shape of an output, as the run described it."""
+        """Return type and shape of an output, as the execution described it."""
         desc = api.aclmdlGetDatasetTensorDesc(self.output, index)
         dims = []
         for d in range(api.aclGetTensorDescNumDims(desc)):
@@ -118,7 +118,7 @@ class Call:
         return _NAMES[api.aclGetTensorDescType(desc)], tuple(dims)
 
     def result(self, index: int) -> np.ndarray[Any, Any]:
-        """An output, copied to the host."""
+        """Copy an output to the host and return it."""
         dtype, dims = self.shape(index)
         array = np.empty(dims, dtype)
         buffer = api.aclmdlGetDatasetBuffer(self.output, index)
@@ -141,7 +141,7 @@ class Call:
 
 
 class SimModel:
-    """A loaded model; a context manager that unloads it."""
+    """A loaded model; as a context manager it unloads the model at the end."""
 
     def __init__(self, data: bytes) -> None:
         number = out(ctypes.c_uint32)
@@ -159,7 +159,7 @@ class SimModel:
         check(api.aclmdlUnload(self.id))
 
     def __call__(self, *inputs: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-        """Execute and wait; the outputs' memory is the run's to give."""
+        """Execute, wait, and return the outputs; the execution allocates their memory."""
         call = Call(inputs, self.outputs)
         try:
             check(api.aclmdlExecute(self.id, call.input, call.output))
@@ -168,7 +168,7 @@ class SimModel:
             call.close()
 
     def queue(self, stream: int, inputs: Sequence[np.ndarray[Any, Any]], sizes: Sequence[int]) -> Call:
-        """Execute on a stream, with output buffers of these sizes; the caller waits and closes."""
+        """Execute on a stream, with output buffers of these sizes; the caller waits and closes the returned `Call`."""
         call = Call(inputs, self.outputs, sizes)
         check(api.aclmdlExecuteAsync(self.id, call.input, call.output, stream))
         return call
@@ -181,9 +181,9 @@ ADDRESS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
 class CountingAllocator:
-    """An allocator in Python, registered for a stream, that writes down what it is asked.
+    """An allocator in Python, registered for a stream, that records each call.
 
-    Blocks are addresses from aclrtMalloc, cached by size, so reuse happens as soon as it may.
+    Blocks are addresses from aclrtMalloc, cached by size, so a freed block is reused as early as possible.
     """
 
     def __init__(self, stream: int) -> None:
@@ -225,7 +225,7 @@ class CountingAllocator:
 
     @property
     def sizes(self) -> list[int]:
-        """Bytes of each allocation, in order."""
+        """Return the bytes of each allocation, in order."""
         return [size for what, size in self.events if what == "alloc"]
 
     def close(self) -> None:
@@ -262,7 +262,7 @@ def _norm(b: Builder, rng: np.random.Generator, x: str, width: int) -> str:
 
 
 def transformer_encoder(seed: int = 0, width: int = 32, heads: int = 4, layers: int = 2) -> Builder:
-    """Encoder layers on [batch, tokens, width], with an attention mask [batch, tokens]."""
+    """Return a model with encoder layers on [batch, tokens, width] and an attention mask [batch, tokens]."""
     rng, b, depth = np.random.default_rng(seed), Builder(), width // heads
     x = b.input("x", "float32", ["batch", "tokens", width])
     mask = b.input("mask", "float32", ["batch", "tokens"])
@@ -295,7 +295,7 @@ def transformer_encoder(seed: int = 0, width: int = 32, heads: int = 4, layers: 
 
 
 def gpt_decoder(seed: int = 0, width: int = 32, heads: int = 4, vocabulary: int = 50) -> Builder:
-    """One decoder layer with a key and value cache as inputs and outputs, and a causal mask."""
+    """Return a model with one decoder layer, a key and value cache as inputs and outputs, and a causal mask."""
     rng, b, depth = np.random.default_rng(seed), Builder(), width // heads
     ids = b.input("ids", "int64", ["batch", "tokens"])
     past = [b.input(f"past_{name}", "float32", ["batch", heads, "past", depth]) for name in "kv"]
@@ -347,7 +347,7 @@ def _batch_norm(b: Builder, rng: np.random.Generator, x: str, channels: int) -> 
 
 
 def resnet(seed: int = 0) -> Builder:
-    """Residual blocks, one with depthwise convolutions, pooled to class scores; any batch and size."""
+    """Return a model with residual blocks, one with depthwise convolutions, and class scores; any batch and size."""
     rng, b = np.random.default_rng(seed), Builder()
     x = b.input("image", "float32", ["batch", 3, "height", "width"])
     x = b.add("Relu", _batch_norm(b, rng, _conv(b, rng, x, 3, 16, 7, strides=[2, 2]), 16))
@@ -363,7 +363,7 @@ def resnet(seed: int = 0) -> Builder:
 
 
 def cnn_detector(seed: int = 0, classes: int = 3) -> Builder:
-    """A detector: features, upsampled and joined; boxes and scores; suppressed to what is found."""
+    """Return a detector: features that are upsampled and joined, boxes and scores, and non-maximum suppression."""
     rng, b = np.random.default_rng(seed), Builder()
     x = b.input("image", "float32", ["batch", 3, "height", "width"])
     fine = b.add("Relu", _conv(b, rng, x, 3, 8, strides=[4, 4]))
@@ -399,7 +399,7 @@ def cnn_detector(seed: int = 0, classes: int = 3) -> Builder:
 
 
 def lstm_tagger(seed: int = 0, width: int = 12, hidden: int = 16) -> Builder:
-    """A bidirectional LSTM over [tokens, batch, width], with a linear layer on top."""
+    """Return a model with a bidirectional LSTM over [tokens, batch, width] and a linear layer."""
     rng, b = np.random.default_rng(seed), Builder()
     x = b.input("x", "float32", ["tokens", "batch", width])
     parts = (

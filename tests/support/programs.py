@@ -1,4 +1,4 @@
-"""C programs of users: compiled with the package's headers, linked with the simulator, and run."""
+"""Compiles C programs, as users write them, with the package's headers and the simulator, and runs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLAGS = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]
 
 
 def compile_program(source: Path, folder: Path, library: str = "ascendcl") -> Path:
-    """The program made from one source, in `folder`."""
+    """Compile a program from one source into `folder`, and return its path."""
     program = folder / source.stem
     line = ["gcc", *FLAGS, str(source), "-o", str(program), f"-I{acl.include_dir()}", f"-L{sim.library_dir()}",
             f"-l{library}"]
@@ -24,6 +24,6 @@ def compile_program(source: Path, folder: Path, library: str = "ascendcl") -> Pa
 
 
 def run_program(program: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run it where the loader finds the simulator; its exit code and output."""
+    """Run a program with the simulator in the loader's path. Return its exit code and output."""
     environment = {**os.environ, "LD_LIBRARY_PATH": sim.library_dir(), **variables}
     return subprocess.run([str(program), *arguments], env=environment, capture_output=True, text=True, timeout=300)

@@ -1,7 +1,7 @@
-"""Calls every function of the pyACL surface on the recording library, and prints what happened.
+"""Calls every function of the pyACL surface on the recording library, and prints the outcomes as JSON.
 
-Run as a program: `python pyacl_calls.py LIBRARY STATUS`.  It must be a process of its own, as a
-process has one ACL library.
+Run as a program: `python pyacl_calls.py LIBRARY STATUS`.  It needs a process of its own, as a process can
+have only one ACL library.
 """
 
 import importlib
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support.recorder import ROOT, Recorder, Row
 
 SURFACE: list[Row] = json.loads((ROOT / "tools/generate/pyacl_api.json").read_text())["functions"]
-# These read what the library would own.
+# These functions read memory that a real library would own.
 ASIDE = {"acl.get_cann_attribute_list", "acl.mdl.create_and_get_op_desc"}
 LEAST = {"b": 100, "B": 100, "h": 300, "H": 300}
 
@@ -27,11 +27,11 @@ def parts(spelled: str) -> tuple[str, str, bool]:
 
 
 def listener(*given: Any) -> None:
-    """The callable that stands for all."""
+    """Stands for each parameter that is a callable."""
 
 
 def argument(name: str, kind: str, i: int) -> Any:
-    """A value of the kind that no other parameter of the function has."""
+    """Return a value of this kind for parameter `i`, different from the values of the other parameters."""
     if kind == "O":
         callables = {"fn", "func", "callback", "deallocator"}
         return listener if name in callables else 500 + i
@@ -68,7 +68,7 @@ def find(name: str) -> Any:
 
 
 def outcome(function: Any, given: list[Any]) -> Row:
-    """What the function returned or raised, as JSON can hold it."""
+    """Call a function, and return its result or exception in a form that JSON can hold."""
     try:
         result = function(*given)
     except Exception as error:

@@ -1,7 +1,7 @@
-"""A pytest plugin: each test is checked for races of streams, and fails if it has one.
+"""A pytest plugin: a test fails if its streams race.
 
 `PYTHONPATH=tests ACL_SIM_RACES=1 ACL_SIM_RACES_FAIL=1 pytest -p support.races tests/pool/test_pool.py`.  A test that
-races on purpose is marked `races`: what it does is not looked at.
+races on purpose has the marker `races` and is not checked.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"   # as conftest.py, which comes later
+os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"   # as conftest.py does, which is loaded later
 
 import acl.sim
 
@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def look_for_races(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Findings of the order checker while the test ran are its failure."""
+    """Fail the test if the order checker finds a race while it runs."""
     before = len(acl.sim.races())
     if request.node.get_closest_marker("races") is not None:
         with acl.sim.races_muted():

@@ -1,8 +1,8 @@
-"""A `libascendcl.so` that records what each function was given: made from the table of the C API.
+"""A `libascendcl.so` that records the arguments of each call; it is made from the table of the C API.
 
-It proves that an argument of Python arrives in the C parameter that it belongs to, and that what C
-writes comes back in its place.  A function writes 1000 + its parameter's number to each parameter
-that it gives results through, and returns the status that the test chose.
+With it, tests check that each Python argument arrives in the right C parameter, and that each result that C
+writes is returned in the right place.  A function writes 1000 + the parameter's number to each parameter for
+a result, and returns the status that the test chose.
 """
 
 import ctypes
@@ -74,7 +74,7 @@ OPAQUE = {o["name"] for o in API["opaque"] if not o["alias"].endswith("*")} | {"
 
 
 def gives(p: Row) -> bool:
-    """Whether C writes a result through this parameter (as far as its type can tell)."""
+    """True if C writes a result through this parameter, as far as its type tells."""
     base = bare(p["type"])
     if "(*" in base or "[" in base or base == "void*" or "*" not in base:
         return False
@@ -110,7 +110,7 @@ def function(f: Row) -> str:
     lines = [record(p, i) for i, p in enumerate(f["params"])]
     returns = {"aclError": "return recorder_status;", "void": "", "const char *": 'return "named";',
                "float": "return 2.5f;"}.get(f["returns"], f"return ({f['returns']})0x5EED;")
-    if f.get("variadic"):       # only aclAppLog, and only with one string
+    if f.get("variadic"):       # only aclAppLog, which is called with one string
         parameters += ", ..."
         lines += ["va_list rest; va_start(rest, fmt);", "string(va_arg(rest, const char *)); va_end(rest);"]
     return (f"{f['returns']} {f['name']}({parameters})\n{{\n    begin(\"{f['name']}\");\n    "
@@ -118,7 +118,7 @@ def function(f: Row) -> str:
 
 
 def build(folder: Path) -> Path:
-    """The library, compiled into `folder`."""
+    """Compile the library into `folder`, and return its path."""
     headers = dict.fromkeys(f["header"] for f in API["functions"])
     source = HEAD % ("".join(f'#include "acl/{h}"\n' for h in headers), TEXT, MOST)
     source += "\n".join(function(f) for f in API["functions"])
@@ -139,7 +139,7 @@ class Call(ctypes.Structure):
 
 
 class Recorder:
-    """The library in this process: what the last call was given, and the status to come."""
+    """The library, loaded in this process: the arguments of the last call, and the status that calls return."""
 
     def __init__(self, library: str) -> None:
         self.library = ctypes.CDLL(library)

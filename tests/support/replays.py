@@ -1,4 +1,4 @@
-"""A trace against a fresh pool on books, pass by pass: millions of allocations a second."""
+"""Plays a trace on a new pool of the core test harness, pass by pass: millions of allocations a second."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Replay", "made"]
 
 
 class Replay:
-    """One trace, one pool."""
+    """A trace and the pool on which it is played."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -27,7 +27,7 @@ class Replay:
         return sum(self.rig.stats(i + 1)["counters"]["slow"] for i in range(self.trace.streams))
 
     def once(self) -> tuple[int, float]:
-        """Driver calls of one pass, and the share of slow allocations."""
+        """Play the trace once. Return its driver calls, and the share of slow allocations."""
         calls, slow = sum(self.rig.calls().values()), self.slow()
         _loops.run_here(self.load, 1)
         assert self.load.failures == 0
@@ -35,12 +35,12 @@ class Replay:
         return sum(self.rig.calls().values()) - calls, (self.slow() - slow) / self.trace.allocations
 
     def ratio(self) -> float:
-        """The peak of reserved over that of live, which is the joint one of several streams."""
+        """Return the ratio of the peak of reserved bytes to the joint live peak of all streams."""
         return float(self.rig.physical()[1] / self.trace.joint_live_peak())
 
 
 def made(load: Callable[[Recorder, int], object], count: int, seed: int) -> Trace:
-    """The trace of a load."""
+    """Make the trace of a load."""
     print("seed", seed)
     recorder = Recorder(load.__name__, seed)
     load(recorder, count)

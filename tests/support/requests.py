@@ -1,4 +1,4 @@
-"""Random inputs for the architectures of `support.models`, and how results are compared."""
+"""Random inputs for the architectures of `support.models`, and a comparison of results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Inputs = list[np.ndarray[Any, Any]]
 
 
 def floats(rng: np.random.Generator, *shape: int) -> np.ndarray[Any, Any]:
-    """Normally distributed float32."""
+    """Return an array of normally distributed float32."""
     return rng.standard_normal(shape).astype(np.float32)
 
 
@@ -43,7 +43,7 @@ def _sentence(rng: np.random.Generator) -> Inputs:
     return [floats(rng, int(rng.integers(1, 20)), int(rng.integers(1, 5)), 12)]
 
 
-#: Each architecture with a maker of inputs of random shapes.
+#: For each architecture: the function that makes the model, and one that makes inputs of random shapes.
 ARCHITECTURES: dict[str, tuple[Callable[[], Builder], Callable[[np.random.Generator], Inputs]]] = {
     "encoder": (transformer_encoder, _encoder),
     "decoder": (gpt_decoder, _decoder),
@@ -54,7 +54,7 @@ ARCHITECTURES: dict[str, tuple[Callable[[], Builder], Callable[[np.random.Genera
 
 
 def small_model() -> Builder:
-    """y = relu(x) @ identity + 1, for x of [n, 8]."""
+    """Return a model of y = relu(x) @ identity + 1, for x of [n, 8]."""
     b = Builder()
     h = b.add("MatMul", b.add("Relu", b.input("x", "float32", ["n", 8])), b.constant(np.eye(8, dtype=np.float32)))
     b.add("Add", h, b.constant(np.ones(8, np.float32)), outputs=["y"])
@@ -63,7 +63,7 @@ def small_model() -> Builder:
 
 
 def assert_close(got: Any, expected: Any) -> None:
-    """Each output has the right shape and, but for rounding, the right values."""
+    """Check that each output has the expected shape and, except for rounding, the expected values."""
     assert len(got) == len(expected)
     for mine, right in zip(got, expected, strict=True):
         assert mine.shape == right.shape

@@ -1,4 +1,4 @@
-"""Loads whose small peaks, many streams or long-lived blocks keep a pool busy; forms as in `support.loads`.
+"""Loads whose small peaks, many streams or long-lived blocks keep a pool busy; in the form of `support.loads`.
 
 Each stands for a service that runs the same requests again and again: once its shapes repeat, no
 pass over it should need a driver call or a wait.
@@ -47,7 +47,7 @@ def small_text(t: Recorder, steps: int) -> None:
 
 
 def backward(t: Recorder, steps: int) -> None:
-    """Training: what the forward pass makes lives until the backward pass reaches it."""
+    """Training: results of the forward pass are live until the backward pass reaches them."""
     sizes = [t.random.randrange(300, 6000) * 1024 for _ in range(24)]
     gradients = [t.take(size) for size in sizes[::3]]
     for _ in range(steps):
@@ -68,7 +68,7 @@ def backward(t: Recorder, steps: int) -> None:
 
 
 def proposals(t: Recorder, steps: int) -> None:
-    """A detector: a backbone, then a few hundred tensors of sizes that the image decides."""
+    """A detector: a backbone, then up to 120 tensors whose sizes depend on the image."""
     for _ in range(steps):
         features = [t.take((side * side * 256 + t.random.randrange(65536)) * 2) for side in (96, 48, 24, 12)]
         found = []
@@ -104,7 +104,7 @@ def subgraphs(t: Recorder, steps: int) -> None:
 
 
 def beams(t: Recorder, steps: int) -> None:
-    """Beam search: each step gathers the caches of all beams anew."""
+    """Beam search: each step copies the caches of all beams to new tensors."""
     for _ in range(steps):
         width, tokens = t.random.randrange(1, 6), t.random.randrange(8, 64)
         caches = [t.tensor(width, tokens, 1024) for _ in range(12)]
@@ -120,7 +120,7 @@ def beams(t: Recorder, steps: int) -> None:
 
 
 def adapters(t: Recorder, steps: int) -> None:
-    """A small net beside adapters of random sizes, the least used of which is dropped."""
+    """A small net beside up to 14 adapters of random sizes; if there are more, one of the eight oldest is freed."""
     loaded: list[int] = []
     for _ in range(steps):
         if t.random.random() < 0.3:
@@ -151,7 +151,7 @@ def frames(t: Recorder, steps: int) -> None:
 
 
 def shuffled(t: Recorder, steps: int) -> None:
-    """Steps that take sixty blocks of random sizes and free them in a random order."""
+    """Steps that allocate sixty blocks of random sizes and free them in a random order."""
     for _ in range(steps):
         live = [t.take(int(t.random.lognormvariate(13.8, 1.1)) + 32) for _ in range(60)]
         t.random.shuffle(live)
@@ -159,7 +159,7 @@ def shuffled(t: Recorder, steps: int) -> None:
         t.step += 1
 
 
-# --- one stream, blocks that live long ---
+# --- one stream, long-lived blocks ---
 
 def prefix_cache(t: Recorder, steps: int) -> None:
     """Caches of prefixes, each of a random medium size, kept up to a budget of 400 MiB."""
@@ -176,7 +176,7 @@ def prefix_cache(t: Recorder, steps: int) -> None:
 
 
 def jagged(t: Recorder, steps: int) -> None:
-    """A recommender's batches: tables of jagged features, a few batches alive, freed in any order."""
+    """Batches of a recommender: tables of jagged features; a few batches are live and freed in random order."""
     alive: list[int] = []
     for _ in range(steps):
         for _ in range(26):
@@ -189,7 +189,7 @@ def jagged(t: Recorder, steps: int) -> None:
 
 
 def concatenating(t: Recorder, steps: int) -> None:
-    """Caches made anew by each step, one token longer."""
+    """Caches that each step allocates again, one token longer."""
     running: list[list[int]] = []       # tokens, steps left, then the caches
     for _ in range(steps):
         if len(running) < 4:
@@ -212,7 +212,7 @@ def concatenating(t: Recorder, steps: int) -> None:
 
 
 def sessions(t: Recorder, steps: int) -> None:
-    """Users' states of random medium sizes that live for random times, and nothing else."""
+    """Only states of users: blocks of random medium sizes that are freed after random times."""
     ends: list[tuple[int, int]] = []
     for step in range(steps):
         for _ in range(4):
@@ -225,7 +225,7 @@ def sessions(t: Recorder, steps: int) -> None:
 # --- several streams ---
 
 def growing(t: Recorder, depth: int, hidden: int, chunk: int) -> Iterator[Callable[[int], None]]:
-    """A decoder's steps; its cache grows by the chunk and starts over."""
+    """Yield the steps of a decoder, whose cache grows chunk by chunk until it is freed and begins again."""
     cache: list[int] = []
     while True:
         limit = t.random.randrange(3, 14)
@@ -272,7 +272,7 @@ def layers_of(t: Recorder, steps: int, depth: int, hidden: int, most: int) -> No
 
 
 def one_of_three(t: Recorder, steps: int) -> None:
-    """Three streams at once, one of which is a net of random shapes and two repeat theirs."""
+    """Three streams at once: two nets repeat their shapes, one has random shapes."""
     def fixed(hidden: int) -> Callable[[Recorder], None]:
         def run(part: Recorder) -> None:
             for step in range(steps):
@@ -297,7 +297,7 @@ def ranking(t: Recorder, steps: int) -> None:
 
 
 def stages(t: Recorder, steps: int) -> None:
-    """A pipeline over four streams: each stage hands its result to the next one."""
+    """A pipeline over four streams: each stage keeps its results until its next step."""
     held: list[tuple[int, ...]] = [() for _ in range(4)]
     for _ in range(steps):
         for stage in range(4):
@@ -313,7 +313,7 @@ def stages(t: Recorder, steps: int) -> None:
 
 
 def large_nets(t: Recorder) -> list[Callable[[], None]]:
-    """Three decoders whose steps need several hundred MiB each, and little between two steps."""
+    """Return three decoders whose steps need several hundred MiB each, and little memory between two steps."""
     def net(depth: int, hidden: int, most: int) -> Callable[[], None]:
         def step() -> None:
             layers(t, depth, t.random.randrange(most // 2, most), hidden, 4 * hidden, hidden, 512, gated=True)
@@ -323,7 +323,7 @@ def large_nets(t: Recorder) -> list[Callable[[], None]]:
 
 
 def large_in_turn(t: Recorder, steps: int) -> None:
-    """Each large net a step, in turn."""
+    """The large nets, which run one step each in turn."""
     nets = large_nets(t)
     kept: list[list[int]] = [[] for _ in nets]
     for step in range(steps):
@@ -335,7 +335,7 @@ def large_in_turn(t: Recorder, steps: int) -> None:
 
 
 def large_at_random(t: Recorder, steps: int) -> None:
-    """Any of the large nets, for some steps."""
+    """The large nets; one, chosen at random, runs for some steps."""
     nets = large_nets(t)
     for _ in range(steps // 3):
         t.stream = t.random.randrange(len(nets))

@@ -1,4 +1,4 @@
-"""What the tables of argument rules share: arguments by name, and calls from a thread without a context."""
+"""Shared by the tables of argument rules: arguments by name, and calls in a thread without a context."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["code_in_new_thread", "code_of", "resolve"]
 
 
 def resolve(scene: Any, argument: Any) -> Any:
-    """A text is the name of a field of the scene, with an offset after a plus; others stay."""
+    """Return the value of an argument: a string names a field of the scene, and may add an offset ("host+8")."""
     if not isinstance(argument, str):
         return argument
     name, _, offset = argument.partition("+")
@@ -23,12 +23,12 @@ def resolve(scene: Any, argument: Any) -> Any:
 
 
 def code_of(scene: Any, function: str, arguments: list[Any]) -> Any:
-    """What the call gives with these arguments."""
+    """Call a function with these arguments and return its result."""
     return getattr(api, function)(*[resolve(scene, a) for a in arguments])
 
 
 def code_in_new_thread(scene: Any, function: str, arguments: list[Any]) -> Any:
-    """What the call gives in a thread of its own, which has no context."""
+    """Call a function in a new thread, which has no context, and return its result."""
     codes: list[Any] = []
     thread = threading.Thread(target=lambda: codes.append(code_of(scene, function, arguments)))
     thread.start()

@@ -1,4 +1,4 @@
-"""Engines for tests: a small model with a request that breaks its kernel, and a task that can be held up."""
+"""Engines for tests: a small model whose kernel fails for some requests, and a task that a test can hold up."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from acl.tools.onnx_writer import Builder
 
 __all__ = ["ROWS", "HeldTask", "engine_of", "outcome", "table_model"]
 
-ROWS = 10                       # of the table: an index above it breaks the kernel
+ROWS = 10                       # rows of the table; the kernel fails for larger indices
 
 
 def table_model(first: float = 0.0, weights: int = 0) -> bytes:
-    """y = table[ids], for ids of [n, m]; row k of the table is `first` + k. `weights` bytes more are on the device."""
+    """Return a model of y = table[ids] with table[k] = first + k, for ids of [n, m], and `weights` bytes of weights."""
     b = Builder()
     table = np.float32(first) + np.arange(ROWS, dtype=np.float32).reshape(ROWS, 1)
     taken = b.add("Gather", b.constant(table), b.input("ids", "int64", ["n", "m"]))
@@ -31,7 +31,7 @@ def table_model(first: float = 0.0, weights: int = 0) -> bytes:
 
 
 class HeldTask(Task):
-    """Looks rows of the table up; notes the ids of each batch, and waits for `gate` before it runs.
+    """Looks up rows of the table; records the ids of each batch, and waits for `gate` before the batch runs.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class HeldTask(Task):
 
 
 def engine_of(task: Task, name: str = "table", **options: Any) -> Engine:
-    """An engine with one model."""
+    """Return an engine with one loaded model."""
     made = Engine(Options(**{"limit": "64MiB", "lanes": 1, **options}))
     made.load(name, task)
     return made

@@ -1,6 +1,7 @@
-"""Slow and plain models of two policies, to check the fast bookkeeping of `bench/policies`.
+"""Slow and simple models of two policies, which check the fast models of `bench/policies`.
 
-Written from what the policies do, with lists and loops over everything; no code or structure is shared.
+They are written from the description of the policies, with lists and loops over all pieces, and share no code or
+data structure with the fast models.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ MIB = 1 << 20
 
 @dataclass
 class SlowExact:
-    """A list of free blocks per rounded size; nothing is ever given back."""
+    """Keeps free blocks by rounded size; never gives memory back."""
 
     free: dict[int, int] = field(default_factory=dict)
     reserved: int = 0
@@ -44,7 +45,7 @@ class Piece:
 
 @dataclass
 class SlowTorch:
-    """Segments of 2 MiB, 20 MiB or a multiple of 2 MiB; the smallest fitting piece at the lowest place."""
+    """Has segments of 2 MiB, 20 MiB or a multiple of 2 MiB; takes the first of the smallest pieces that fit."""
 
     pieces: list[Piece] = field(default_factory=list)
     reserved: int = 0

@@ -10,7 +10,7 @@ __all__ = ["random_trace"]
 
 
 def random_trace(seed: int, events: int = 2000, streams: int = 1, largest: int = 30 << 20) -> Trace:
-    """Random sizes (half of them small) and lifetimes; every block is freed at the end."""
+    """Return a trace with random sizes (half of them small) and lifetimes; every block is freed at the end."""
     print(f"seed {seed}")
     choose = random.Random(seed)
     rows: list[tuple[int, int, int, int]] = []

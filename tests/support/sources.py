@@ -1,4 +1,4 @@
-"""What the wrapper's sources say: which C functions each module calls and checks."""
+"""Reads the wrapper's sources: which C functions each module calls and checks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _functions() -> set[str]:
 
 
 def calls(module: str) -> set[str]:
-    """The functions of the C API that a module cimports."""
+    """Return the functions of the C API that a module cimports."""
     named = " ".join(first or second for first, second in CIMPORT.findall(_text(module)))
     return set(re.findall(r"\w+", named)) & _functions()
 
 
 def checked(module: str) -> set[str]:
-    """Those whose status it turns into an exception."""
+    """Return the functions of the C API whose status a module turns into an exception."""
     found = set(CHECK.findall(_text(module)))
     for first, second in re.findall(
         r'check\([^"\n]*"(acl\w+)" if [^"\n]* else "(acl\w+)"', _text(module)

@@ -1,5 +1,5 @@
-/* A stand-in for CANN's acl.so: the same shape (a bare extension, modules that it makes or takes
-   from sys.modules and fills), with functions that only say whose they are. */
+/* A stand-in for CANN's acl.so: like that one, a single extension that creates its submodules, or takes
+   them from sys.modules, and fills them.  Its functions only return "vendor". */
 #include <Python.h>
 
 static PyObject *whose(PyObject *self, PyObject *args)
@@ -19,7 +19,7 @@ static int fill(PyObject *module, const char *name)
 {
     char full[32];
     snprintf(full, sizeof full, "acl.%s", name);
-    PyObject *part = PyImport_AddModule(full); /* what is there already is taken, and overwritten */
+    PyObject *part = PyImport_AddModule(full); /* a module that exists is used, and its functions overwritten */
     if (part == NULL || PyModule_AddFunctions(part, functions) < 0) {
         return -1;
     }

@@ -1,8 +1,8 @@
-"""Loads of kinds that the allocator was not tuned on, made from a seed; forms as in `support.loads`.
+"""Loads of kinds that the allocator was not tuned on, made from a seed; in the form of `support.loads`.
 
-Nets at full depth whose shapes hold for a few steps, caches made anew by each step or freed late, streams
-that interleave at random or idle in turn, and sizes chosen to hurt: just above a page, huge beside tiny, a
-tiny one left behind after each large one.
+They are nets at full depth whose shapes hold for a few steps, caches that each step allocates again or that are
+freed late, streams that interleave at random or are idle in turn, and sizes chosen to be hard: just above a
+number of pages, huge beside tiny, a tiny block kept after each large one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PAGE = 2 * MIB
 
 
 def dropped(t: Recorder, live: list[int]) -> None:
-    """Free one of them, any."""
+    """Free one of the live blocks, chosen at random."""
     index = t.random.randrange(len(live))
     live[index], live[-1] = live[-1], live[index]
     t.give(live.pop())
@@ -40,7 +40,7 @@ class Outputs:
 
 
 def residual_block(t: Recorder, x: int, batch: int, channels: int, pixels: int) -> int:
-    """Two normalised convolutions and what goes round them."""
+    """Add two normalised convolutions with a residual connection, and return the result."""
     out = x
     for _ in range(2):
         norm = t.tensor(batch, channels, pixels)
@@ -57,7 +57,7 @@ def residual_block(t: Recorder, x: int, batch: int, channels: int, pixels: int) 
 
 
 def diffusion_step(t: Recorder, batch: int, height: int, width: int) -> None:
-    """A UNet with attention, all skips of the way down live at the bottom."""
+    """Add a step of a UNet with attention; the results of all levels are live at the lowest one."""
     skips, channels, pixels = [], 320, height * width
     x = t.tensor(batch, channels, pixels)
     t.work()
@@ -87,7 +87,7 @@ def diffusion_step(t: Recorder, batch: int, height: int, width: int) -> None:
 
 
 def diffusion(t: Recorder, shapes: int) -> None:
-    """Diffusion models: pictures of one size for a few steps, then of another size."""
+    """A diffusion model: pictures of one size for a few steps, then of another size."""
     outputs = Outputs(t)
     for _ in range(shapes):
         batch, height, width = 2 * t.random.randrange(1, 5), *(4 * t.random.randrange(16, 41) for _ in "hw")
@@ -108,7 +108,7 @@ def buckets(t: Recorder, steps: int) -> None:
 
 
 def regrown(t: Recorder, steps: int) -> None:
-    """Caches that each step makes anew, one token longer, as a concatenation does."""
+    """Caches that each step allocates again, one token longer, as a concatenation does."""
     running: list[list[int]] = []       # tokens, steps left, then the cache's tensors
     for _ in range(steps):
         if len(running) < 4 and t.random.random() < 0.05:
@@ -130,7 +130,7 @@ def regrown(t: Recorder, steps: int) -> None:
 
 
 def concatenated(t: Recorder, steps: int) -> None:
-    """As `regrown`, for more sequences, and the old tensors of one live until its new ones are made."""
+    """As `regrown`, for more sequences; old tensors of a sequence are live until all its new ones are allocated."""
     running: list[list[int]] = []       # tokens, steps left, then the cache's tensors
     for _ in range(steps):
         if len(running) < 8:
@@ -146,7 +146,7 @@ def concatenated(t: Recorder, steps: int) -> None:
 
 
 def prefixes(t: Recorder, steps: int) -> None:
-    """Decoding with caches of prefixes: kept up to a budget, the older the likelier to go."""
+    """Decoding with caches of prefixes: kept up to a budget; an older one is more likely to be freed."""
     kept: list[int] = []
     held = 0
     for _ in range(steps):
@@ -161,7 +161,7 @@ def prefixes(t: Recorder, steps: int) -> None:
 
 
 def decoding(t: Recorder, steps: int) -> None:
-    """A long run of decode steps: requests come and go, their caches grow by the piece."""
+    """A long run of decode steps: requests begin and end, their caches grow in chunks of 4 MiB."""
     running: list[list[int]] = []
     for _ in range(steps):
         while len(running) < 32 and t.random.random() < 0.1:
@@ -177,7 +177,7 @@ def decoding(t: Recorder, steps: int) -> None:
 
 
 def above_pages(t: Recorder, count: int) -> None:
-    """Sizes of some pages and 512 bytes."""
+    """Blocks of a whole number of pages plus 512 bytes."""
     live: list[int] = []
     for _ in range(count):
         if len(live) > 60 or (live and t.random.random() < 0.47):
@@ -187,7 +187,7 @@ def above_pages(t: Recorder, count: int) -> None:
 
 
 def huge_and_tiny(t: Recorder, count: int) -> None:
-    """In turn, a dozen alive."""
+    """Huge and tiny blocks in turn, a dozen of which are live."""
     live: list[int] = []
     for number in range(count):
         live.append(t.take(t.random.randrange(64, 200) * MIB if number % 2 else t.random.randrange(1, 65536)))
@@ -196,7 +196,7 @@ def huge_and_tiny(t: Recorder, count: int) -> None:
 
 
 def left_between(t: Recorder, rounds: int) -> None:
-    """4 KiB stay behind after each large block."""
+    """A block of 4 KiB after each large one; the large ones are freed first."""
     stay: list[int] = []
     for _ in range(rounds):
         large = []
@@ -209,7 +209,7 @@ def left_between(t: Recorder, rounds: int) -> None:
 
 
 def tenants(t: Recorder, bursts: int) -> None:
-    """Four streams; one at a time has a burst of its own scale, and then keeps a little."""
+    """Four streams: one at a time allocates blocks of a random scale, and then keeps a few of them."""
     kept: dict[int, list[int]] = {stream: [] for stream in range(4)}
     for _ in range(bursts):
         t.stream = t.random.randrange(4)
@@ -227,7 +227,7 @@ def tenants(t: Recorder, bursts: int) -> None:
 
 
 def interleaved(t: Recorder, nets: list[Callable[[Recorder], None]], quantum: int) -> None:
-    """Each net on a stream of its own, in random slices of at most `quantum` events."""
+    """Add each net on a stream of its own; they alternate after fewer than `quantum` events, at random."""
     parts = []
     for stream, net in enumerate(nets):
         part = Recorder(t.name, t.random.randrange(1 << 30))

@@ -1,6 +1,6 @@
-"""C threads on allocators: `tests/c/pool_threads.c`, compiled once and called through ctypes.
+"""C threads that use allocators: `tests/c/pool_threads.c`, compiled once and called through ctypes.
 
-While they run, the thread that started them is free to trim, check, or change modes.
+While they run, the thread that started them may trim, check, or change modes.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ def _library() -> ctypes.CDLL:
 
 
 class Team:
-    """Workers, each with its own seed, on some allocators (state, alloc, free, address).
+    """Worker threads, each with its own seed, that use some allocators (state, alloc, free, address).
 
     Parameters
     ----------
     doors : sequence of tuple
-        The allocators; two workers may have the same.
+        The allocators; two workers may use the same one.
     touch : bool
-        Write to each block; there must be memory behind the addresses.
+        Write to each block; the addresses must have memory.
     takes_any : bool
-        Workers take from any allocator, not only from that with their own number; all free to all.
+        Workers allocate from any allocator, not only from the one with their own number. Each may free to any.
     context : int
-        The ACL context of the workers; 0: none.
+        The ACL context of the workers; 0 for none.
     """
 
     def __init__(self, doors: Sequence[tuple[int, int, int, int]], *, workers: int, turns: int, most: int,
@@ -75,11 +75,11 @@ class Team:
         self.refused = self.spoiled = -1
 
     def running(self) -> bool:
-        """Whether a worker still has turns to do."""
+        """True while a worker has turns left."""
         return bool(self._library.team_running(self._team))
 
     def end(self) -> None:
-        """Wait for all and free what is left; then `refused` and `spoiled` say how it went."""
+        """Wait for the workers and free what is left. Set `refused` (failed allocations) and `spoiled` (wrong blocks)."""
         refused = ctypes.c_uint64(0)
         self.spoiled = self._library.team_end(self._team, refused)
         self.refused = refused.value

@@ -1,7 +1,7 @@
 """Runs operators of PyTorch on the NPU and on the CPU: `python -m support.torch_operators` prints JSON.
 
-`right` lists those whose results are equal, `wrong` those whose results differ, `failed` those that raise, with the
-reason.  Run it with ASCEND_LAUNCH_BLOCKING=1, so that an error belongs to its operator.
+`right` lists the operators whose results are equal, `wrong` those whose results differ, `failed` those that raise,
+with the reason.  Run it with ASCEND_LAUNCH_BLOCKING=1, so that an error is reported for its own operator.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ EXPRESSIONS = {
 
 
 def run() -> dict[str, object]:
-    """The outcome of each expression."""
+    """Evaluate each expression on both, and return the operators by outcome."""
     import torch
     import torch.nn.functional as F
     import torch_npu  # noqa: F401

@@ -1,4 +1,4 @@
-"""What a page of `aclpool view` says, read from its elements as a reader would."""
+"""Reads the contents of an `aclpool view` page from its elements, and operates it as a user does."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ __all__ = ["choose", "cursor", "details", "figure", "go_to", "legend", "rows", "
 
 
 def number(text: str) -> int:
-    """The whole number in a text with thousands separators."""
+    """Return the whole number in a text with thousands separators."""
     return int(re.sub(r"[^\d]", "", text))
 
 
 def legend(page: Page) -> dict[str, int]:
-    """Bytes by name at the cursor."""
+    """Return the legend: bytes at the cursor by name."""
     found = page.js("[...document.querySelectorAll('.legendItem')].map((item) => "
                     "[item.querySelector('span').textContent, item.querySelector('b').title])")
     return {name: number(title) for name, title in found}
 
 
 def cursor(page: Page) -> int:
-    """The event of the cursor."""
+    """Return the number of the event at the cursor."""
     text = page.js("document.querySelector('.legendWhen').textContent")
     return number(text.split("·")[0])
 
 
 def window(page: Page) -> tuple[int, int]:
-    """The first and the last event that the timeline shows."""
+    """Return the first and the last event that the timeline shows."""
     label = page.js("document.getElementById('timeline').getAttribute('aria-label')")
     low, high = re.findall(r"event ([\d,]+)", label)
     return number(low), number(high)
 
 
 def figure(page: Page, key: str) -> list[str]:
-    """A figure's value and note."""
+    """Return value and note of a figure."""
     return list(page.js(f"[...document.querySelectorAll('[data-figure={key}] dd')].map((one) => one.textContent)"))
 
 
 def tip(page: Page) -> dict[str, str] | None:
-    """The tip beside the pointer, by label; its heading is under an empty label."""
+    """Return the lines of the tip beside the pointer by label, its heading under an empty label; None if hidden."""
     lines = page.js(
         "(() => { const tip = document.getElementById('tip'); return tip.hidden ? null : "
         "[['', tip.querySelector('strong').textContent], ...[...tip.querySelectorAll('.tipLine')].map((line) => "
@@ -50,13 +50,13 @@ def tip(page: Page) -> dict[str, str] | None:
 
 
 def details(page: Page) -> dict[str, str]:
-    """The chosen allocation's facts."""
+    """Return the facts about the selected allocation, by label."""
     return dict(page.js("[...document.querySelectorAll('#details dt')].map((one) => "
                         "[one.textContent, one.nextElementSibling.textContent])"))
 
 
 def rows(page: Page) -> list[list[str]]:
-    """The rows of the list that are there."""
+    """Return the rows of the list that the page has at present, as texts of cells."""
     return list(page.js("[...document.querySelectorAll('.listRow')].map((row) => "
                         "[...row.children].map((cell) => cell.textContent))"))
 
@@ -67,7 +67,7 @@ def choose(page: Page, group: str, value: str) -> None:
 
 
 def search(page: Page, text: str) -> int:
-    """Type into the search; how many allocations are found."""
+    """Type into the search field. Return the number of allocations found."""
     page.js("(() => { const field = document.getElementById('search'); field.focus(); field.select(); })()")
     before: Any = page.js("performance.now()")
     if text:
@@ -80,7 +80,7 @@ def search(page: Page, text: str) -> int:
 
 
 def go_to(page: Page, event: int) -> None:
-    """Set the cursor by the keyboard alone."""
+    """Set the cursor by keys only."""
     page.js("document.getElementById('timeline').focus()")
     choose(page, "axis", "events")
     page.js("document.getElementById('timeline').focus()")

@@ -1,8 +1,8 @@
-"""A world of queued work on one pool, run by a list of actions that can be shortened.
+"""A world of queued work on one pool, driven by a list of actions that can be shortened.
 
-Each buffer is filled and read in stream order, so that memory which two have at a time shows as wrong bytes.
-An action is a name and a number, which decides all that it chooses: so the others stay what they were when one
-is taken out, and a list that fails is shortened by leaving out parts of it (`shortest`).
+Each buffer is filled and read in stream order, so if two buffers use the same memory at a time, bytes are wrong.
+An action is a name and a number, the seed of all its random choices.  So removing one action does not change the
+choices of the others, and a list that fails can be shortened by leaving out parts of it (`shortest`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KIB = 1 << 10
 EDGE = 512
 TO_HOST = 2
 RELAXED = 2
-UNMAP_FAILED = 507899       # a sleep took part of its pages
+UNMAP_FAILED = 507899       # status of a sleep that could unmap only a part of its pages
 SIZES = [3 * KIB, 300 * KIB, 700 * KIB, MIB + 5 * KIB, 2 * MIB, 5 * MIB]
 FAULTS = ["aclrtRecordEvent", "aclrtCreateEventExWithFlag", "aclrtMapMem", "aclrtUnmapMem", "aclrtMallocPhysical",
           "aclrtStreamQuery", "aclrtQueryEventStatus", "aclrtSynchronizeStreamWithTimeout",
@@ -40,7 +40,7 @@ Action = tuple[str, int]
 
 @dataclass(frozen=True)
 class Settings:
-    """What kind of pool a world has."""
+    """The options of the pool of a world; `early`: frees are made before the work is launched."""
 
     options: dict[str, Any] = field(default_factory=dict)
     early: bool = False
@@ -65,15 +65,15 @@ class Lane:
         self.signal = acl.Stream()
         self.notifies: list[ctypes.c_void_p] = []
         self.held = False
-        self.graph: Graph | None = None         # that is being captured here
-        self.pending: list[Callable[[], None]] = []         # launches that a framework's queue has not made yet
+        self.graph: Graph | None = None         # the graph that is being captured on the stream
+        self.pending: list[Callable[[], None]] = []         # work that a framework's queue has not launched yet
         world.pool.register(self.stream)
         self.door = Door(self.stream)
 
     def hold(self) -> None:
         if not self.held and self.graph is None:
             self.context.use()
-            # One for each hold: two records of one notify count once if no wait took the first.
+            # Each hold has a notify of its own: if no wait has consumed a record, a second record is lost.
             self.notifies.append(ctypes.c_void_p())
             assert api.aclrtCreateNotify(ctypes.byref(self.notifies[-1]), 0) == 0
             assert api.aclrtWaitAndResetNotify(self.notifies[-1], self.stream.handle, 0) == 0
@@ -86,7 +86,7 @@ class Lane:
             self.held = False
 
     def launch(self) -> None:
-        """What the framework's queue holds reaches the stream."""
+        """Launch the work of the framework's queue on the stream."""
         for work in self.pending:
             work()
         self.pending.clear()
@@ -98,7 +98,7 @@ class Lane:
         self.stream.synchronize()
 
     def end(self) -> None:
-        """The stream ends, with what it has queued."""
+        """Launch all work, let it go on, and destroy the stream without a wait."""
         self.launch()
         self.go_on()
         self.context.use()
@@ -110,7 +110,7 @@ class Lane:
 
 @dataclass(eq=False)
 class Held:
-    """A live block: whose it is, and what must be in it."""
+    """A live block: its lane, and the value that all of its bytes must have."""
 
     lane: Lane
     value: int
@@ -124,7 +124,7 @@ class Held:
 
 @dataclass(eq=False)
 class Graph:
-    """A captured graph: its fills and reads, and the pool's memory of it."""
+    """A captured graph: the results that its reads must have, and its memory in the pool."""
 
     lane: Lane
     capture: Any
@@ -134,7 +134,7 @@ class Graph:
 
 
 class World:
-    """A pool with lanes, and what all queued reads must have brought in the end."""
+    """A pool with lanes, the live blocks, and the results that all queued reads must have in the end."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -153,11 +153,11 @@ class World:
         self.values = 0
         self.random = random.Random(0)
 
-    # What actions use.
+    # Helpers of the actions.
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Now and then one of the next driver calls fails: only calls of the pool's stand inside."""
+        """Sometimes let one of the next driver calls fail; the block must contain only calls of the pool."""
         if self.random.random() < 0.85:
             yield
             return
@@ -165,7 +165,7 @@ class World:
             yield
 
     def anywhere(self) -> None:
-        """Any context is current."""
+        """Make one of the two contexts current, chosen at random."""
         self.random.choice([self.home, self.away]).use()
 
     def awake(self) -> list[Held]:
@@ -176,7 +176,7 @@ class World:
         return self.values
 
     def settle(self) -> None:
-        """All lanes go on before any is waited for: one may wait for an event of another."""
+        """Wait for all work. All lanes go on first, as one may wait for an event of another."""
         for lane in self.lanes:
             if lane.graph is not None:
                 self.capture_end(lane)
@@ -184,7 +184,7 @@ class World:
             lane.go_on()
         for lane in self.lanes:
             lane.settle()
-        for context in (self.away, self.home):          # streams that ended may still be at work
+        for context in (self.away, self.home):          # destroyed streams may still be at work
             context.use()
             assert api.aclrtSynchronizeDevice() == 0
 
@@ -193,7 +193,7 @@ class World:
         assert api.aclrtMemsetAsync(address, size, value, size, lane.stream.handle) == 0
 
     def copy_out(self, lane: Lane, address: int, size: int) -> acl.HostBuffer:
-        """Queue a read of both ends."""
+        """Queue a read of both ends of a block, and return the host memory that gets them."""
         host = acl.HostBuffer(2 * EDGE)
         lane.context.use()
         for index, place in enumerate((0, size - EDGE)):
@@ -206,7 +206,7 @@ class World:
         self.reads.append((host, held.value, f"{held.address:#x} of value {held.value}"))
 
     def give(self, held: Held) -> None:
-        """Close or free what a lane has."""
+        """Close the buffer, or free the block, of a live block."""
         if held.buffer is not None:
             held.buffer.close()
         else:
@@ -224,7 +224,7 @@ class World:
     # Actions.
 
     def alloc(self) -> None:
-        """A buffer of the user's."""
+        """Allocate a buffer through `Pool.alloc`."""
         lane = self.random.choice(self.lanes)
         tag = self.random.choice(["a", "b"])
         if tag in self.asleep:
@@ -246,7 +246,7 @@ class World:
             held.graph.reads.append((host, held.value))
 
     def take(self) -> None:
-        """A block through the callbacks; where frees come early its work is launched after the free."""
+        """Allocate a block through the callbacks; with early frees its work may be launched after its free."""
         lane = self.random.choice(self.lanes)
         if lane.graph is not None or "" in self.asleep:
             return
@@ -277,7 +277,7 @@ class World:
         self.random.choice(self.lanes).launch()
 
     def share(self) -> None:
-        """Another lane reads the buffer, after what its own lane has queued."""
+        """Let another lane read a buffer after the work of its own lane."""
         found = [one for one in self.awake() if one.buffer is not None and one.lane in self.lanes
                  and one.lane.graph is None]
         if not found:
@@ -298,7 +298,7 @@ class World:
             self.free_one(self.random.choice(self.live))
 
     def free_elsewhere(self) -> None:
-        """Another thread frees: its own context, and no owner of any lock."""
+        """Free a block in a new thread, which has no context yet and owns no lock."""
         if not self.live:
             return
         held = self.random.choice(self.live)
@@ -307,8 +307,8 @@ class World:
         thread.join()
 
     def together(self) -> None:
-        """Threads work on lanes of their own at once, and one trims meanwhile."""
-        for lane in self.lanes:                 # none waits for an event of one that is held
+        """Run a thread for each lane at the same time, and one that trims."""
+        for lane in self.lanes:                 # so that no lane waits for an event of a held one
             lane.launch()
             lane.go_on()
         seeds = [self.random.randrange(1 << 30) for _ in self.lanes]
@@ -330,7 +330,7 @@ class World:
             self.pool.trim(chance.choice([0, 20 * MIB]), idle=chance.random() < 0.5)
 
     def alone(self, lane: Lane, seed: int, wrong: list[str]) -> None:
-        """One thread's blocks on its lane: what another has at the same time shows as wrong bytes."""
+        """Use a lane in one thread; if another thread gets the same memory, add to `wrong`."""
         chance = random.Random(seed)
         mine: list[Held] = []
         reads: list[tuple[acl.HostBuffer, int]] = []
@@ -362,12 +362,12 @@ class World:
         self.random.choice(self.lanes).go_on()
 
     def renew(self) -> None:
-        """A stream ends, with its buffers alive; what is queued there refers to memory until it has run."""
+        """Destroy a stream whose buffers are live and whose queued work may still use them, and make a new one."""
         index = self.random.randrange(len(self.lanes))
         lane = self.lanes[index]
         if self.random.random() < 0.5:
             self.settle()
-        else:                                   # at work; nothing that it waits for is held
+        else:                                   # it is destroyed at work, but waits for no held stream
             for one in self.lanes:
                 if one.graph is not None:
                     self.capture_end(one)
@@ -419,7 +419,7 @@ class World:
             self.pool.decay_tick()
 
     def capture(self) -> None:
-        """A graph begins on a lane, or the one there ends."""
+        """Begin the capture of a graph on a lane, or end the one that runs there."""
         lane = self.random.choice(self.lanes)
         if lane.graph is not None:
             self.capture_end(lane)
@@ -443,7 +443,7 @@ class World:
         self.graphs.append(graph)
 
     def run_graph(self) -> None:
-        """Execute a graph on its lane, in order with what is there."""
+        """Execute a graph on its lane, after the work that is queued there."""
         found = [one for one in self.graphs if one.lane in self.lanes and one.lane.graph is None]
         if not found or self.asleep:
             return
@@ -453,7 +453,7 @@ class World:
         graph.ran = True
 
     def release(self) -> None:
-        """A graph is destroyed once it is complete."""
+        """Wait for all work and destroy a graph."""
         if not self.graphs:
             return
         graph = self.random.choice(self.graphs)
@@ -498,15 +498,15 @@ class World:
             self.release_graph(graph)
         for held in self.live:
             self.give(held)
-        limit = time.monotonic() + 30               # each wait is short, and the machine may be busy
-        # A debug pool keeps freed blocks for a while.
+        limit = time.monotonic() + 30               # a wait of a trim ends after 5 ms, so a busy machine needs several
+        # A pool with guards keeps freed blocks in quarantine.
         while self.pool.stats().reserved and "debug" not in self.settings.options:
             self.pool.trim(drained=self.settings.early)
             assert time.monotonic() < limit, self.pool.stats().streams
         assert self.pool.check() == 0
 
     def leave(self) -> None:
-        """Let go of everything, whatever state it is in."""
+        """Free everything, also after a failure in any state."""
         for lane in self.lanes:
             with suppress(Exception):
                 if lane.graph is not None:
@@ -529,14 +529,14 @@ WEIGHTS = {
 
 
 def actions_of(seed: int, count: int) -> list[Action]:
-    """The actions of a seed."""
+    """Return `count` random actions of a seed."""
     chance = random.Random(seed)
     names = chance.choices(list(WEIGHTS), list(WEIGHTS.values()), k=count)
     return [(name, chance.randrange(1 << 30)) for name in names]
 
 
 def run(settings: Settings, actions: list[Action]) -> None:
-    """Run actions in a new world, and see that all is as it should be."""
+    """Run actions in a new world; raise if a content or an invariant is wrong."""
     with ExitStack() as stack:
         world = World(settings)
         stack.callback(world.leave)
@@ -546,7 +546,7 @@ def run(settings: Settings, actions: list[Action]) -> None:
 
 
 def fails(settings: Settings, actions: list[Action]) -> str:
-    """What goes wrong in a run; empty if nothing does."""
+    """Run actions and return the error, or an empty string."""
     try:
         run(settings, actions)
     except Exception as error:
@@ -555,7 +555,7 @@ def fails(settings: Settings, actions: list[Action]) -> str:
 
 
 def shortest(actions: list[Action], failing: Callable[[list[Action]], object], limit_s: float = 120) -> list[Action]:
-    """Leave out actions, many at a time and then one by one, as long as what is left still fails."""
+    """Return a list that still fails: leave out actions, many at a time and then one by one, for up to `limit_s`."""
     end = time.monotonic() + limit_s
     length = len(actions) // 2
     while length > 0:
