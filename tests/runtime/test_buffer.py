@@ -25,7 +25,7 @@ def test_a_buffer_is_device_memory(no_leaks: None, sim: ModuleType) -> None:
     ("huge_first", False, True), ("huge_only", True, True), ("normal_only", False, False),
 ])
 def test_policies(policy: str, small: bool, large: bool, no_leaks: None, sim: ModuleType) -> None:
-    """Which pages a policy takes shows in what they take from the device: 2 MiB at a time, or less."""
+    """The bytes that a buffer takes from the device show the page size: a multiple of 2 MiB, or less."""
     for size, huge in ((64 << 10, small), (3 << 20, large)):
         before = sim.physical_bytes()
         with acl.Buffer(size, policy=policy):

@@ -1,4 +1,4 @@
-"""Python functions on streams: thread, order, exceptions, what they hold."""
+"""Python functions on streams: their thread, order, exceptions, and the objects that they keep alive."""
 
 import gc
 import sys
@@ -13,12 +13,12 @@ import acl
 
 
 class Thing:
-    """Something that can be watched."""
+    """An object to which a weak reference can be made."""
 
 
 @pytest.fixture
 def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What went to sys.unraisablehook."""
+    """Return a list that gets the exceptions passed to sys.unraisablehook."""
     seen: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda args: seen.append(args.exc_value))
     return seen

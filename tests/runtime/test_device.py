@@ -1,4 +1,4 @@
-"""Device and Context: which one a thread works on."""
+"""Device and Context: which of them is current in a thread."""
 
 import re
 import threading
@@ -15,7 +15,7 @@ from acl.tools.onnx_writer import Builder
 
 
 def in_thread(function: object) -> object:
-    """What a function gives, or raises, in a new thread."""
+    """Call a function in a new thread. Return its result or its exception."""
     answers: list[object] = []
 
     def body() -> None:
@@ -191,10 +191,10 @@ def test_init_by_somebody_else_is_success() -> None:
     assert (done.stdout.strip(), done.stderr, done.returncode) == ("fine", "", 0)
 
 
-# ---- what leaves a thread as it was -------------------------------------------------------------
+# ---- calls that keep the thread's context -------------------------------------------------------
 
 def in_a_thread(body: Callable[[], None]) -> None:
-    """Run a body in a new thread, which has no context; its exception is raised here."""
+    """Run a function in a new thread, which has no context, and raise its exception in this one."""
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -275,13 +275,13 @@ def test_a_thread_goes_on_after_its_context_is_closed() -> None:
     acl.Device(0).use()
 
 
-# ---- things of another device -------------------------------------------------------------------
+# ---- objects of another device ------------------------------------------------------------------
 
 X = np.ones((2, 8), np.float32)
 
 
 def use_of(kind: str, stream: acl.Stream) -> None:
-    """Use something of device 0 on a stream."""
+    """Use an object of device 0 on a stream."""
     buffer = acl.Buffer(64)
     model = acl.Model(small_model().to_bytes(), 0)
     array = Array.of(buffer, (2, 8), "float32")
@@ -311,7 +311,7 @@ def test_what_is_on_another_device_than_the_stream_is_refused(kind: str) -> None
 
 
 def fixed_model() -> bytes:
-    """A model of fixed shapes: y = relu(x), for x of [2, 8]."""
+    """Return a model of fixed shapes: y = relu(x), for x of [2, 8]."""
     b = Builder()
     b.add("Relu", b.input("x", "float32", [2, 8]), outputs=["y"])
     b.output("y", "float32", [2, 8])

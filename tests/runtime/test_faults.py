@@ -1,7 +1,7 @@
 """The fault matrix: each C function that the wrapper calls fails once, in every use that reaches it.
 
-The functions are read from the sources, so a new call has a row here at once; a call that no action
-below reaches fails the test that says so.
+The functions are read from the sources, so a new call is tested at once.  If no action below reaches a
+function, its test fails.
 """
 
 import gc
@@ -18,7 +18,7 @@ import acl.sim
 MODULES = ("_device", "_stream", "_buffer", "_copy", "_callback", "_work")
 CALLED = sorted(set().union(*(calls(module) for module in MODULES)))
 CHECKED = set().union(*(checked(module) for module in MODULES)) & set(CALLED)
-# Only at the start, at the end, or with an older CANN: tested in processes of their own below.
+# Called only at the start, at the end, or with an older CANN: tests below call these in child processes.
 ELSEWHERE = {
     "aclInit",
     "aclFinalizeReference",
@@ -27,9 +27,9 @@ ELSEWHERE = {
     "aclrtSubscribeReport",
     "aclrtUnSubscribeReport",
 }
-# `Device.healthy` answers False if the driver fails; `test_device.py` has the status for which it raises.
+# `Device.healthy` returns False if this function fails; `test_device.py` tests the status for which it raises.
 ANSWERS = {"aclrtQueryDeviceStatus"}
-# Destroying that fails by a fault leaves what it was to destroy (a context with its default stream).
+# If one of these fails, its object is left behind (a context with its default stream).
 LEAVES_ONE = {
     "aclrtDestroyContext",
     "aclrtDestroyEvent",
@@ -138,7 +138,7 @@ ACTIONS = [
 
 
 def settle() -> None:
-    """Every device has its default context, device 0 is current, and the wrapper knows it."""
+    """Create the default context of every device, and make device 0 current through the wrapper."""
     for ordinal in reversed(range(acl.Device.count())):
         acl.Device(ordinal).use()
     acl.Stream.default()
@@ -146,7 +146,7 @@ def settle() -> None:
 
 
 def uses(sim: ModuleType, action: Callable[[], None], function: str) -> int:
-    """How often an undisturbed action calls a function."""
+    """Return how many times an action calls a function if nothing fails."""
     settle()
     sim.reset_counters()
     action()
@@ -157,21 +157,21 @@ def uses(sim: ModuleType, action: Callable[[], None], function: str) -> int:
 def failures(
     sim: ModuleType, action: Callable[[], None], function: str, nth: int
 ) -> acl.AclError | None:
-    """The error of an action whose nth call of a function fails."""
+    """Run an action whose nth call of a function fails. Return its error."""
     settle()
     with sim.fault(function, nth=nth, code=507899) as fault:
         try:
             action()
         except acl.AclError as error:
             error.__context__ = None
-            return error.with_traceback(None)  # its frames hold what the action made
+            return error.with_traceback(None)  # the frames of a traceback would keep the action's objects alive
         finally:
             assert fault.hits == 1
     return None
 
 
 def leaked(sim: ModuleType, before: dict[str, int]) -> dict[str, int]:
-    """How many handles more than before are alive, by kind."""
+    """Return the change of the number of live handles since `before`, by kind."""
     settle()
     after = sim.live_handles()
     more = {kind: after.get(kind, 0) - before.get(kind, 0) for kind in before.keys() | after.keys()}
@@ -210,7 +210,7 @@ def test_each_checked_function_raises(function: str, sim: ModuleType) -> None:
 
 
 def test_everything_that_is_called_is_checked_or_known() -> None:
-    # What these say is not an error of the user's call: a missing name, context or device is an answer.
+    # If one of these fails, the user's call does not: no name, no context or no device is a valid result.
     answers = {"aclrtGetCurrentContext", "aclrtGetDevice", "aclrtGetSocName"}
     assert set(CALLED) - CHECKED - answers - LEAVES_ONE == {
         "aclFinalizeReference",

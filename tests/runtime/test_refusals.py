@@ -1,4 +1,4 @@
-"""What the runtime must not see, and what it lacks: small numbers as handles, functions, graphs, addresses."""
+"""Small numbers as handles are refused before the runtime sees them; functions, graphs or addresses are lacking."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAKERS: dict[str, Callable[[int], object]] = {
 @pytest.mark.parametrize("taker", TAKERS)
 @pytest.mark.parametrize("number", [1, 2, 4095, -3, 1 << 64])
 def test_number_below_every_object_is_refused_as_a_handle(taker: str, number: int) -> None:
-    # The real runtime follows a handle without a look: stream=1 ended the process.
+    # The real runtime uses a handle as a pointer without a check: stream=1 ended the process.
     acl.Device(0).use()
     with pytest.raises(ValueError, match=rf"must be .*not {number}$"):
         TAKERS[taker](number)
@@ -180,7 +180,7 @@ def test_error_paths_import_nothing_late() -> None:
 
 # ---- ulimit -v ----------------------------------------------------------------------------------
 
-@pytest.mark.release_only        # sanitizers want more addresses
+@pytest.mark.release_only        # sanitizers need more addresses
 def test_refusal_under_a_limit_of_addresses_names_it() -> None:
     done = run_python("""
         import resource

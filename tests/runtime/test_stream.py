@@ -207,7 +207,7 @@ def test_a_stream_ends_in_a_thread_without_a_context(end: str, no_leaks: None) -
     thread.start()
     thread.join()
     made.clear()
-    acl.Device(0).synchronize()                 # what a thread could not ask is asked here
+    acl.Device(0).synchronize()                 # finishes the end of the stream, which the thread could not
 
 
 def test_a_thread_without_a_context_gets_the_streams(no_leaks: None) -> None:

@@ -1,4 +1,4 @@
-"""What a user gives as an operator's or a model's input: each type is converted rightly, or refused by name."""
+"""Inputs of operators and models: each type is converted correctly, or refused with the name of the input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOAT8 = sorted(name for name in BIT_TYPES if name.startswith("float8"))
 
 
 def bits(name: str, values: list[float]) -> tuple[Any, Any]:
-    """Values as an array of ml_dtypes, and their bits."""
+    """Return values as an array of ml_dtypes, and as an array of their bits."""
     import ml_dtypes
 
     array = np.array(values, "f4").astype(getattr(ml_dtypes, name))
@@ -61,7 +61,7 @@ def test_numbers_for_an_8_bit_float_without_ml_dtypes_are_refused(monkeypatch: p
 
 @needs_ml_dtypes
 def test_operator_takes_an_array_of_ml_dtypes_as_its_own_type(stream: acl.Stream) -> None:
-    # As its bits' type the sum of 1.0 and 1.0 would be 0x7f00, a number without meaning.
+    # If the bits were added as integers, 1.0 + 1.0 would be 0x7f00, a meaningless number.
     one = bits("bfloat16", [1.0])[0]
     (result,) = acl.Op("Add")(one, one, stream=stream)
     assert result.dtype == "bfloat16"

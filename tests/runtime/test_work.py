@@ -1,4 +1,4 @@
-"""Works on streams: what they touch stays alive and in order, and what failed is told of what failed."""
+"""Work on streams: its memory is kept, its order holds, and an error is reported for the work that failed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMIT_SECONDS = 30
 
 
 class Gate:
-    """Holds a stream up until it is opened; opened at the end of a `with` block in any case."""
+    """Holds a stream up until `open`, or to the end of its `with` block."""
 
     def __init__(self, stream: acl.Stream) -> None:
         self.event = threading.Event()
@@ -61,7 +61,7 @@ def pinned() -> Iterator[acl.PinnedPool]:
 @pytest.fixture
 def model() -> Iterator[acl.Model]:
     with acl.Model(small_model().to_bytes()) as loaded:
-        loaded(X)                               # so that the shapes are known
+        loaded(X)                               # the first run makes the output shapes known
         yield loaded
 
 
@@ -80,7 +80,7 @@ def test_memory_of_a_queued_copy_is_kept_if_the_next_copy_fails(
         with sim.fault("aclrtMemcpyAsync", nth=1, code=507899), pytest.raises(acl.AclError):
             acl.copy_async(device, host, other)
         del host
-        taken = filled(pinned, b"B")            # not the memory that the first copy still reads
+        taken = filled(pinned, b"B")            # must not get the memory that the first copy still reads
         gate.open()
         assert set(acl.to_bytes(device)) == {ord("A")}
         del taken
@@ -115,7 +115,7 @@ def test_closing_memory_under_a_copy_gives_it_back_after_the_copy(stream: acl.St
             old.close()
             try:
                 new = pool.alloc(size, stream)
-            except acl.OutOfMemoryError:        # the copy has the memory still
+            except acl.OutOfMemoryError:        # the copy still keeps the memory
                 copier.join()
                 new = pool.alloc(size, stream)
             acl.fill(new, ord("B"))
@@ -195,12 +195,12 @@ def test_a_view_of_closed_memory_is_closed(stream: acl.Stream) -> None:
         acl.to_bytes(view)
 
 
-# ---- the collector ------------------------------------------------------------------------------
+# ---- the garbage collector ----------------------------------------------------------------------
 
 def test_the_collector_in_a_callback_waits_for_nothing(
     stream: acl.Stream, pinned: acl.PinnedPool, no_leaks: None
 ) -> None:
-    """What a callback drops may be at work behind it on its own stream."""
+    """A callback may drop objects that work queued behind it on the same stream uses, so it must not wait for them."""
     device = acl.Buffer(4096, stream=stream)
     inside, gate, taken = threading.Event(), threading.Event(), []
     held = [filled(pinned, b"A"), acl.Buffer(64), acl.Stream(0), acl.Event(), acl.HostBuffer(64)]
@@ -213,7 +213,7 @@ def test_the_collector_in_a_callback_waits_for_nothing(
 
     stream.launch(callback)
     assert inside.wait(LIMIT_SECONDS)
-    acl.copy_async(device, held[0], stream)     # behind the callback
+    acl.copy_async(device, held[0], stream)     # queued behind the callback
     acl.copy_async(held[1], held[4], stream)
     gate.set()
     stream.synchronize(timeout_ms=LIMIT_SECONDS * 1000)
@@ -229,7 +229,7 @@ def test_buffers_dropped_under_a_copy_are_freed_by_the_next_call(
     with Gate(stream) as gate:
         acl.copy_async(buffer, host, stream)
         del buffer
-        assert sim.physical_bytes() > used      # no wait
+        assert sim.physical_bytes() > used      # `del` did not wait
         gate.open()
         stream.synchronize()
     assert sim.physical_bytes() == used
@@ -252,7 +252,7 @@ def test_object_refused_for_want_of_room_is_made_once_what_was_dropped_is_back(
     with Gate(stream) as gate:
         acl.copy_async(buffer, host, stream)
         held = sim.live_handles()
-        del buffer, host                        # dropped at work: given back later
+        del buffer, host                        # in use by the copy, so freed later
         gate.open(after=0.05)
         with sim.fault(function, nth=1, code=code) as fault:
             make().close()
@@ -261,7 +261,7 @@ def test_object_refused_for_want_of_room_is_made_once_what_was_dropped_is_back(
 
 
 def test_stream_closed_by_two_threads_is_destroyed_once(sim: ModuleType) -> None:
-    # The second thread's destroy would have been that of the default stream.
+    # A second destroy would get handle 0: the default stream.
     for _ in range(5):
         stream = acl.Stream(0)
         with Gate(stream) as gate:
@@ -279,7 +279,7 @@ def test_stream_closed_by_two_threads_is_destroyed_once(sim: ModuleType) -> None
 def test_view_of_many_views_is_one_step_from_the_memory() -> None:
     with acl.Buffer(64) as buffer:
         view = buffer
-        for _ in range(300_000):                # a chain of so many would overflow the C stack
+        for _ in range(300_000):                # a chain of this length would overflow the C stack
             view = view.view()
         acl.fill(view, 7)
         assert acl.to_bytes(buffer) == b"\7" * 64
@@ -289,7 +289,7 @@ def test_view_of_many_views_is_one_step_from_the_memory() -> None:
 
 @pytest.mark.parametrize("dtype", ["O", "i4,O"])
 def test_array_of_objects_is_refused_as_a_side_of_a_copy(dtype: str) -> None:
-    # Their bytes are pointers: written by a device they would end the process.
+    # The bytes of such an array are pointers: if a device wrote them, the process would crash.
     array, named = np.zeros(8, dtype), np.zeros(8, [("Offset", "i4")])
     with acl.Buffer(256) as buffer:
         for pair in ((buffer, array), (array, buffer)):
@@ -415,7 +415,7 @@ def test_collecting_at_every_allocation_breaks_nothing() -> None:
     assert (done.stdout.strip(), done.returncode) == ("ok", 0), done.stderr
 
 
-# ---- what failed --------------------------------------------------------------------------------
+# ---- failures -----------------------------------------------------------------------------------
 
 def test_runs_queued_since_the_last_known_one_fail_each_with_its_own_error(
     model: acl.Model, stream: acl.Stream, sim: ModuleType
@@ -427,7 +427,7 @@ def test_runs_queued_since_the_last_known_one_fail_each_with_its_own_error(
     third = model.run_async(X, stream)
     np.testing.assert_array_equal(first[0].numpy(), RIGHT)
     errors = []
-    for run in (third, second):                 # whoever is read first
+    for run in (third, second):                 # in any order
         for read in (run[0].numpy, run[0].__dlpack__, lambda run=run: acl.to_bytes(run[0].buffer)):
             with pytest.raises(acl.AclError, match="a run of model") as caught:
                 read()
@@ -474,7 +474,7 @@ def test_operators_and_copies_fail_alike(stream: acl.Stream, sim: ModuleType) ->
         run[0].numpy()
     with pytest.raises(acl.AclError, match="a fill"):
         acl.to_bytes(copy)
-    acl.fill(copy, 2)                           # written anew, it can be read again
+    acl.fill(copy, 2)                           # after a new write the buffer can be read again
     assert set(acl.to_bytes(copy)) == {2}
 
 
@@ -482,7 +482,7 @@ def test_a_failure_that_nobody_was_told_is_the_next_synchronizes(stream: acl.Str
     buffer = acl.Buffer(64)
     acl.fill(buffer, 1, stream=stream, wait=False)
     sim.fail_stream(stream.handle)
-    buffer.close()                              # waits, and finds the failure
+    buffer.close()                              # waits for the fill and finds its failure
     with pytest.raises(acl.AclError):
         stream.synchronize()
     stream.synchronize()
@@ -493,7 +493,7 @@ def test_the_first_run_of_a_model_does_not_tell_of_work_before_it(
 ) -> None:
     failed = model.run_async(X, stream)
     sim.fail_stream(stream.handle)
-    with acl.Model(small_model().to_bytes()) as fresh:      # it waits, as its shapes are not known
+    with acl.Model(small_model().to_bytes()) as fresh:      # its first run waits, as the shapes are not known
         np.testing.assert_array_equal(fresh.run_async(X, stream)[0].numpy(), RIGHT)
     with pytest.raises(acl.AclError, match="a run of model"):
         failed[0].numpy()
@@ -584,7 +584,7 @@ def test_a_signal_ends_every_wait(wait: str, sim: ModuleType) -> None:
         with pytest.raises(KeyboardInterrupt):
             killer.start()
             waits[wait]()
-        assert not event.query()                # the work goes on
+        assert not event.query()                # the work itself goes on
     stream.close()
 
 

@@ -79,7 +79,7 @@ class Team:
         return bool(self._library.team_running(self._team))
 
     def end(self) -> None:
-        """Wait for the workers and free what is left. Set `refused` (failed allocations) and `spoiled` (wrong blocks)."""
+        """Wait for the workers, free what is left, and set `refused` (failed allocations) and `spoiled` (blocks)."""
         refused = ctypes.c_uint64(0)
         self.spoiled = self._library.team_end(self._team, refused)
         self.refused = refused.value
