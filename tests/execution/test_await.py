@@ -23,7 +23,7 @@ X = np.ones((2, 8), np.float32)
 
 
 class Gate:
-    """Holds a stream up until it is opened; opened at the end of a `with` block in any case."""
+    """Holds a stream up until `open`, or to the end of its `with` block."""
 
     def __init__(self, stream: acl.Stream) -> None:
         self.opened = threading.Event()
@@ -42,7 +42,7 @@ class Gate:
 @pytest.fixture
 def model() -> Iterator[acl.Model]:
     with acl.Model(small_model().to_bytes()) as loaded:
-        loaded(X)                               # so that the shapes are known
+        loaded(X)                               # the first run makes the output shapes known
         yield loaded
 
 
@@ -55,7 +55,7 @@ def pool(stream: acl.Stream) -> Iterator[acl.Pool]:
 
 
 def run(coroutine: Awaitable[Any]) -> Any:
-    """The result of a coroutine in a loop of its own, with a generous limit."""
+    """Run a coroutine in a new event loop, for 30 s at most, and return its result."""
     async def limited() -> Any:
         return await asyncio.wait_for(coroutine, LIMIT)
 
@@ -63,7 +63,7 @@ def run(coroutine: Awaitable[Any]) -> Any:
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
-    """Give the loop to others until something is so."""
+    """Let other tasks run until a condition is true."""
     end = asyncio.get_running_loop().time() + LIMIT
     while not condition():
         assert asyncio.get_running_loop().time() < end, f"not within {LIMIT} s: {what}"
@@ -71,7 +71,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def asked(stream: acl.Stream) -> int:
-    """How many coroutines wait for what is queued on a stream."""
+    """Return the number of coroutines that wait for work queued on a stream."""
     return len(stream.progress.attendant.asked) if stream.progress.attendant else 0
 
 
@@ -92,7 +92,7 @@ def test_runs_at_the_same_time_have_their_own_results(model: acl.Model, pool: ac
 
 
 def test_runs_are_queued_in_the_order_of_the_calls(model: acl.Model, stream: acl.Stream) -> None:
-    """Each run reads what the one before has written."""
+    """Each run reads the output of the run before, so another order would give other results."""
     async def main() -> Any:
         with Gate(stream):
             tasks = [asyncio.ensure_future(model.arun(state, stream=stream, out=[state])) for _ in range(20)]
@@ -156,7 +156,7 @@ def test_memory_is_given_back(model: acl.Model, stream: acl.Stream, pool: acl.Po
 
 @pytest.mark.parametrize("taught", [True, False])
 def test_stream_that_is_held_up_does_not_hold_the_loop(taught: bool, stream: acl.Stream) -> None:
-    """The loop itself opens the gate; a first run, which waits for the stream, would never let it."""
+    """The loop opens the gate, so it must not be blocked, not even by a first run, which waits for the stream."""
     async def main() -> None:
         with Gate(stream) as gate:
             tasks = [asyncio.ensure_future(model.arun(X, stream=stream)) for _ in range(12)]
@@ -207,7 +207,7 @@ def test_failure_is_its_runs_own(model: acl.Model, stream: acl.Stream, sim: Modu
             await failed.wait()
         assert failed.outcome == "failed" and failed.done()
         np.testing.assert_array_equal((await model.arun(X, stream=stream))[0], X + 1)
-        stream.synchronize()                    # it has been told
+        stream.synchronize()                    # no error: it was reported for its run
 
     run(main())
 
@@ -239,7 +239,7 @@ def test_refusal_of_the_runtime_is_told(
 
 
 def test_abort_ends_the_waits(model: acl.Model, stream: acl.Stream) -> None:
-    """Although what is at work on the stream goes on."""
+    """The waits end with an error, although work that is running on the stream goes on."""
     async def main() -> None:
         with Gate(stream) as gate:
             queued = model.run_async(X, stream)
@@ -275,7 +275,7 @@ def test_timeout_ends_the_wait_and_not_the_run(model: acl.Model, stream: acl.Str
 def test_run_that_is_cancelled_before_it_is_queued_is_none(model: acl.Model, stream: acl.Stream) -> None:
     async def cancelled() -> None:
         with Gate(stream), acl.Model(small_model().to_bytes()) as new:
-            first = asyncio.ensure_future(new.arun(X, stream=stream))       # its shapes are unknown: it waits
+            first = asyncio.ensure_future(new.arun(X, stream=stream))       # waits, as its shapes are unknown
             other = asyncio.ensure_future(model.arun(X, stream=stream))
             await asyncio.sleep(0)
             other.cancel()
@@ -288,7 +288,7 @@ def test_run_that_is_cancelled_before_it_is_queued_is_none(model: acl.Model, str
         before = model.run_async(X, stream).place
         run(coroutine)
         run(stream.wait(LIMIT))
-        run(model.arun(X, stream=stream))       # behind all that is to be queued
+        run(model.arun(X, stream=stream))       # is queued behind all other runs
         return model.run_async(X, stream).place - before
 
     async def nothing() -> None:
@@ -430,7 +430,7 @@ def test_every_wait_has_a_timeout(wait: str, model: acl.Model, stream: acl.Strea
             call(wrong)
 
 
-# ---- outputs in memory of the caller's ----------------------------------------------------------
+# ---- outputs in memory of the caller ------------------------------------------------------------
 
 @pytest.mark.parametrize("kind", ["array", "buffer", "larger"])
 def test_run_writes_where_it_is_told(kind: str, model: acl.Model, stream: acl.Stream, pool: acl.Pool) -> None:
@@ -442,7 +442,7 @@ def test_run_writes_where_it_is_told(kind: str, model: acl.Model, stream: acl.St
         assert made[0].address == memory.address and made[0].shape == (2, 8)
         np.testing.assert_array_equal(made[0].numpy(), X * i + 1)
         np.testing.assert_array_equal(model(X * i, stream=stream, out=[own])[0], X * i + 1)
-        made[0].close()                         # the caller's memory stays
+        made[0].close()                         # does not free the memory of the caller
     np.testing.assert_array_equal(acl.to_numpy(memory, "float32")[:16], np.ravel(X * 2 + 1))
     assert not memory.closed
 

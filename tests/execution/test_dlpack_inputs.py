@@ -1,4 +1,4 @@
-"""Inputs of runs from other libraries, by DLPack."""
+"""Arrays of other libraries as inputs of runs, through DLPack."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 class Foreign:
-    """An array of another library: nothing but DLPack's two methods."""
+    """An array of another library: it has only the two methods of DLPack."""
 
     def __init__(self, whole: Any, place: int | None = None) -> None:
         self.whole, self.place, self.asked = whole, place, []

@@ -1,4 +1,4 @@
-"""The prediction of output shapes from those of earlier runs."""
+"""Output shapes are predicted from the shapes of earlier runs."""
 
 from acl.execution._extents import Extents
 

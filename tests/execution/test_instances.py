@@ -1,4 +1,4 @@
-"""Model.instances: weights that take device memory once, and that the last instance frees."""
+"""Model.instances: the weights take device memory once, and the last instance frees it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import acl
 from acl.tools.demo.models import encoder
 from acl.tools.onnx_writer import Builder
 
-LAYERS = 12                     # weights of some 2.4 MB: more than the 2 MiB of one page
+LAYERS = 12                     # gives about 2.4 MB of weights: more than the 2 MiB of one page
 INPUTS = np.ones((2, 5, 64), np.float32), np.ones((2, 5), np.float32)
 
 
@@ -58,7 +58,7 @@ def test_instances_dropped_at_work_keep_the_weights_until_the_runs_are_done(cont
         for run in runs:
             np.testing.assert_array_equal(run.result()[0], right)
         del runs, run
-    acl.Device(0).synchronize()                 # finishes what was dropped
+    acl.Device(0).synchronize()                 # finishes the end of the dropped models and arrays
     assert (sim.physical_bytes(), sim.live_handles().get("model", 0)) == before
 
 

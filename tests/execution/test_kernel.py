@@ -1,4 +1,4 @@
-"""acl.Module and acl.Kernel: arguments as C lays them out, launches in order, clear refusals."""
+"""acl.Module and acl.Kernel: arguments in the layout of C, launches in order, clear errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def module(binary: bytes) -> Iterator[acl.Module]:
 
 @pytest.fixture
 def words(stream: acl.Stream) -> Iterator[acl.Buffer]:
-    """4 KiB of zeros on the device."""
+    """Make a buffer of 4 KiB of zeros on the device."""
     with acl.Buffer(4096, stream=stream) as made:
         acl.fill(made, 0)
         yield made

@@ -1,4 +1,4 @@
-"""acl.Model: right results on any shapes and streams, memory from the pool, clear refusals."""
+"""acl.Model: correct results for any shapes and streams, memory from the pool, clear errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pool() -> Iterator[acl.Pool]:
 
 @pytest.fixture
 def pooled(pool: acl.Pool, stream: acl.Stream) -> Iterator[acl.Stream]:
-    """A stream with the pool registered."""
+    """Register the pool for the stream, and return the stream."""
     pool.register(stream)
     yield stream
     stream.synchronize()
@@ -44,7 +44,7 @@ def model() -> Iterator[acl.Model]:
 
 
 def right(x: np.ndarray) -> np.ndarray:
-    """What `small_model` computes."""
+    """Return the correct result of `small_model`."""
     return np.maximum(x, 0) + 1
 
 
@@ -54,7 +54,7 @@ def random(seed: int) -> np.random.Generator:
 
 
 class Gate:
-    """Holds a stream up until it is opened."""
+    """Holds a stream up until `open`."""
 
     def __init__(self, stream: acl.Stream) -> None:
         self.event = threading.Event()
@@ -66,7 +66,7 @@ class Gate:
         self.over = True
 
     def open(self) -> None:
-        """Open it; it must still be shut, or what was queued behind it had to wait."""
+        """Let the stream go on, and check that nothing has waited for it: that would have lasted 30 s."""
         assert not self.over
         self.event.set()
 
@@ -251,7 +251,7 @@ def test_outputs_of_no_declared_type(dims):
     b = Builder()
     b.add("Not", b.input("x", "bool", dims or ["n"]), outputs=["y"])
     data = b.to_bytes()
-    # An output with a name alone: field 12 of the graph, which is field 7 of the model.
+    # Add an output that has only a name: field 12 of the graph, which is field 7 of the model.
     graph = data.index(bytes([7 << 3 | 2])) + 1
     size = data[graph]
     assert size < 128 - 5
@@ -362,9 +362,9 @@ def test_no_device_calls_once_the_shapes_repeat(sim, pooled):
 
 
 def tensors_of(built: Builder, inputs: list) -> list[int]:
-    """Bytes of every tensor between inputs and outputs, from the model and NumPy alone."""
+    """Return the bytes of every tensor between inputs and outputs, computed from the model with NumPy."""
     views = {"Reshape", "Flatten", "Identity", "Unsqueeze", "Squeeze"}
-    known = set(built.constants)                # to the host: constants, and what follows from shapes
+    known = set(built.constants)                # tensors known to the host: constants, and results of shapes
     names = []
     for node in built.nodes:
         if node.kind == "Shape" or all(name in known for name in node.inputs if name):
@@ -447,7 +447,7 @@ def test_out_of_memory_calls_the_hook_once_and_tries_again(sim, stream, model):
             return True
 
         pool.on_oom(make_room)
-        # In and out take 4.4 MiB each: it is what lies between that finds no room.
+        # Inputs and outputs take 4.4 MiB each and fit; the tensors between them do not.
         x = np.ones((144_000, 8), np.float32)
         np.testing.assert_array_equal(model(x, stream=stream)[0], np.full(x.shape, 2))
         assert len(told) == 1 and told[0].size > 2**22
@@ -467,7 +467,7 @@ def test_out_of_memory_without_a_hook_is_a_memory_error(stream, model):
 def test_a_guess_of_the_outputs_that_finds_no_memory_is_no_failure(stream):
     b = Builder()
     b.add("Relu", b.input("x", "float32", [None, 4]), outputs=["y"])
-    b.output("y")                               # of unknown shape: 4 may be 2 + 2
+    b.output("y")                               # declares no shape: an extent of 4 may also be 2 + 2
     with acl.Pool(0, limit="8MiB") as pool, acl.Model(b.to_bytes()) as model:
         pool.register(stream)
         for rows in (2, 2048):
@@ -572,7 +572,7 @@ def test_a_pool_may_be_closed_while_its_model_is(stream, model):
         pool.close()
 
     threading.Timer(0.1, end).start()
-    model.close()                               # it waits for the run; the pool is closed meanwhile
+    model.close()                               # waits for the run, while another thread closes the pool
     assert pool.closed and model.closed
     np.testing.assert_array_equal(result.numpy(), np.full((6, 8), 2))
 
@@ -585,7 +585,7 @@ def test_inputs_without_an_event_behind_them_are_kept_until_they_are_copied(mode
         gate = Gate(held)
         with sim.fault("aclrtRecordEvent", nth=1, code=507899):
             first = model.run_async(np.ones(shape, np.float32), held)
-        for value in (2, 3):                    # what the staging gets back goes to the pinned pool
+        for value in (2, 3):                    # these runs return staging memory to the pinned pool
             model(np.full(shape, value, np.float32), stream=free)
         taken = [default_pool().alloc(first[0].nbytes) for _ in range(8)]
         for buffer in taken:
@@ -595,7 +595,7 @@ def test_inputs_without_an_event_behind_them_are_kept_until_they_are_copied(mode
 
 
 def test_close_waits_for_the_runs_under_way_before_it_unloads(stream, model, sim):
-    """Without a pool and with an unload that is refused, nothing later in `close` waits for them."""
+    """There is no pool and the unload fails, so no later part of `close` waits for the runs."""
     x = np.ones((6, 8), np.float32)
     model(x, stream=stream)
     gate = Gate(stream)
@@ -664,7 +664,7 @@ def test_a_dropped_stream_is_not_kept_by_the_model(model, sim):
         dropped = acl.Stream()
         model(x, stream=dropped)
     del dropped
-    model(x)                                    # lets go what the last copy read
+    model(x)                                    # releases the memory that the last copy read
     gc.collect()
     assert sim.live_handles()["stream"] == before
 

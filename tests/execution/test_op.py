@@ -1,4 +1,4 @@
-"""acl.Op: operators of the library and of the user's own, their attributes, workspaces and refusals."""
+"""acl.Op: operators of the library and of the user, their attributes, workspaces and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A, B = RNG.standard_normal((3, 4)).astype(np.float32), RNG.standard_normal((3, 4
 
 
 def one(op: acl.Op, *inputs, **options) -> np.ndarray:
-    """The only output, on the host."""
+    """Run an operator with one output, and return it on the host."""
     (result,) = op(*inputs, **options)
     return result.numpy()
 
@@ -116,7 +116,7 @@ def test_workspace_comes_from_the_registered_allocator_in_order(stream):
      {"_a": [[1, 2], [3]], "_b": []}],
 )
 def test_attributes_of_every_kind(stream, attributes):
-    """Underscored ones say nothing about the result, so every operator takes them."""
+    """Attributes that begin with an underscore do not change the result, so every operator accepts them."""
     op = acl.Op("Add", **attributes)
     np.testing.assert_array_equal(one(op, A, B, stream=stream), A + B)
     assert op.attributes == attributes
@@ -150,7 +150,7 @@ def test_faults_are_raised(sim, stream):
         np.testing.assert_array_equal(one(acl.Op("Add"), A, B, stream=stream), A + B)
 
 
-# ---- kernels of one's own -----------------------------------------------------------------------
+# ---- kernels of the user ------------------------------------------------------------------------
 
 SOURCE = """
 struct Own { const float *x; float *y; float *u, *v; uint32_t count; float factor; };
