@@ -1,4 +1,4 @@
-"""ACL_POOL_RECORD: a program that nobody edited is recorded."""
+"""ACL_POOL_RECORD: a program is recorded without a change of its code."""
 
 import json
 import os

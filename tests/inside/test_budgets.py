@@ -27,7 +27,7 @@ def live(pool: acl.Pool, tag: str) -> int:
 
 
 def take(pool: acl.Pool, block: int, stream: acl.Stream | None = None) -> acl.Buffer:
-    """A buffer whose block has `block` bytes, with what the pool adds."""
+    """Allocate a buffer whose block, with the padding of the pool, has `block` bytes."""
     return pool.alloc(block - 100, stream, tag="a")
 
 
@@ -57,7 +57,7 @@ def test_budget_advice_followed_suffices(opened: tuple[acl.Pool, acl.Stream, Doo
     assert "free 512 B with this tag" in raised.value.report.advice
     with pytest.raises(acl.OutOfMemoryError) as larger:
         take(pool, 2048, stream)
-    assert "free" not in larger.value.report.advice         # no free would do
+    assert "free" not in larger.value.report.advice         # no free would make room for it
     pool.budget("a", int(raised.value.report.advice.rsplit(" ", 1)[1].rstrip(")")))
     take(pool, 512, stream).close()
     kept.close()
@@ -126,7 +126,7 @@ def test_budget_hook_that_frees_is_asked_once(opened: tuple[acl.Pool, acl.Stream
 
 
 def test_budget_of_many_threads_is_never_exceeded_nor_lost() -> None:
-    """Room for 3 of 4 threads' blocks at a time; small blocks and large ones, on own streams and on one."""
+    """The budget has room for the blocks of 3 of the 4 threads, which use streams of their own and the default one."""
     pool = acl.Pool(0)
     size = 2048
     pool.budget("a", 3 * size)
@@ -186,7 +186,7 @@ def test_budget_set_while_threads_allocate_counts_each_block() -> None:
 def test_budget_of_a_model_bounds_its_runs_and_no_others(
     opened: tuple[acl.Pool, acl.Stream, Door], room: int
 ) -> None:
-    """With 512 bytes the inputs do not fit, with 1 MiB the workspace that ACL asks for does not."""
+    """With a budget of 512 bytes the inputs do not fit; with 1 MiB the workspace that ACL asks for does not."""
     pool, stream, _ = opened
     x = np.ones((8192, 8), np.float32)
     content = small_model().to_bytes()

@@ -1,4 +1,4 @@
-"""Pool.histograms and Pool.peak against counts of the tests' own."""
+"""Pool.histograms and Pool.peak agree with counts made by the tests."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_slow_allocations_are_timed(sim: ModuleType) -> None:
             door.free(block)
     assert after.slow_ns.total == 2
     took = after.slow_total_ns - found.slow_total_ns
-    assert 20_000 <= took <= passed                         # two pages: made and mapped
+    assert 20_000 <= took <= passed                         # two pages were created and mapped
     assert after.slow_longest_ns == max(found.slow_longest_ns, took)
     assert after.slow_ns.lows[-1] <= after.slow_longest_ns <= after.slow_ns.highs[-1]
     assert after.slow_ns.highs[-1] - after.slow_ns.lows[-1] <= after.slow_ns.lows[-1] / 8
@@ -113,7 +113,7 @@ def test_the_peak_and_what_it_was_made_of() -> None:
 
 
 def test_a_peak_inside_reserved_memory_is_found() -> None:
-    """No allocation is slow here: the arena's own peak is what tells."""
+    """No allocation is slow here, so the peak is found from the arena's own peak."""
     seed = random.randrange(1 << 30)
     print("seed", seed)
     generator = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Pool.leaks, marks, tracking, expect_no_leaks, the fixture, the report at exit."""
+"""Pool.leaks, marks, tracking, expect_no_leaks, the pytest fixture, the report at exit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_is_live_is_told(made: Made) -> None:
 
 
 def test_marks_are_exact_without_tracking(made: Made) -> None:
-    """Against the test's own list, with addresses that are used again and again, and several marks."""
+    """Reports since several marks agree with the test's own list, although addresses are reused."""
     pool, _, door = made
     seed = random.randrange(1 << 30)
     print("seed", seed)
@@ -51,7 +51,7 @@ def test_marks_are_exact_without_tracking(made: Made) -> None:
         if turn % 400 == 0:
             marks.append(pool.mark())
             assert marks[-1].blocks == len(live)
-        if live and generator.random() < 0.35:      # so that some live through all the marks
+        if live and generator.random() < 0.35:      # low, so that some blocks are live at all the marks
             block = generator.choice(list(live))
             del live[block]
             door.free(block)
@@ -67,7 +67,7 @@ def test_marks_are_exact_without_tracking(made: Made) -> None:
 
 
 def test_a_mark_costs_the_hot_path_nothing_lasting(made: Made) -> None:
-    """Marked blocks go back to the cache, and come out of it as any other."""
+    """Marked blocks are freed to the cache and served from it like others."""
     pool, _, door = made
     block = door.take(1000)[0]
     pool.mark()
@@ -92,7 +92,7 @@ def test_ages_of_tracked_blocks(made: Made) -> None:
         old_age, young_age = ages[old.address], ages[young.address]
         assert old_age is not None and young_age is not None and old_age - young_age >= 0.05
         gap, older = old_age - young_age, report
-        for _ in range(100):                    # the machine may stop between the two looks
+        for _ in range(100):                    # this thread may be suspended between the two reports
             now = max(block.age or 0 for block in pool.leaks().blocks)
             older = pool.leaks(older_than=now - gap / 20)
             if len(older.blocks) == 1:
@@ -233,7 +233,7 @@ for number in range(30):
 
 
 def test_a_leaking_service_is_told_at_exit(tmp_path: Path) -> None:
-    """The report alone says what leaks, how much, and from which line."""
+    """The report names the leaking line, the number of blocks and bytes, their tag and their holder."""
     script = tmp_path / "service.py"
     script.write_text(SERVICE, encoding="utf-8")
     line = SERVICE.splitlines().index(
@@ -294,7 +294,7 @@ serve()
 """
 
 def exit_report(tmp_path: Path, program: str, within: str) -> tuple[str, str]:
-    """The report at exit of a program, and the place of a line of it, as the report writes that."""
+    """Run a program. Return its report at exit, and the place of its line with `within` as the report writes it."""
     script = tmp_path / "service.py"
     script.write_text(program, encoding="utf-8")
     done = run_child(str(script), ACL_POOL_LEAKS="1")
@@ -304,7 +304,7 @@ def exit_report(tmp_path: Path, program: str, within: str) -> tuple[str, str]:
 
 
 def test_a_cache_by_shape_is_one_line(tmp_path: Path) -> None:
-    """Its blocks have many sizes and one cause: the report has them as one group, and says where the cache is."""
+    """The blocks of the cache have many sizes but one cause: the report has one group, and names the cache."""
     report, place = exit_report(tmp_path, CACHE, "pool.empty(")
     assert "has 29 blocks" in report and "29 x 32.00 KiB to 6.16 MiB" in report and place in report
     assert report.count(place) == 1
@@ -312,7 +312,7 @@ def test_a_cache_by_shape_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_view_that_holds_a_batch(tmp_path: Path) -> None:
-    """The line that allocated is not to blame: the report says who keeps how little of it."""
+    """The cause is not the line that allocated: the report names the view that keeps a small part of the batch."""
     report, place = exit_report(tmp_path, VIEW, "pool.alloc(")
     assert "6 x 4.00 MiB, 24.00 MiB in all, tag 'batch'" in report and place in report
     assert "held by __main__.heads[0]: a view, 1000 B of 4.00 MiB" in report
@@ -344,7 +344,7 @@ service.workers.shutdown()
 
 
 def test_an_error_that_is_kept(tmp_path: Path) -> None:
-    """An error keeps the locals of all functions that it left: the report has the way through its traceback."""
+    """An error keeps the locals of all functions that it left: the report gives the path through its traceback."""
     report, place = exit_report(tmp_path, ERRORS, "return self.order(")
     way = f"]._exception.__traceback__ -> scores, a local of rank at {place.removesuffix(' in ')}"
     assert f"      held by __main__.service.jobs[0{way}" in report
@@ -352,7 +352,7 @@ def test_an_error_that_is_kept(tmp_path: Path) -> None:
 
 
 def test_keys_that_never_match(tmp_path: Path) -> None:
-    """The oldest and the youngest of a group tell what is different between two entries that should be one."""
+    """The report names the holders of the oldest and the youngest block, which show why two keys do not match."""
     report, _ = exit_report(tmp_path, """
 import acl
 pool = acl.Pool(0)
@@ -367,7 +367,7 @@ for _ in range(20):
 
 
 def test_what_waits_for_another_stream_is_told(made: Made) -> None:
-    """Nothing is live, and yet nobody can have the memory: the report names the stream that holds it up."""
+    """No block is live, but frees are pending: the report names the stream for which they wait."""
     pool, stream, _ = made
     with acl.Stream(0) as side:
         with Slow(side):
@@ -394,12 +394,12 @@ def test_what_waits_for_the_device_is_told(made: Made) -> None:
 
 @pytest.mark.parametrize("stacks", [None, False, "python"])
 def test_sizes_are_what_was_asked_for(made: Made, stacks: Literal[False, "python"] | None) -> None:
-    """With and without tracking, and after marks; what ACL asks for has nothing of ours in it."""
+    """Sizes are right with and without tracking, after marks, and for blocks of ACL, which have no padding."""
     pool, stream, door = made
     sizes = [1, 1000, 1023, 70_000, 4 * MIB]
     noted: AbstractContextManager[object] = nullcontext() if stacks is None else pool.track(stacks=stacks)
     with noted:
-        for _ in range(3):                      # the same blocks, by turns ACL's and Python's
+        for _ in range(3):                      # the same blocks, allocated in turn by Python and by ACL
             buffers = [pool.alloc(size, stream) for size in sizes]
             assert sorted(each.size for each in pool.leaks().blocks) == sizes
             pool.mark()
@@ -413,7 +413,7 @@ def test_sizes_are_what_was_asked_for(made: Made, stacks: Literal[False, "python
 
 
 def test_a_mark_is_exact_for_buffers_too(made: Made) -> None:
-    """What a block says of its size is in nobody's way who asks for its age."""
+    """A buffer's block stores its padding too, which must not change the age that is stored there."""
     pool, stream, _ = made
     with pool.alloc(1000, stream) as old:
         mark = pool.mark()
@@ -439,9 +439,9 @@ KEPT: list[object] = []
 
 @pytest.fixture(params=["listed", "frozen"])
 def module_names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """With and without a `gc.freeze`, which hides what a module's names hold from the collector's lists.
+    """Run the test with and without a `gc.freeze`, which hides the objects of modules from the collector's lists.
 
-    A search gives up after half a second; beside all that the other tests have left it may need longer.
+    A search usually gives up after half a second; with the objects of all other tests it may need longer.
     """
     monkeypatch.setattr("acl.inside._holders.SECONDS", 60)
     if request.param == "frozen":
@@ -449,13 +449,13 @@ def module_names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     else:
         gc.unfreeze()
     yield
-    gc.unfreeze()                               # what the test leaves is garbage, and must go
+    gc.unfreeze()                               # so that the garbage of the test is collected
     gc.collect()
     gc.freeze()
 
 
 def test_holders(module_names: None, made: Made) -> None:
-    """Who holds the block, through every kind of container; and nobody, where only C has it."""
+    """The report names the holder of a block through each kind of container, and none for a block of ACL."""
     pool, stream, door = made
     KEPT.clear()
 
@@ -486,7 +486,7 @@ def test_holders(module_names: None, made: Made) -> None:
 
 
 def test_what_only_c_holds_is_said(made: Made) -> None:
-    """A consumer's DLPack tensor keeps the memory, and no object of Python's leads there."""
+    """A DLPack tensor of a consumer keeps the memory, and no Python object refers to it."""
     pool, stream, _ = made
     with pool.track(stacks="python"):
         taken = pool.alloc(1000, stream).__dlpack__(stream=-1)
@@ -497,7 +497,7 @@ def test_what_only_c_holds_is_said(made: Made) -> None:
 
 
 def test_a_report_keeps_nothing_alive(made: Made) -> None:
-    """Not the locals of functions that it looked into, while what they got by `locals()` is left to them."""
+    """A report reads the locals of functions; it keeps none of them, and does not change the dict of a `locals()`."""
     pool, stream, _ = made
 
     def use() -> None:

@@ -1,4 +1,4 @@
-"""The ledger: its rows add up to the device, and each is what an independent count says."""
+"""The ledger: its rows add up to the device's memory, and each agrees with an independent count."""
 
 import ctypes
 import json
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 def taken() -> acl.Ledger:
-    """A ledger of device 0, whose rows add up, and whose sums are the driver's and the simulator's."""
+    """Return the ledger of device 0, after checking its sums against the driver and the simulator."""
     ledger = acl.memory_ledger(0)
     free, total = acl.Device(0).memory_info()
     assert sum(row.bytes for row in ledger.rows) == ledger.total == total
@@ -135,7 +135,7 @@ except acl.OutOfMemoryError as error:
 
 @contextmanager
 def neighbour_of(environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A process that holds memory of the device, and how much."""
+    """Start a process that holds memory of the device. Yield it, and the bytes that it holds."""
     with subprocess.Popen(
         [sys.executable, "-c", NEIGHBOUR, str(500 * MIB)], env=environment, text=True, cwd="/",
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -145,14 +145,14 @@ def neighbour_of(environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen
 
 
 def observed(environment: dict[str, str]) -> list[str]:
-    """What a process sees that shares the device: the bytes of others, and what it is told when it lacks memory."""
+    """Run another process on the device. Return the bytes of others that it sees, and the advice of its OOM report."""
     done = subprocess.run([sys.executable, "-c", OBSERVER], env=environment, text=True, capture_output=True, cwd="/")
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
 def test_a_second_process_on_the_device_is_others(tmp_path: Path) -> None:
-    """The other process counts its memory by the simulator's books; ours sees only what is free."""
+    """The other process knows its memory from the simulator's accounting; the observer sees only what is free."""
     environment = child_environment(ACL_SIM_SHARED=str(tmp_path / "devices"), ACL_SIM_MEMORY="1G")
     with neighbour_of(environment) as (neighbour, held):
         assert held >= 500 * MIB
@@ -194,12 +194,12 @@ def test_a_closed_pool_with_buffers_is_still_told_of() -> None:
 
 
 def taken_by_pools() -> tuple[int, int]:
-    """What the simulator has given out, to others too, and what the ledger says of the pools."""
+    """Return the device memory that the simulator counts, and the memory of all pools in the ledger."""
     return acl.sim.physical_bytes(), taken().sum(owner="pool")
 
 
 def drop_with_a_block(stream: acl.Stream) -> tuple[Door, int]:
-    """What is left of a pool that was dropped too early: its callbacks, and a block that is live."""
+    """Drop a pool while a block is live. Return its callbacks and this block."""
     pool = acl.Pool(0)
     pool.register(stream)
     door = Door(stream)
@@ -349,7 +349,7 @@ def test_what_is_no_device_is_named(device: Any, error: type[Exception], text: s
 
 
 def test_pools_of_one_name_are_told_apart() -> None:
-    """Else their rows would be one, and be told twice."""
+    """If two pools had the same name, their rows would be added, and be reported twice."""
     with acl.Pool(0, name="twin") as one, acl.Pool(0, name="twin") as two:
         assert (one.name, two.name) == ("twin", "twin-2")
         with one.alloc(MIB), two.alloc(3 * MIB):
@@ -368,7 +368,7 @@ def test_pools_of_one_name_are_told_apart() -> None:
 
 
 def test_the_ledger_names_what_sleeps() -> None:
-    """Its memory is free again, so it is in no sum; but it will want to come back."""
+    """The memory of sleeping blocks was given back, so no sum has it; a row says how much they need to wake."""
     with acl.Pool(0, name="dozing") as pool:
         weights, cache = pool.alloc("8 MiB", tag="weights"), pool.alloc("4 MiB", tag="kv")
         pool.sleep("weights", offload=False)

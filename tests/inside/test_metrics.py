@@ -1,4 +1,4 @@
-"""Metrics: stable names, values that agree with the pool's own, and a dashboard that uses what exists."""
+"""Metrics: names are stable, values agree with those of the pool, and the dashboard uses only existing names."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def opened() -> Iterator[tuple[acl.Pool, acl.Stream, Door]]:
 
 
 def value(name: str, **labels: str) -> float:
-    """The sum of a metric's points that have these labels."""
+    """Return the sum of the points of a metric that have these labels."""
     (found,) = [one for one in metrics.snapshot() if one["name"] == name]
     points = [point for point in found["points"] if labels.items() <= point["attributes"].items()]
     assert points, f"{name} has no point with {labels}"
@@ -103,7 +103,7 @@ def test_a_snapshot_is_plain_and_complete(opened: tuple[acl.Pool, acl.Stream, Do
 
 
 def test_distributions_agree_with_the_histograms(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
-    """Each size is under the bound that it does not exceed; the times are those of the slow allocations."""
+    """Each size is counted below the right bound, and the times agree with those of the slow allocations."""
     pool, _, door = opened
     sizes = [1, 512, 513, 2048, 32768, 131072, 140_000, 2 * MIB, 2_200_000, 33 * MIB]
     for size in sizes:
@@ -134,7 +134,7 @@ def test_the_peak_and_its_moment(opened: tuple[acl.Pool, acl.Stream, Door]) -> N
     assert value("aclpool_peak_live_bytes", pool="service") == peak.live
     assert value("aclpool_peak_tag_bytes", pool="service", tag="kv") == peak.tags["kv"] == 20 * MIB + 512
     moment = min(value("aclpool_peak_timestamp_seconds", pool="service") for _ in range(5))
-    assert began - 0.1 <= moment <= ended + 0.1     # where the machine stops between two clocks, it is later
+    assert began - 0.1 <= moment <= ended + 0.1     # least of 5: it is late if the thread stops between two clocks
 
 
 def test_sleeping_bytes_count_as_unused(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
@@ -164,12 +164,12 @@ def test_refused_growth_is_counted_by_what_refused(opened: tuple[acl.Pool, acl.S
 
 
 def test_reading_takes_no_lock_of_the_owners(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
-    """A thread that owns its part by the bias keeps it, however often others read."""
+    """The owner of a biased lock stays the owner, even if other threads read the metrics."""
     _, _, door = opened
 
     def serve() -> None:
         acl.Device(0).use()
-        for _ in range(5000):       # more than any number of uses that makes an owner
+        for _ in range(5000):       # more uses than a thread needs to become the owner
             door.free(door.alloc(512))
 
     with ThreadPoolExecutor(1) as owner:
@@ -233,7 +233,7 @@ def expressions(node: Any) -> Iterator[str]:
 
 
 def series_of(name: str) -> str:
-    """The metric of a series: a histogram's have endings."""
+    """Return the metric of a series; the series of a histogram have suffixes."""
     base = re.sub(r"_(bucket|sum|count)$", "", name)
     return base if base in metrics.METRICS and metrics.METRICS[base].kind == "histogram" else name
 

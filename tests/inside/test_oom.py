@@ -1,4 +1,4 @@
-"""Out of memory, in words: what the report says is so, and doing what it advises helps."""
+"""Out-of-memory reports: what they say is true, and their advice helps."""
 
 import ctypes
 import pickle
@@ -27,7 +27,7 @@ def device() -> Iterator[None]:
 
 
 def refused(pool: acl.Pool, size: int, stream: acl.Stream | None = None) -> acl.OomReport:
-    """The report of an allocation that must fail."""
+    """Make an allocation that must fail, and return its report."""
     with pytest.raises(acl.OutOfMemoryError) as raised:
         pool.alloc(size, stream)
     report = raised.value.report
@@ -47,7 +47,7 @@ def test_a_lost_device_is_not_told_as_full(sim: ModuleType) -> None:
 
 
 def advised(report: acl.OomReport, text: str) -> str:
-    """The one advice with these words."""
+    """Return the piece of advice with these words; there must be one."""
     (found,) = [change for change in report.changes if text in change]
     return found
 
@@ -186,7 +186,7 @@ def test_a_full_device_says_how_much_is_missing_and_where_it_is() -> None:
 
 @pytest.mark.parametrize("segments", [False, True])
 def test_what_no_device_can_hold_takes_nothing_first(segments: bool, stream: acl.Stream) -> None:
-    """Not a page is taken for it, none moves, and what is cached stays cached."""
+    """The pool refuses at once: it takes no page for the request, moves none, and keeps its cached blocks."""
     _, total = acl.Device(0).memory_info()
     with acl.Pool(0, segments=segments) as pool:
         with pool.alloc(6 * MIB, stream):
@@ -203,7 +203,7 @@ def test_what_no_device_can_hold_takes_nothing_first(segments: bool, stream: acl
 
 
 def test_what_the_device_cannot_hold_beside_others_takes_nothing_first(stream: acl.Stream) -> None:
-    """As much as the device has in all, but not as it is; once it is, it can be had."""
+    """The device is large enough, but others hold memory; after they free it, the request succeeds."""
     free, _ = acl.Device(0).memory_info()
     address = ctypes.c_void_p()
     assert api.aclrtMalloc(ctypes.byref(address), 4096 * MIB, 0) == 0
@@ -218,7 +218,7 @@ def test_what_the_device_cannot_hold_beside_others_takes_nothing_first(stream: a
 
 
 def test_free_pages_of_the_pool_count_as_room() -> None:
-    """What the pool has itself, free and in whole pages, makes up what the device lacks."""
+    """The device alone has too little memory, but with the free pages of the pool there is enough."""
     free, _ = acl.Device(0).memory_info()
     address = ctypes.c_void_p()
     assert api.aclrtMalloc(ctypes.byref(address), free - 2600 * MIB, 0) == 0
@@ -279,7 +279,7 @@ def test_the_exception_carries_the_report_in_notes_and_pickles() -> None:
 def test_an_operator_that_finds_no_memory_raises_the_same(stream: acl.Stream) -> None:
     with acl.Pool(0, limit="16MiB") as pool:
         pool.register(stream)
-        x = [pool.empty((512, 512), "float16", stream) for _ in range(2)]     # summed in a workspace
+        x = [pool.empty((512, 512), "float16", stream) for _ in range(2)]     # the sum needs a workspace
         out = pool.empty((512, 512), "float16", stream)
         for each in x:
             acl.fill(each.buffer, 0)
@@ -338,7 +338,7 @@ def test_what_sleeps_is_not_in_use(stream: acl.Stream) -> None:
 
 
 def test_a_failure_is_told_with_its_own_report(stream: acl.Stream) -> None:
-    """Other threads fail between the allocation and its exception: the last report is then somebody else's."""
+    """If another thread fails between an allocation and its exception, the newest report is not the right one."""
     with acl.Pool(0, "16MiB") as pool, acl.Stream(0) as other:
         for size, on in ((20, stream), (20, other), (30, other), (20, stream), (40, stream)):
             refused(pool, size * MIB, on)
@@ -351,7 +351,7 @@ def test_a_failure_is_told_with_its_own_report(stream: acl.Stream) -> None:
 
 
 class Others:
-    """Another stream's allocation fails whenever somebody is about to read a report."""
+    """Makes an allocation of another stream fail each time before a report is read."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, pool: acl.Pool, stream: acl.Stream) -> None:
         for name in ("last_oom", "oom_of"):
@@ -371,7 +371,7 @@ class Others:
 
 @pytest.fixture
 def others(monkeypatch: pytest.MonkeyPatch, stream: acl.Stream) -> Iterator[Others]:
-    """A pool of 4 MiB behind `stream`, in which another stream fails as well."""
+    """Register a pool of 4 MiB for `stream`, in which allocations of another stream fail too."""
     with acl.Pool(0, "4MiB") as pool, acl.Stream(0) as other:
         pool.register(stream)
         yield Others(monkeypatch, pool, other)
@@ -394,7 +394,7 @@ def test_a_run_s_error_has_its_own_report(others: Others, stream: acl.Stream) ->
 
 
 def test_what_fails_otherwise_is_not_out_of_memory(others: Others, stream: acl.Stream) -> None:
-    """Though another stream's allocation failed meanwhile: here, in the function that chooses the kernel."""
+    """Another stream's allocation fails in the function that chooses the kernel; this must not become the error."""
     @acl.Op.compiler("Undecided")
     def choose(inputs: object, outputs: object, choice: acl.KernelChoice) -> None:
         others.fail(int, ())
@@ -408,7 +408,7 @@ def test_what_fails_otherwise_is_not_out_of_memory(others: Others, stream: acl.S
 
 
 def test_an_operator_s_error_has_its_own_report(others: Others, stream: acl.Stream) -> None:
-    x = others.pool.empty((2**10, 2**8), "float16", stream)      # summed in a workspace
+    x = others.pool.empty((2**10, 2**8), "float16", stream)      # the product needs a workspace
     y = others.pool.empty((2**8, 2**10), "float16", stream)
     result = acl.Pool(0).empty((2**10, 2**10), "float16", stream)
     with pytest.raises(acl.OutOfMemoryError) as raised:

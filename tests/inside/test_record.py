@@ -1,4 +1,4 @@
-"""Pool.record: every event, in order, whatever was overwritten; its files replay and open."""
+"""Pool.record: all events in order, also if the ring overwrote some; the files replay and open."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def of_blocks(events: list[RecordedEvent]) -> list[RecordedEvent]:
 
 def churn(door: Door, live: dict[int, tuple[int, int]], generator: random.Random, steps: int,
           log: list[tuple[str, int, int]]) -> None:
-    """Random allocations and frees, and the list of what was done: the independent count."""
+    """Allocate and free at random, and add what was done to `log`, for a comparison with the recording."""
     for _ in range(steps):
         if live and generator.random() < 0.5:
             block = generator.choice(list(live))
@@ -70,7 +70,7 @@ def test_what_was_done_is_what_was_recorded(made: Made) -> None:
 
 @pytest.mark.parametrize("capacity", [64, 100, 1000])
 def test_an_overwritten_recording_is_still_whole(made: Made, capacity: int) -> None:
-    """The window begins with what was live then, by the simulated program's own list."""
+    """The recording begins with the blocks that were live at its first event, by the test's own list."""
     pool, _, door = made
     live: dict[int, tuple[int, int]] = {}
     log: list[tuple[str, int, int]] = []
@@ -94,7 +94,7 @@ def test_an_overwritten_recording_is_still_whole(made: Made, capacity: int) -> N
 
 
 def test_a_recording_that_ended_notes_nothing(made: Made) -> None:
-    """Not even a birth, so the arena is off the way that notes; and the next recording begins anew."""
+    """After the end blocks are not tracked either, and the next recording begins with no events of the last."""
     pool, _, door = made
     for _ in range(2):
         with pool.record() as recording:
@@ -109,7 +109,7 @@ def test_a_recording_that_ended_notes_nothing(made: Made) -> None:
 
 
 def test_pages_come_and_go(made: Made, sim: Any) -> None:
-    """The mapped addresses of a recording are those of the pool's books, at its ends and in between."""
+    """The mapped bytes of a recording agree with the pool's count at its begin and end, and with the trim between."""
     pool, stream, door = made
     blocks = [door.take(5 * MIB)[0] for _ in range(3)]
     with pool.record() as recording:
@@ -134,7 +134,7 @@ def test_pages_come_and_go(made: Made, sim: Any) -> None:
 
 
 def test_pages_that_move_are_steals() -> None:
-    """As many as the pool counts, each mapped again elsewhere."""
+    """There are as many steals as the pool counts, and each page is mapped again elsewhere."""
     with open_door(limit="32MiB") as (pool, _, door):
         with pool.record() as recording:
             blocks = [door.take(4 * MIB)[0] for _ in range(8)]
@@ -170,7 +170,7 @@ def test_out_of_memory_is_an_event() -> None:
 
 
 def test_each_failure_has_its_own_reason(tmp_path: Path) -> None:
-    """Not only the last one; and PyTorch's viewer hears what was free on the device."""
+    """All failures have reasons, not only the last; files for PyTorch's viewer say what was free on the device."""
     with open_door(limit="16MiB") as (pool, _, door), open_door(limit="8MiB", name="other") as (_, _, beside):
         with pool.record() as recording:
             for size in (64, 32):
@@ -212,8 +212,8 @@ def test_a_late_streams_ring_is_ready() -> None:
                 door.free(door.alloc(512))
             return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
 
-        fresh, *_, worn = [faults() for _ in range(5)]          # the last ones overwrite the first
-        assert fresh < worn + 100                               # the system may look at pages, too
+        fresh, *_, worn = [faults() for _ in range(5)]          # the later passes overwrite the first events
+        assert fresh < worn + 100                               # the system itself may cause some faults
 
 
 def test_tags_threads_and_python_stacks(made: Made) -> None:
@@ -331,7 +331,7 @@ def test_many_threads_while_it_is_read_and_switched() -> None:
 
 
 def consistent(events: list[RecordedEvent]) -> None:
-    """No block overlaps a live one, and each free has its allocation."""
+    """Check that no address is allocated while it is live, and that each free has its allocation."""
     live: dict[tuple[int, int], RecordedEvent] = {}
     for event in events:
         key = (event.stream, event.address)
@@ -362,7 +362,7 @@ def test_a_saved_recording_replays(made: Made, tmp_path: Path) -> None:
 
 
 def test_the_file_is_as_the_page_says(made: Made, tmp_path: Path) -> None:
-    """Arrays, types and keys of docs/recording-format.md, read from that page."""
+    """The arrays, types and keys of a file are those that docs/recording-format.md lists."""
     pool, stream, _ = made
     with pool.record(stacks="all") as recording:
         with pool.alloc("3MiB", stream, tag="kv"):
@@ -372,7 +372,7 @@ def test_the_file_is_as_the_page_says(made: Made, tmp_path: Path) -> None:
     wanted = {}
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        kind = cells[1].split(",")[0] if len(cells) == 3 else ""        # "uint8, uint16 above 256 streams"
+        kind = cells[1].split(",")[0] if len(cells) == 3 else ""        # such as "uint8, uint16 above 256 streams"
         if kind in ("uint8", "uint16", "uint32", "uint64", "int64"):
             wanted[cells[0].strip("`")] = kind
     with np.load(tmp_path / "run.npz", allow_pickle=False) as data:
@@ -411,12 +411,12 @@ def test_arguments_that_are_refused(made: Made, arguments: dict[str, Any], error
 
 
 def allocated(recording: acl.Recording) -> list[int]:
-    """The sizes of the allocations in its window."""
+    """Return the sizes of the allocations made during a recording."""
     return [event.size for event in recording.events if event.kind == "alloc" and not event.before]
 
 
 def test_two_recordings_of_a_pool_have_a_window_each(made: Made) -> None:
-    """The second sees nothing of before, the first all, and whichever ends first takes nothing from the other."""
+    """Each recording has the events between its own begin and end, also if another begins or ends meanwhile."""
     pool, _, door = made
 
     def take(size: int) -> None:
@@ -449,7 +449,7 @@ def test_a_later_recording_loses_what_the_shared_ring_overwrites(made: Made) -> 
             assert second.capacity == 64
             for _ in range(50):
                 door.free(door.alloc(512))
-    assert second.lost == 100 - 64 and first.lost == 1 + 180 - 64       # with the page that was mapped
+    assert second.lost == 100 - 64 and first.lost == 1 + 180 - 64       # 1: the event of a mapped page
     assert len(allocated(second)) == 32
 
 
@@ -472,7 +472,7 @@ def test_sleep_and_wake_are_events_and_sleeping_pages_are_not_mapped(made: Made,
     for event in recording.events:
         balance += {"map": event.size, "unmap": -event.size}.get(event.kind, 0)
         if event.kind == "unmap":
-            assert event.path == ""                 # to the driver: no steal
+            assert event.path == ""                 # given to the driver, so not a steal
         if event.kind == "sleep":
             assert balance == mapped
     assert slept.memory > 0 and balance == mapped + slept.memory
@@ -523,7 +523,7 @@ def test_a_child_of_a_fork_refuses() -> None:
 
 
 def test_the_snapshot_can_be_walked_backwards(made: Made, tmp_path: Path) -> None:
-    """As PyTorch's viewer does, from the segments at the end: every event is of what is there then."""
+    """PyTorch's viewer starts from the segments at the end: each event must fit the state at its time."""
     pool, stream, door = made
     live: dict[int, tuple[int, int]] = {}
     churn(door, live, random.Random(7), 300, [])
@@ -578,7 +578,7 @@ def test_an_operator_s_workspace_has_the_stack_of_its_caller(made: Made) -> None
 
 
 def test_the_tags_of_scopes_and_streams_are_recorded(made: Made) -> None:
-    """Also where the block itself has none: it has its stream's by name only."""
+    """The events of a block that ACL allocates in a scope have its tag; those of a later block have none."""
     pool, _, door = made
     with pool.record() as recording:
         with pool.tag("scope"):
@@ -603,11 +603,11 @@ def test_a_recording_read_while_its_ring_turns_has_only_real_events(made: Made) 
             thread.start()
         try:
             while pool.stats().streams[0].frees < capacity:
-                pass                            # until the ring is full
+                pass                            # wait until the ring is full
             while overtaken < 10:
                 events = of_blocks(recording.events)
                 assert all(event.address and event.size for event in events)
-                overtaken += len(events) < capacity     # some were overwritten while they were copied
+                overtaken += len(events) < capacity     # counts copies in which events were overwritten meanwhile
                 assert time.monotonic() < limit, f"only {overtaken} copies were overtaken"
         finally:
             done.set()

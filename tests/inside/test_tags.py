@@ -1,4 +1,4 @@
-"""Tags: whose memory it is, by `tag=`, by a scope, by the stream, by the model."""
+"""Tags, which name the use of memory: given by `tag=`, by a scope, by the stream, or by the model."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ def opened() -> Iterator[tuple[acl.Pool, acl.Stream, Door]]:
 
 
 def tags(pool: acl.Pool) -> dict[str, int]:
-    """Live bytes by tag, zeros left out."""
+    """Return the live bytes by tag, without zeros."""
     return {name: size for name, size in pool.stats().tags.items() if size}
 
 
@@ -62,7 +62,7 @@ def test_scopes_nest_and_end_in_order(opened: tuple[acl.Pool, acl.Stream, Door])
 def test_scopes_are_exact_whoever_owns_the_arena(
     opened: tuple[acl.Pool, acl.Stream, Door], between: str
 ) -> None:
-    """A thread that is alone owns its arena and looks at no scope; it must not while one is open."""
+    """The owner of an arena does not look at scopes, so no thread may be the owner while a scope is open."""
     pool, _, door = opened
     random = Random(7)
     expected: dict[str, int] = {}
@@ -71,7 +71,7 @@ def test_scopes_are_exact_whoever_owns_the_arena(
         tag = random.choice(["", "a", "b"])
         with pool.tag(tag) if tag else nullcontext():
             for _ in range(40 if between == "looks" else 0):
-                pool.leaks()                    # takes the arena's lock, and so might become its owner
+                pool.leaks()                    # takes the arena's lock, so this thread might become its owner
             for _ in range(random.randrange(1, 60)):
                 blocks.append(door.alloc(512))
                 expected[tag] = expected.get(tag, 0) + 512
@@ -82,7 +82,7 @@ def test_scopes_are_exact_whoever_owns_the_arena(
 
 
 def test_a_scope_takes_the_fast_way_from_nobody_for_good(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
-    """Once it is closed the arena has an owner again: another thread's visit then revokes something."""
+    """After the scope the arena has an owner again: an allocation in another thread then revokes the bias."""
     pool, stream, door = opened
 
     def handovers() -> int:
@@ -149,7 +149,7 @@ def test_a_scope_that_ends_in_another_thread_ends(opened: tuple[acl.Pool, acl.St
     scope.__enter__()
 
     def end() -> None:
-        with pytest.raises(ValueError):  # as contextvars say of another context's token
+        with pytest.raises(ValueError):  # as contextvars raise for a token of another context
             scope.__exit__(None, None, None)
 
     thread = threading.Thread(target=end)
@@ -185,7 +185,7 @@ def test_tasks_have_scopes_of_their_own(opened: tuple[acl.Pool, acl.Stream, Door
         await asyncio.gather(request("a", 480), request("b", 992))
 
     asyncio.run(serve())
-    assert tags(pool) == {"a": 1024, "b": 2048}  # the bare callbacks are of whatever task comes next
+    assert tags(pool) == {"a": 1024, "b": 2048}  # none for bare callbacks: C code does not know the current task
     for buffer in buffers:
         buffer.close()
     for block in bare:
@@ -229,7 +229,7 @@ def test_a_stream_may_be_named_before_it_is_used() -> None:
 
 
 def test_a_streams_name_costs_no_mode(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
-    """The fast path stays: allocations after warming up take no lock that another thread sees."""
+    """A stream with a name still has the fast path: its allocations are served from the cache."""
     pool, stream, door = opened
     pool.tag_stream(stream, "encoder")
     for _ in range(100):
@@ -241,14 +241,14 @@ def test_a_streams_name_costs_no_mode(opened: tuple[acl.Pool, acl.Stream, Door])
 
 
 def failed_run(stream: acl.Stream, scope: str | None = None, named: str | None = None) -> acl.OomReport:
-    """The report of a model's run that finds no memory inside ACL, with room for its inputs and outputs."""
+    """Make a run fail: inputs and outputs fit, but not the memory for which ACL asks. Return the report."""
     with acl.Model(small_model().to_bytes(), name="relu") as model, acl.Pool(0, limit="64MiB") as pool:
         model(np.ones((4, 8), np.float32))
         pool.register(stream)
         hogs = [pool.alloc("16MiB", stream, tag="hog") for _ in range(3)]
         if named is not None:
             pool.tag_stream(stream, named)
-        # In and out take 4.4 MiB each: it is what lies between that finds no room.
+        # Inputs and outputs take 4.4 MiB each and fit; the tensors between them do not.
         x = np.ones((144_000, 8), np.float32)
         with pool.tag(scope) if scope else nullcontext(), pytest.raises(acl.OutOfMemoryError) as raised:
             model(x, stream=stream)
