@@ -1,8 +1,8 @@
-"""Ask a libascendcl.so all probes and print where it differs from the real runtime.
+"""Run all probes on a libascendcl.so and print where its answers differ from the real runtime's.
 
 `python tests/sim/compare_probes.py LIBDIR [SUBSTR] [--class must|depends|may]` runs the programs in
-acl/tools/doctor/probes and compares with the golden answers beside them.  Exit status 1 if a `must` line differs, or
-nothing was compared.
+acl/tools/doctor/probes and compares their answers with the golden ones beside them.  The exit status is 1 if a
+`must` line differs or nothing was compared.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Difference = tuple[str, str, str, str]
 
 
 def sanitized() -> bool:
-    """Whether this run wants a sanitizer's build."""
+    """True if this run uses a build with a sanitizer."""
     return os.environ.get("ACLPOOL_SIM_MODE", "") in {"asan", "tsan"}
 
 
 def compare(library: Path, only: str = "", kind: str = "") -> tuple[int, list[Difference]]:
-    """How many probes were compared, and (class, name, expected, got) for each that differs."""
+    """Return the number of probes compared, and (class, name, expected, got) for each that differs."""
     differences = []
     count = 0
     for script, answers in SCRIPTS.items():
@@ -40,7 +40,7 @@ def compare(library: Path, only: str = "", kind: str = "") -> tuple[int, list[Di
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line and return its exit status."""
     parser = argparse.ArgumentParser(description="Compare a library's answers with the real runtime's.")
     parser.add_argument("library", type=Path)
     parser.add_argument("only", nargs="?", default="")

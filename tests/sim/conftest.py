@@ -1,6 +1,6 @@
 """Fixtures of the simulator's tests.
 
-Tests that want an extra package are not collected where it is missing: the base set-up skips nothing.
+Tests that need an extra package are not collected if it is missing, so no test of a basic installation is skipped.
 """
 
 import ctypes
@@ -15,14 +15,14 @@ collect_ignore = [] if importlib.util.find_spec("onnxruntime") else ["models/tes
 
 @pytest.fixture
 def device() -> None:
-    """Device 0 is current."""
+    """Make device 0 current."""
     assert api.aclInit(None) in (0, 100002)
     assert api.aclrtSetDevice(0) == 0
 
 
 @pytest.fixture
 def raw_stream(device: None) -> Iterator[int]:
-    """The handle of a stream of the C API."""
+    """Create a stream through the C API and return its handle."""
     made = out()
     assert api.aclrtCreateStream(ctypes.byref(made)) == 0
     yield made.value

@@ -1,4 +1,4 @@
-"""What the simulator lacks is what its documentation says, no more and no less."""
+"""The documentation of the simulator lists exactly the functions that the simulator lacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs/simulator.md"
 
 
 def absent() -> set[str]:
-    """The functions of the table that neither library exports."""
+    """Return the functions of the API table that neither library exports."""
     libraries = [ctypes.CDLL(f"{sim.library_dir()}/{name}", ctypes.RTLD_GLOBAL)
                  for name in ("libascendcl.so", "libacl_op_compiler.so")]
     names = [row["name"] for row in table()["functions"]]
@@ -23,7 +23,7 @@ def absent() -> set[str]:
 
 
 def documented() -> set[str]:
-    """The names in the page's last table."""
+    """Return the function names in the last table of the page."""
     rows = PAGE.read_text().split("| absent |")[1].splitlines()
     return {name for row in rows if "|" in row for name in re.findall(r"`(\w+)`", row.split("|")[1])}
 

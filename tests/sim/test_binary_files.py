@@ -1,4 +1,4 @@
-"""Kernel binaries for chips, which the simulator reads and does not run: damaged and malicious files."""
+"""Damaged and malicious kernel binaries for chips, which the simulator reads but does not run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def loaded(data: bytes) -> tuple[int, int]:
-    """The status of loading, and the handle."""
+    """Load a binary. Return the status and the handle."""
     handle = out()
     status: int = api.aclrtBinaryLoadFromData(data, len(data), None, ctypes.byref(handle))
     return status, handle.value or 0
@@ -34,7 +34,7 @@ def test_functions_behind_several_tables_are_found() -> None:
 
 
 def test_tables_that_overlap_are_not_read_again_and_again() -> None:
-    """A file of n bytes has at most n / 24 symbols, whatever its tables say."""
+    """The simulator reads at most n / 24 symbols of a file of n bytes, even if its tables claim more."""
     many = [(f"v{i}", 0, 0) for i in range(100)]
     status, handle = loaded(device_binary(["add"], variables=many))
     assert status == 0, sim_message()

@@ -1,4 +1,4 @@
-"""C programs written against the header's names: built, run on the simulator, and silent."""
+"""C programs that use the names of the headers: each compiles, runs on the simulator, and prints nothing."""
 
 from __future__ import annotations
 

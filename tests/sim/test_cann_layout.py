@@ -1,4 +1,4 @@
-"""The simulator's libraries in a folder of CANN's shape."""
+"""The simulator's libraries in a folder with the layout of CANN."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_it_replaces_what_was_there(tmp_path: Path) -> None:
 
 
 def test_there_is_one_simulator(tmp_path: Path) -> None:
-    """Links, not copies: what is loaded by both paths is loaded once."""
+    """The folder has links, not copies, so a library loaded through both paths is loaded once."""
     made = lay_out(tmp_path)
     for name in ("libascendcl.so", "libacl_op_compiler.so"):
         assert os.path.samefile(made / name, Path(library_dir(), name))

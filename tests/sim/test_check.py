@@ -1,4 +1,4 @@
-"""`aclpool sim check`: a table of small programs in C, each right and wrong by one mistake, and programs in Python."""
+"""`aclpool sim check`: small programs in C, each in a right form and in one with a mistake, and programs in Python."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from acl.tools import sim_check
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-#: What the wrong program of each case is told.
+#: For each case the rule that is reported for its wrong program.
 RULES = {
     "overflow_copy": "overflow", "overflow_read": "overflow", "overflow_async": "overflow",
     "overflow_set": "overflow", "overflow_small": "overflow", "overflow_exact": "overflow",
@@ -41,10 +41,10 @@ RULES = {
     "unwritten": "uninitialised", "unwritten_part": "uninitialised", "unwritten_carried": "uninitialised",
     "unwritten_async": "uninitialised",
 }
-#: Cases whose program dies of the access, as on a card.
+#: Cases whose program is killed by the wrong access, as with a card.
 DEADLY = {"host_reads", "host_writes", "host_reads_freed"}
 
-pytestmark = pytest.mark.release_only      # a sanitizer has memory and a handler of its own
+pytestmark = pytest.mark.release_only      # a sanitizer has its own memory and signal handler
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(*arguments: str | Path, cwd: Path = HERE) -> subprocess.CompletedProcess[str]:
-    """`aclpool sim check ARGUMENTS`, started where no sources of `acl` lie."""
+    """Run `aclpool sim check ARGUMENTS` in a folder without the sources of `acl`."""
     env = programs.environment(programs.mode())
     return subprocess.run([sys.executable, "-m", "acl.tools.cli", "sim", "check", *map(str, arguments)],
                           capture_output=True, text=True, timeout=programs.TIMEOUT_S, env=env, cwd=cwd)
@@ -76,7 +76,7 @@ def test_rules_are_each_found_by_a_program() -> None:
 
 
 def run_case(program: Path, case: str, which: str, path: Path) -> tuple[subprocess.CompletedProcess[str], list[Any]]:
-    """The program without the command, which would take most of the time, and what it found."""
+    """Run a program without the command `check`, which would take most of the time. Return its outcome and reports."""
     watched = {"ACL_SIM_CHECK": "all", "ACL_SIM_CHECK_JSON": str(path), "ACL_SIM_CHECK_TEXT": "0"}
     done = subprocess.run([str(program), case, which], capture_output=True, text=True, timeout=programs.TIMEOUT_S,
                           env={**programs.environment(programs.mode()), **watched})
@@ -211,7 +211,7 @@ def test_program_in_python_is_told_its_lines(wrong: str, rule: str | None, tmp_p
     done = check("--report", tmp_path / "found", "--", sys.executable, script)
     found = reports(tmp_path / "found")
     assert {one["rule"] for one in found} == ({rule} if rule else set()), done.stderr
-    line = 1 + PYTHON.split("\n").index("{wrong}") + (rule == "double-free")    # told at the second free
+    line = 1 + PYTHON.split("\n").index("{wrong}") + (rule == "double-free")    # reported at the second free
     for one in found[:1]:
         assert one["places"][0]["stack"][0] == f"{script}:{line} in <module>"
 
@@ -298,7 +298,7 @@ with acl.Stream(0) as one, acl.Stream(0) as two:
     assert (done.returncode, done.stderr) == (0, "aclpool sim check: no reports\n")
 
 
-#: Programs of this project that do nothing wrong.
+#: Examples of this project, which make no mistake.
 CLEAN = ["bundle.py", "dynamic_shape.py", "kernel_launch.py", "several_streams.py", "single_op_workspaces.py"]
 
 
@@ -318,7 +318,7 @@ def test_examples_in_c_are_not_reported(name: str, tmp_path: Path) -> None:
 
 
 def test_thread_sanitizer_knows_the_order_of_streams(tmp_path: Path) -> None:
-    """A program built with it, against a simulator that is not."""
+    """The program is built with ThreadSanitizer, the simulator without it."""
     libraries, headers = programs.simulator(tmp_path, programs.mode())
     made = programs.compile_program(programs.HERE / "pipeline_tsan.c", tmp_path, libraries, headers, "tsan")
     env = {**programs.environment(programs.mode()), "TSAN_OPTIONS": "halt_on_error=1:exitcode=66"}

@@ -1,4 +1,4 @@
-"""acl.sim: configuration, faults, counters, trace; and the same through the environment."""
+"""acl.sim: configuration, faults, counters and traces, set by calls and by environment variables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _device(sim: ModuleType) -> None:
 
 
 def malloc(size: int = 64) -> int:
-    """The status of an aclrtMalloc; what it got is freed."""
+    """Call aclrtMalloc, free the memory, and return the status of the allocation."""
     address = out()
     code: int = api.aclrtMalloc(ctypes.byref(address), size, 0)
     if code == 0:
@@ -194,7 +194,7 @@ def test_a_removed_fault_keeps_its_hits(sim: ModuleType) -> None:
 
 
 def test_a_fault_added_while_the_last_one_goes_is_in_force(sim: ModuleType) -> None:
-    """Each thread's own fault strikes its own call, whatever the other thread removes meanwhile."""
+    """The fault of each thread hits that thread's call, even if the other thread removes its own fault meanwhile."""
     missed: list[str] = []
 
     def work(name: str, argument: object) -> None:
@@ -235,7 +235,7 @@ def test_resetting_the_simulator_ends_it_too(sim: ModuleType) -> None:
 
 
 def test_a_lost_device_has_no_virtual_memory_either(sim: ModuleType) -> None:
-    """These calls name their device; the thread's current one does not matter."""
+    """The calls for virtual memory name their device, so the current device of the thread has no effect."""
     prop = PhysicalProp(attribute=4, location=Location(0, DEVICE))
     base, handle = out(), made("aclrtMallocPhysical", GRANULE, ctypes.byref(prop), 0)
     assert api.aclrtReserveMemAddress(ctypes.byref(base), GRANULE, 0, None, 1) == 0
@@ -330,7 +330,7 @@ def test_a_trace_that_cannot_be_written(sim: ModuleType) -> None:
 
 
 def fastest(work: Callable[[], None]) -> float:
-    """The seconds of the quickest of 30 turns."""
+    """Run `work` 30 times and return the shortest time in seconds."""
     times = []
     for _ in range(30):
         start = time.perf_counter()
@@ -340,7 +340,7 @@ def fastest(work: Callable[[], None]) -> float:
 
 
 def test_latency_has_a_price_for_each_sort_of_call(sim: ModuleType) -> None:
-    """Asynchronous copies cost alike in all forms, options of the host nothing, pools and managed memory something."""
+    """All forms of asynchronous copies cost the same; host-only calls are free; pools and managed memory are not."""
     stream, here, there = out(), made("aclrtMalloc", 4096, 0), made("aclrtMalloc", 4096, 0)
     assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
     props = PoolProps(location=Location(0, DEVICE))

@@ -1,4 +1,4 @@
-"""Half precision as the runtime's host code converts it, and element sizes."""
+"""Half precision, converted as by the runtime's host code, and element sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.calls import api
 
-# What the runtime's own code gave (shared/probes/golden.txt, fp16).
+# Results of the runtime's own code (shared/probes/golden.txt, fp16).
 OBSERVED = [
     (0.0, 0x0), (-0.0, 0x8000), (1.0, 0x3C00), (1.625, 0x3E80), (65504.0, 0x7BFF), (65505.0, 0x7BFF),
     (65520.0, 0x7BFF), (1e30, 0x7BFF), (-1e30, 0xFBFF), (6e-8, 0x1), (3e-8, 0x1), (2.9e-8, 0x0),
@@ -31,7 +31,7 @@ def test_each_finite_half_survives_a_round_trip() -> None:
             assert api.aclFloatToFloat16(value) == half
         else:
             sign = -1 if half & 0x8000 else 1
-            assert value == sign * (1 + (half & 0x3FF) / 1024) * 65536  # an ordinary exponent
+            assert value == sign * (1 + (half & 0x3FF) / 1024) * 65536  # exponent 31 means a number, not inf or nan
 
 
 def test_rounding_to_half_equals_ieee_below_the_largest() -> None:

@@ -1,5 +1,4 @@
-"""Inner calls of the simulator are not the program's: not counted, not traced, not hit by faults.  And what else
-its sources keep to."""
+"""Calls inside the simulator are not counted, not traced, not hit by faults; and another rule of its sources."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def test_no_source_calls_an_exported_function() -> None:
 
 
 def test_a_fork_takes_every_lock_of_a_file() -> None:
-    """A lock that is made by hand would be held for ever in the child of a fork in a moment of its use."""
+    """If a fork happens while a lock without FORK_TAKES is held, the lock stays held for ever in the child."""
     bare = []
     for path in sorted(SOURCES.glob("*/*.c")):
         text = path.read_text()

@@ -1,7 +1,7 @@
-"""Kernels: host shared objects really run, block by block, and their faults stay on the stream.
+"""Kernels: those in shared objects for the host are run, block by block, and a fault fails only the stream.
 
-The argument rules that the real runtime was asked about are in the probes (test_probes.py); here are
-the results, the layouts, and what happens when a kernel misbehaves.
+The argument rules for which the real runtime's answers are known are in the probes (test_probes.py).  These
+tests check results, layouts, and kernels that crash or do not end.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def shared_object(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 class Kernels:
-    """A loaded binary and a stream."""
+    """A loaded kernel binary and a stream."""
 
     def __init__(self, data: bytes) -> None:
         self.binary, self.stream = out(), out()
@@ -85,7 +85,7 @@ class Kernels:
         return value
 
     def host(self, name: str, blocks: int, args: bytes, config: Config | None = None) -> int:
-        """Launch with host arguments and wait."""
+        """Launch a kernel with host arguments and wait. Return the status of the wait."""
         cfg = ctypes.byref(config) if config is not None else None
         status: int = api.aclrtLaunchKernelWithHostArgs(self[name], blocks, self.stream, cfg, args, len(args), None, 0)
         assert status == 0, sim_message()
@@ -133,7 +133,7 @@ def test_blocks_on_several_threads(kernels: Kernels, monkeypatch: pytest.MonkeyP
 
 
 def test_a_launch_of_no_blocks(kernels: Kernels) -> None:
-    """Refused before anything is queued: by the runtime, or by ACL where it looks first."""
+    """A launch of no blocks is refused before anything is queued: by the runtime, or by ACL if ACL checks first."""
     marks = device_array(np.zeros(1, np.uint32))
     args = struct.pack("Q", marks)
     device, function, stream = device_array(np.frombuffer(args, np.uint8)), kernels["mark"], kernels.stream
@@ -194,7 +194,7 @@ def test_stream_order_is_kept(kernels: Kernels) -> None:
 def test_host_arguments_are_copied_and_placeholders_filled(kernels: Kernels) -> None:
     result = device_array(np.zeros(5, np.uint64))
     args = (ctypes.c_uint64 * 5)(result, 11, 0, 33, 44)
-    place = (ctypes.c_uint32 * 2)(16, 24)  # the third word points at the fourth
+    place = (ctypes.c_uint32 * 2)(16, 24)  # in bytes: the third word is a pointer to the fourth
     launched = api.aclrtLaunchKernelWithHostArgs(kernels["layout"], 1, kernels.stream, None, args, 40, place, 1)
     args[1] = 99
     assert launched == 0 and api.aclrtSynchronizeStream(kernels.stream) == 0
@@ -248,7 +248,7 @@ def test_finalized_arguments_take_no_buffer(kernels: Kernels) -> None:
 
 
 def test_a_thread_has_one_handle_of_arguments(kernels: Kernels) -> None:
-    """A second Init empties what the first one gave, for another function too; other threads have their own."""
+    """A second Init, even for another function, returns the same handle without arguments; each thread has one."""
     first, second, param, buffer = out(), out(), out(), out()
     elsewhere: list[int | None] = []
     function = kernels["mark"]
@@ -427,7 +427,7 @@ RING = """
 """
 
 
-@pytest.mark.release_only      # a sanitizer has a handler of its own
+@pytest.mark.release_only      # a sanitizer has its own signal handler
 def test_a_handler_of_signals_does_not_outlive_its_kernel(shared_object: bytes, tmp_path: Path) -> None:
     (tmp_path / "k.so").write_bytes(shared_object)
     done = run_python(RING, timeout=60, KERNELS=str(tmp_path / "k.so"))

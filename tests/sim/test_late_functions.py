@@ -141,7 +141,7 @@ def test_value_ranges_and_the_first_of_a_row() -> None:
 
 @pytest.fixture
 def function(tmp_path: Path) -> Iterator[tuple[int, int, Path]]:
-    """A kernel's handle, its binary's, and the file."""
+    """Compile and load a kernel. Yield its handle, the handle of its binary, and the file."""
     (tmp_path / "k.c").write_text('#include "acl_sim_kernel.h"\nACL_SIM_KERNEL(small) { (void)args; }\n')
     library = tmp_path / "k.so"
     subprocess.run(["gcc", "-shared", "-fPIC", f"-I{include_dir()}", "-o", library, tmp_path / "k.c"], check=True)

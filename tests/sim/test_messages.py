@@ -102,7 +102,7 @@ def test_threads_have_their_own() -> None:
     assert "aclrtFreeHost failed" in newest()
 
 
-# What ends the library or a thread's state; and what has no arguments to be wrong.
+# Functions that end the library or the state of a device.
 SPARED = {"aclFinalize", "aclFinalizeReference", "aclrtResetDevice", "aclrtResetDeviceForce"}
 
 SWEEP = """
@@ -138,7 +138,7 @@ def test_every_call_with_nothing_but_zeros_is_named() -> None:
     assert not [line for line in done.stdout.splitlines() if line.startswith("WRONG")]
 
 
-# ---- numbers, and what reading takes ----
+# ---- numbers of messages, and reading, which removes messages ----
 
 
 @pytest.mark.parametrize(("call", "arguments", "code", "number"), [

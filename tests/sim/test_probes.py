@@ -1,4 +1,4 @@
-"""What the real runtime's code answered to the probes, the simulator answers."""
+"""The simulator answers the probes as the code of the real runtime did."""
 
 from __future__ import annotations
 

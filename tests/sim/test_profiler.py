@@ -1,4 +1,4 @@
-"""aclprof*: argument rules as rows, the order of calls, and the file that comes of it."""
+"""aclprof*: argument rules as rows, the order of calls, and the file that is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MARKS, TASKS = 128, 2
 
 
 class Profile:
-    """A profile that is initialised and started, in a folder of its own."""
+    """A profile that is initialised and started; it writes to `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -34,7 +34,7 @@ class Profile:
         self.stream = stream.value
 
     def end(self) -> list[dict[str, Any]]:
-        """Stops all; the file's events."""
+        """Stop the profile, and return the events of its file."""
         assert api.aclrtDestroyStream(self.stream) == 0
         api.aclprofDestroyStepInfo(self.step)
         api.aclprofDestroyStamp(self.stamp)
@@ -141,10 +141,10 @@ def test_what_a_configuration_asks_is_checked_when_it_starts(tmp_path: Path) -> 
     config = new_config(TASKS)
     assert api.aclprofStop(config) == RUNS_NOT
     assert api.aclprofStart(config) == 0
-    assert api.aclprofCreateStamp() is None  # without ACL_PROF_MSPROFTX
+    assert api.aclprofCreateStamp() is None  # the profile was started without ACL_PROF_MSPROFTX
     assert api.aclprofFinalize() == 0
     assert api.aclprofInit(path, len(path)) == 0
-    assert api.aclprofStart(config) == 0  # finalize ended it
+    assert api.aclprofStart(config) == 0  # not running any more: finalize ended it
     assert api.aclprofFinalize() == 0
     assert api.aclprofDestroyConfig(config) == 0
 

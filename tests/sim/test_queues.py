@@ -1,4 +1,4 @@
-"""acltdt*: queues, routes, channels: argument rules as rows, and what several threads see."""
+"""acltdt*: queues, routes and channels: argument rules as rows, and use by several threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 
 class Scene:
-    """What the rows' arguments are made of; a fresh one for each row."""
+    """The objects and buffers that the arguments of the rows name; made anew for each row."""
 
     def __init__(self) -> None:
         self.buffer = (ctypes.c_ubyte * 4096)()
@@ -234,7 +234,7 @@ def test_a_full_queue_and_device_memory(scene: Scene) -> None:
 
 
 def _bind(*pairs: tuple[int, int]) -> tuple[int, int]:
-    """The list and what binding it gave."""
+    """Bind pairs of queues. Return the list of routes and the status of the call."""
     routes = api.acltdtCreateQueueRouteList()
     for source, target in pairs:
         route = api.acltdtCreateQueueRoute(source, target)
@@ -313,7 +313,7 @@ def test_a_received_dataset_owns_its_items(scene: Scene) -> None:
     item = api.acltdtGetDataItem(received, 0)
     assert ctypes.string_at(api.acltdtGetDataAddrFromItem(item), 1) == b"\5"
     assert api.acltdtAddDataItem(received, scene.item) == 200006
-    assert api.acltdtDestroyDataItem(item) == 0  # allowed: it leaves a hole
+    assert api.acltdtDestroyDataItem(item) == 0  # allowed: its place in the dataset stays empty
     assert api.acltdtGetDatasetSize(received) == 1
     assert api.acltdtGetDataItem(received, 0) is None
     assert api.acltdtGetDataItem(received, 1) is None

@@ -1,4 +1,4 @@
-"""What the host's kernel refuses is told as that: not as a full device, nor as too many objects."""
+"""If the host's kernel refuses a request, the message says so, and does not name a full device or too many objects."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_no_addresses_for_a_device_is_not_a_full_device() -> None:
 
 
 def test_a_device_that_the_host_refused_leaves_no_addresses_behind() -> None:
-    """Each attempt gives back what it got: after many of them a smaller reservation still succeeds."""
+    """Each failed attempt releases its addresses: after many of them a smaller reservation still succeeds."""
     done = run_python(CODE.replace("sys.argv[1]", str(60 << 30)).replace("range(3)", "range(50)"),
                       ACL_SIM_MEMORY="32G")
     lines = done.stdout.splitlines()
@@ -105,7 +105,7 @@ STRICT = """
 
 
 def test_a_host_that_counts_reservations_whole_serves(tmp_path: Path) -> None:
-    """Handles and devices are reserved without access, and opened as they grow."""
+    """Addresses for handles and devices are reserved without access, and made writable as they are needed."""
     library = tmp_path / "strict.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-xc", "-"], input=STRICT, text=True, check=True)
     done = run_python("""
@@ -118,7 +118,7 @@ def test_a_host_that_counts_reservations_whole_serves(tmp_path: Path) -> None:
 
 
 def test_a_shared_file_is_reserved_whole(tmp_path: Path) -> None:
-    """On a full disk, a page that is only promised would be a bus error."""
+    """If the file were sparse and the disk full, an access to a page would be a bus error."""
     shared = tmp_path / "devices"
     done = run_python("import acl; acl.Stream(0)", ACL_SIM_SHARED=str(shared))
     assert done.returncode == 0, done.stderr

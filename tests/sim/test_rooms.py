@@ -1,4 +1,4 @@
-"""The rooms of acl/sim stand in an order: none uses one above, neither by an include nor by a symbol."""
+"""The folders of acl/sim have an order: none includes a header of a later one or uses a symbol of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = sim_rooms.SIM.parents[1]
 
 
 def objects(folder: Path) -> Path:
-    """Objects of all sources: those of a build, or made now."""
+    """Return a folder with the objects of all sources: of an existing build, or compiled now."""
     wanted = [Path(name).with_suffix(".o") for name in sim_rooms.sources() if name.endswith(".c")]
     for found in sorted((ROOT / "build").glob("simulator-*/.objects-*")):
         if all((found / name).exists() for name in wanted):

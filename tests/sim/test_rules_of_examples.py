@@ -1,4 +1,4 @@
-"""Rules that CANN's published examples rely on."""
+"""Rules of the API that CANN's published examples rely on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stream() -> Iterator[int]:
 
 
 class Gate:
-    """A host function that holds a stream until it is opened."""
+    """A host function that holds a stream up until the event `open` is set."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
@@ -105,7 +105,7 @@ class CondParams(ctypes.Structure):
 
 
 def add_condition(stream: int, kind: int, graphs: ctypes.Array[ctypes.c_void_p]) -> int:
-    """Adds a conditional task to the capture; where its condition is."""
+    """Add a conditional task to the capture on a stream. Return the address of its condition."""
     status, graph, handle, place = out(ctypes.c_int), out(), out(), out()
     assert api.aclmdlRICaptureGetInfo(stream, ctypes.byref(status), ctypes.byref(graph)) == 0
     assert api.aclmdlRICondHandleCreate(graph, 0, 0, ctypes.byref(handle)) == 0
@@ -119,12 +119,12 @@ def add_condition(stream: int, kind: int, graphs: ctypes.Array[ctypes.c_void_p])
 
 
 def test_a_conditional_task_makes_its_graphs(stream: int) -> None:
-    """`modelRIArray` is output: a capture into each of them says what the branch does."""
+    """The call creates the graphs of `modelRIArray`; a capture into each graph defines one branch."""
     inner, memory = made("aclrtCreateStream"), made("aclrtMalloc", 64, 0)
     sources = [made("aclrtMalloc", 64, 0) for _ in range(2)]
     for source, text in zip(sources, (b"y", b"n"), strict=True):
         write(source, text * 64)
-    graphs = (ctypes.c_void_p * 2)(12345, None)      # what stands there before means nothing
+    graphs = (ctypes.c_void_p * 2)(12345, None)      # the old contents have no effect
     assert api.aclmdlRICaptureBegin(stream, 2) == 0
     place = add_condition(stream, 0, graphs)
     outer = captured(stream)
@@ -152,7 +152,7 @@ def test_a_conditional_task_makes_its_graphs(stream: int) -> None:
 
 
 def test_reports_and_host_functions_have_a_thread_each(stream: int) -> None:
-    """One stream, two subscriptions; host functions go to the thread that serves them."""
+    """A stream can have a thread for reports and another for host functions; each runs only its own functions."""
     seen: list[tuple[str, int]] = []
     note = {name: HOST_FUNCTION(lambda _, name=name: seen.append((name, threading.get_ident())))
             for name in ("report", "host")}

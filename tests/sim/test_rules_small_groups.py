@@ -1,6 +1,6 @@
-"""Argument rules of the small groups: each row is a call, its arguments, and the code it gives.
+"""Argument rules of the small groups of functions: each row is a call, its arguments, and the status it returns.
 
-The codes are those that the runtime's own code gave (shared/probes) or that its sources state.
+The status codes are those that the runtime's own code returned (shared/probes) or that its sources state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HUGE = 1 << 40
 
 
 class Scene:
-    """What the rows' arguments are made of; a fresh one for each row."""
+    """The objects and buffers that the arguments of the rows name; made anew for each row."""
 
     def __init__(self) -> None:
         self.buffer = (ctypes.c_ubyte * 8192)()
@@ -62,7 +62,7 @@ def scene() -> Iterator[Scene]:
     made.close()
 
 
-# A text is the name of a field of the scene; anything else is passed as it is.
+# A string is the name of a field of the scene; anything else is passed as it is.
 ROWS: list[tuple[str, list[Any], int]] = [
     # allocator registration
     ("aclrtAllocatorDestroyDesc", [NULL], P),
@@ -324,7 +324,7 @@ def test_rule(row: tuple[str, list[Any], int], scene: Scene) -> None:
     assert code_of(scene, function, arguments) == expected
 
 
-# Calls that want a current context.
+# Calls that need a current context.
 NEED_CONTEXT: list[tuple[str, list[Any]]] = [
     ("aclrtCtxSetSysParamOpt", [0, 1]),
     ("aclrtCtxGetSysParamOpt", [0, "out"]),

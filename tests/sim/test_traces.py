@@ -1,4 +1,4 @@
-"""Traces, coverage, and what the environment asked for in vain."""
+"""Traces, coverage, and environment variables that had no effect."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _device(sim: ModuleType) -> None:
 
 
 def traced(sim: ModuleType, path: Path, work: object) -> list[Call]:
-    """The calls that `work` makes."""
+    """Run `work` with a trace and return the calls that it made."""
     with sim.trace(path):
         work()                                      # type: ignore[operator]
     return calls([path])
@@ -87,7 +87,7 @@ def test_trace_has_the_stream_and_the_task_that_a_call_queued(sim: ModuleType, t
 
 
 def test_trace_of_a_call_within_a_callback_keeps_both_calls(sim: ModuleType, tmp_path: Path) -> None:
-    """aclrtProcessReport calls the user's function, which makes a call of its own."""
+    """aclrtProcessReport calls the user's function, which itself calls the library."""
     stream, seen = out(), []
     assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
 
@@ -247,7 +247,7 @@ def test_rules_of_a_process_that_calls_nothing_are_not_told() -> None:
 
 @pytest.mark.subprocess_heavy
 def test_files_of_sim_run_are_those_of_the_folder_that_it_was_called_in(tmp_path: Path) -> None:
-    """The program works in another folder, as ctest does."""
+    """The files are in the folder of the caller, although the program changes to another one, as ctest does."""
     (tmp_path / "inner").mkdir()
     code = (f"import os, subprocess, sys; os.chdir({str(tmp_path / 'inner')!r}); "
             f"subprocess.run([sys.executable, '-c', {textwrap.dedent(CALLS)!r}], check=True)")
