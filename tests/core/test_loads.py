@@ -1,7 +1,7 @@
 """Hard loads: the ratio of reserved to live bytes, slow allocations, and driver calls once shapes repeat.
 
 They run on the core test harness, which makes millions of allocations a second.  `tests/support/loads.py` makes
-the loads; recorded traces are used too if they exist.  docs/design.md states the limits that are checked.
+the loads; recorded traces are used too if they exist.  bench/decisions.md states the bounds that are checked.
 """
 
 import random

@@ -89,7 +89,7 @@ def test_a_new_turn_takes_what_the_last_one_needed() -> None:
 
 
 def test_pages_taken_in_advance_leave_room_for_old_views() -> None:
-    """Pages for a whole burst are not put into holes that are aliases of other pages."""
+    """Pages taken for a whole burst are not put into holes that have an inactive mapping of another page."""
     rig = turned()
     for size in 30, 7, 25, 11:
         rig.free(split_free(rig, size // 2))

@@ -263,7 +263,7 @@ def test_one_refusal_does_not_end_views() -> None:
     rig = Rig(views=2)
     split_free(rig)
     rig.set(fail="map", at=1, code=BROKEN)
-    assert rig.alloc(20 * PAGE)                         # served by a move
+    assert rig.alloc(20 * PAGE)                         # served by a page move instead
     assert rig.calls()["sync"] == 1
     split_free(rig)
     assert rig.alloc(22 * PAGE)

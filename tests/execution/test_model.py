@@ -536,7 +536,7 @@ def test_nothing_leaks(no_leaks):
         pool.unregister(lane)
 
 
-# ---- the end ------------------------------------------------------------------------------------
+# ---- close, drop, exit and fork -----------------------------------------------------------------
 
 
 def test_use_after_close(model):

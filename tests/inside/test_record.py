@@ -109,7 +109,7 @@ def test_a_recording_that_ended_notes_nothing(made: Made) -> None:
 
 
 def test_pages_come_and_go(made: Made, sim: Any) -> None:
-    """The mapped bytes of a recording agree with the pool's count at its begin and end, and with the trim between."""
+    """The bytes that a recording says are mapped, unmapped and trimmed agree with the pool's reserved bytes."""
     pool, stream, door = made
     blocks = [door.take(5 * MIB)[0] for _ in range(3)]
     with pool.record() as recording:
@@ -416,7 +416,7 @@ def allocated(recording: acl.Recording) -> list[int]:
 
 
 def test_two_recordings_of_a_pool_have_a_window_each(made: Made) -> None:
-    """Each recording has the events between its own begin and end, also if another begins or ends meanwhile."""
+    """Each recording has the events between its own start and stop, also if another starts or stops meanwhile."""
     pool, _, door = made
 
     def take(size: int) -> None:

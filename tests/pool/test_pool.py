@@ -317,7 +317,7 @@ def test_a_new_stream_at_an_old_address_inherits_nothing(pool: acl.Pool) -> None
 
 
 def test_a_stream_that_others_destroy_leaves_no_registration(pool: acl.Pool) -> None:
-    """The stream is destroyed through ACL; only the callback of ACL tells the pool."""
+    """The stream is destroyed through ACL, so only a callback of ACL tells the pool."""
     handle = out()
     assert api.aclrtCreateStream(ctypes.byref(handle)) == 0
     assert handle.value is not None

@@ -30,7 +30,7 @@ def made(pool: acl.Pool, size: int, value: int, tag: str | None = None) -> acl.B
     return buffer
 
 
-# ---- what it is for -----------------------------------------------------------------------------
+# ---- contents and memory ------------------------------------------------------------------------
 
 
 def test_contents_come_back_at_the_same_address() -> None:

@@ -76,7 +76,7 @@ ROWS: list[tuple[str, str, int]] = [
     ("acltdtSetQueueAttr", "s.attr, 2, 4, s.out", P),
     ("acltdtSetQueueAttr", "s.attr, DEPTH, 8, s.out", P),
     ("acltdtSetQueueAttr", "s.attr, DEPTH, 4, s.out", 0),
-    ("acltdtSetQueueAttr", "s.attr, NAME, 8, s.out", P),  # a null pointer to the name
+    ("acltdtSetQueueAttr", "s.attr, NAME, 8, s.out", P),  # the buffer holds a null pointer to the name
     ("acltdtSetQueueAttr", "s.attr, NAME, 4, s.out", P),
     ("acltdtSetQueueAttr", "s.attr, NAME, 11, b'queue name'", 0),
     ("acltdtSetQueueAttr", "s.attr, NAME, 10, b'queue name'", P),
@@ -130,11 +130,11 @@ ROWS: list[tuple[str, str, int]] = [
     ("acltdtGetQueueRoute", "s.routes, 0, s.route", P),
     ("acltdtGetQueueRoute", "None, 0, s.route", P),
     ("acltdtBindQueueRoutes", "None", P),
-    ("acltdtBindQueueRoutes", "s.routes", 0),  # none is bound
+    ("acltdtBindQueueRoutes", "s.routes", 0),  # the list is empty
     ("acltdtUnbindQueueRoutes", "None", P),
     ("acltdtQueryQueueRoutes", "s.query, None", P),
     ("acltdtQueryQueueRoutes", "None, s.routes", P),
-    ("acltdtQueryQueueRoutes", "s.query, s.routes", P),  # no mode
+    ("acltdtQueryQueueRoutes", "s.query, s.routes", P),  # the query has no mode
     ("acltdtSetQueueRouteQueryInfo", "None, 0, 4, s.out", P),
     ("acltdtSetQueueRouteQueryInfo", "s.query, 0, 4, None", P),
     ("acltdtSetQueueRouteQueryInfo", "s.query, 3, 4, s.out", P),

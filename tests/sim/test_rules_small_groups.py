@@ -86,7 +86,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtAllocatorUnregister", ["garbage"], 0),
     ("aclrtAllocatorGetByStream", [NULL, "out", NULL, NULL, NULL, NULL, NULL], P),
     ("aclrtAllocatorGetByStream", ["stream", NULL, NULL, NULL, NULL, NULL, NULL], P),
-    ("aclrtAllocatorGetByStream", ["stream", "out", NULL, NULL, NULL, NULL, NULL], P),  # none registered
+    ("aclrtAllocatorGetByStream", ["stream", "out", NULL, NULL, NULL, NULL, NULL], P),  # no allocator is registered
     # versions and the chip
     ("aclrtGetVersion", [NULL, "out", "out"], P),
     ("aclrtGetVersion", ["out", NULL, "out"], P),

@@ -91,7 +91,7 @@ class Framework:
 
     @property
     def marks(self) -> int:
-        """Return how many markers were set."""
+        """Return the number of markers that were set."""
         return len(self._marks)
 
     def throws(self, told: list[str]) -> None:

@@ -35,7 +35,7 @@ def main(handle: Handle, steps: list[str]) -> None:
         elif step == "status":
             lib.aclrtQueryEventStatus(event, ctypes.byref(status))
             code = status.value
-        else:  # die
+        else:  # "die": end without cleaning up
             sys.stdout.flush()
             os._exit(3)
         print(f"{step}:{code}", flush=True)

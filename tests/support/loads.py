@@ -229,7 +229,7 @@ def moe(t: Recorder, steps: int, depth: int = 8, hidden: int = 2048) -> Callable
 
 
 def drift(t: Recorder, steps: int, depth: int = 12) -> Callable[[], None]:
-    """A net whose length drifts up and down while tiny blocks stay live for very different times."""
+    """Add a net whose length drifts up and down while tiny blocks stay live for very different times."""
     stay: list[tuple[int, int]] = []
     count = [0]
 
@@ -250,7 +250,7 @@ def drift(t: Recorder, steps: int, depth: int = 12) -> Callable[[], None]:
 
 
 def scatter(t: Recorder, steps: int) -> Callable[[], None]:
-    """Blocks with random sizes and random lifetimes."""
+    """Add blocks with random sizes and random lifetimes."""
     live: list[int] = []
 
     def step() -> None:
@@ -269,7 +269,7 @@ def scatter(t: Recorder, steps: int) -> Callable[[], None]:
 
 
 def residual(t: Recorder, steps: int) -> Callable[[], None]:
-    """An encoder and a decoder with skips between them: all results of the encoder are live when the decoder begins."""
+    """Add an encoder and a decoder with skips: all results of the encoder are live when the decoder begins."""
     def step() -> None:
         batch, side = t.random.randrange(1, 5), t.random.randrange(4, 17) * 8
         skips = []
@@ -304,7 +304,7 @@ def residual(t: Recorder, steps: int) -> Callable[[], None]:
 
 
 def mixed_streams(t: Recorder, turns: int) -> None:
-    """Four nets on four streams; one runs, the others are idle and keep the blocks that outlive a step."""
+    """Add four nets on four streams; one runs, the others are idle and keep the blocks that outlive a step."""
     makers = (decoder, encoder, convnet, moe)
     nets = []
     for stream, maker in enumerate(makers):

@@ -17,7 +17,7 @@ __all__ = ["RESTLESS"]
 # --- one stream, small peaks ---
 
 def small_net(t: Recorder, steps: int) -> None:
-    """A small convolution net whose batches differ: a live peak of some tens of MiB."""
+    """Add a small convolution net whose batches differ: a live peak of some tens of MiB."""
     for _ in range(steps):
         batch, side = t.random.randrange(1, 9), t.random.choice((64, 96, 128, 160))
         x = t.tensor(batch, 3, side, side)
@@ -39,7 +39,7 @@ def small_net(t: Recorder, steps: int) -> None:
 
 
 def small_text(t: Recorder, steps: int) -> None:
-    """A small text encoder that runs beside weights of medium sizes."""
+    """Add a small text encoder that runs beside weights of medium sizes."""
     for _ in range(6):
         t.take(t.random.randrange(MIB, 6 * MIB))
     for _ in range(steps):
@@ -47,7 +47,7 @@ def small_text(t: Recorder, steps: int) -> None:
 
 
 def backward(t: Recorder, steps: int) -> None:
-    """Training: results of the forward pass are live until the backward pass reaches them."""
+    """Add steps of training: results of the forward pass are live until the backward pass reaches them."""
     sizes = [t.random.randrange(300, 6000) * 1024 for _ in range(24)]
     gradients = [t.take(size) for size in sizes[::3]]
     for _ in range(steps):
@@ -68,7 +68,7 @@ def backward(t: Recorder, steps: int) -> None:
 
 
 def proposals(t: Recorder, steps: int) -> None:
-    """A detector: a backbone, then up to 120 tensors whose sizes depend on the image."""
+    """Add a detector: a backbone, then up to 120 tensors whose sizes depend on the image."""
     for _ in range(steps):
         features = [t.take((side * side * 256 + t.random.randrange(65536)) * 2) for side in (96, 48, 24, 12)]
         found = []
@@ -83,7 +83,7 @@ def proposals(t: Recorder, steps: int) -> None:
 
 
 def subgraphs(t: Recorder, steps: int) -> None:
-    """A graph net: sampled subgraphs of three hops, four of them prefetched."""
+    """Add a graph net: sampled subgraphs of three hops, four of them prefetched."""
     ahead: list[list[int]] = []
     for _ in range(steps):
         nodes, batch = t.random.randrange(500, 3000), []
@@ -104,7 +104,7 @@ def subgraphs(t: Recorder, steps: int) -> None:
 
 
 def beams(t: Recorder, steps: int) -> None:
-    """Beam search: each step copies the caches of all beams to new tensors."""
+    """Add a beam search: each step copies the caches of all beams to new tensors."""
     for _ in range(steps):
         width, tokens = t.random.randrange(1, 6), t.random.randrange(8, 64)
         caches = [t.tensor(width, tokens, 1024) for _ in range(12)]
@@ -120,7 +120,7 @@ def beams(t: Recorder, steps: int) -> None:
 
 
 def adapters(t: Recorder, steps: int) -> None:
-    """A small net beside up to 14 adapters of random sizes; if there are more, one of the eight oldest is freed."""
+    """Add a small net beside up to 14 adapters of random sizes; if there are more, one of the eight oldest is freed."""
     loaded: list[int] = []
     for _ in range(steps):
         if t.random.random() < 0.3:
@@ -131,7 +131,7 @@ def adapters(t: Recorder, steps: int) -> None:
 
 
 def frames(t: Recorder, steps: int) -> None:
-    """Video: a ring of decoded frames, and a net over the newest eight."""
+    """Add work on a video: a ring of decoded frames, and a net over the newest eight."""
     ring: list[int] = []
     height = 720
     for number in range(steps):
@@ -151,7 +151,7 @@ def frames(t: Recorder, steps: int) -> None:
 
 
 def shuffled(t: Recorder, steps: int) -> None:
-    """Steps that allocate sixty blocks of random sizes and free them in a random order."""
+    """Add steps that allocate sixty blocks of random sizes and free them in a random order."""
     for _ in range(steps):
         live = [t.take(int(t.random.lognormvariate(13.8, 1.1)) + 32) for _ in range(60)]
         t.random.shuffle(live)
@@ -162,7 +162,7 @@ def shuffled(t: Recorder, steps: int) -> None:
 # --- one stream, long-lived blocks ---
 
 def prefix_cache(t: Recorder, steps: int) -> None:
-    """Caches of prefixes, each of a random medium size, kept up to a budget of 400 MiB."""
+    """Add caches of prefixes, each of a random medium size, kept up to a budget of 400 MiB."""
     kept: list[int] = []
     held = 0
     for _ in range(steps):
@@ -176,7 +176,7 @@ def prefix_cache(t: Recorder, steps: int) -> None:
 
 
 def jagged(t: Recorder, steps: int) -> None:
-    """Batches of a recommender: tables of jagged features; a few batches are live and freed in random order."""
+    """Add batches of a recommender: tables of jagged features; a few batches are live and freed in random order."""
     alive: list[int] = []
     for _ in range(steps):
         for _ in range(26):
@@ -189,7 +189,7 @@ def jagged(t: Recorder, steps: int) -> None:
 
 
 def concatenating(t: Recorder, steps: int) -> None:
-    """Caches that each step allocates again, one token longer."""
+    """Add caches that each step allocates again, one token longer."""
     running: list[list[int]] = []       # tokens, steps left, then the caches
     for _ in range(steps):
         if len(running) < 4:
@@ -212,7 +212,7 @@ def concatenating(t: Recorder, steps: int) -> None:
 
 
 def sessions(t: Recorder, steps: int) -> None:
-    """Only states of users: blocks of random medium sizes that are freed after random times."""
+    """Add only states of users: blocks of random medium sizes that are freed after random times."""
     ends: list[tuple[int, int]] = []
     for step in range(steps):
         for _ in range(4):
@@ -247,7 +247,7 @@ def growing(t: Recorder, depth: int, hidden: int, chunk: int) -> Iterator[Callab
 
 
 def speculative(t: Recorder, steps: int) -> None:
-    """A small decoder proposes some tokens on one stream, a larger one checks them on the other."""
+    """Add a small decoder, which proposes some tokens on one stream, and a larger one, which checks them on another."""
     draft, target = growing(t, 2, 512, MIB), growing(t, 6, 2048, 3 * MIB)
     for _ in range(steps):
         ahead = t.random.randrange(2, 7)
@@ -272,7 +272,7 @@ def layers_of(t: Recorder, steps: int, depth: int, hidden: int, most: int) -> No
 
 
 def one_of_three(t: Recorder, steps: int) -> None:
-    """Three streams at once: two nets repeat their shapes, one has random shapes."""
+    """Add three streams at once: two nets repeat their shapes, one has random shapes."""
     def fixed(hidden: int) -> Callable[[Recorder], None]:
         def run(part: Recorder) -> None:
             for step in range(steps):
@@ -283,7 +283,7 @@ def one_of_three(t: Recorder, steps: int) -> None:
 
 
 def ranking(t: Recorder, steps: int) -> None:
-    """Retrieval on one stream, ranking on the second, a few results kept on the third."""
+    """Add retrieval on one stream, ranking on the second, a few results kept on the third."""
     kept: list[int] = []
     for _ in range(steps):
         t.stream = 0
@@ -297,7 +297,7 @@ def ranking(t: Recorder, steps: int) -> None:
 
 
 def stages(t: Recorder, steps: int) -> None:
-    """A pipeline over four streams: each stage keeps its results until its next step."""
+    """Add a pipeline over four streams: each stage keeps its results until its next step."""
     held: list[tuple[int, ...]] = [() for _ in range(4)]
     for _ in range(steps):
         for stage in range(4):
@@ -323,7 +323,7 @@ def large_nets(t: Recorder) -> list[Callable[[], None]]:
 
 
 def large_in_turn(t: Recorder, steps: int) -> None:
-    """The large nets, which run one step each in turn."""
+    """Add the large nets, which run one step each in turn."""
     nets = large_nets(t)
     kept: list[list[int]] = [[] for _ in nets]
     for step in range(steps):
@@ -335,7 +335,7 @@ def large_in_turn(t: Recorder, steps: int) -> None:
 
 
 def large_at_random(t: Recorder, steps: int) -> None:
-    """The large nets; one, chosen at random, runs for some steps."""
+    """Add the large nets; one, chosen at random, runs for some steps."""
     nets = large_nets(t)
     for _ in range(steps // 3):
         t.stream = t.random.randrange(len(nets))

@@ -87,7 +87,7 @@ def diffusion_step(t: Recorder, batch: int, height: int, width: int) -> None:
 
 
 def diffusion(t: Recorder, shapes: int) -> None:
-    """A diffusion model: pictures of one size for a few steps, then of another size."""
+    """Add a diffusion model: pictures of one size for a few steps, then of another size."""
     outputs = Outputs(t)
     for _ in range(shapes):
         batch, height, width = 2 * t.random.randrange(1, 5), *(4 * t.random.randrange(16, 41) for _ in "hw")
@@ -98,7 +98,7 @@ def diffusion(t: Recorder, shapes: int) -> None:
 
 
 def buckets(t: Recorder, steps: int) -> None:
-    """An encoder behind a batcher: few shapes, in any order."""
+    """Add an encoder behind a batcher: few shapes, in any order."""
     outputs = Outputs(t)
     for _ in range(steps):
         tokens = t.random.choice((1, 2, 4, 8, 16, 32)) * t.random.choice((64, 128, 256, 384, 512))
@@ -108,7 +108,7 @@ def buckets(t: Recorder, steps: int) -> None:
 
 
 def regrown(t: Recorder, steps: int) -> None:
-    """Caches that each step allocates again, one token longer, as a concatenation does."""
+    """Add caches that each step allocates again, one token longer, as a concatenation does."""
     running: list[list[int]] = []       # tokens, steps left, then the cache's tensors
     for _ in range(steps):
         if len(running) < 4 and t.random.random() < 0.05:
@@ -130,7 +130,7 @@ def regrown(t: Recorder, steps: int) -> None:
 
 
 def concatenated(t: Recorder, steps: int) -> None:
-    """As `regrown`, for more sequences; old tensors of a sequence are live until all its new ones are allocated."""
+    """Add caches as `regrown` does, of more sequences, and keep the old tensors until all new ones are allocated."""
     running: list[list[int]] = []       # tokens, steps left, then the cache's tensors
     for _ in range(steps):
         if len(running) < 8:
@@ -146,7 +146,7 @@ def concatenated(t: Recorder, steps: int) -> None:
 
 
 def prefixes(t: Recorder, steps: int) -> None:
-    """Decoding with caches of prefixes: kept up to a budget; an older one is more likely to be freed."""
+    """Add decoding with caches of prefixes: kept up to a budget; an older one is more likely to be freed."""
     kept: list[int] = []
     held = 0
     for _ in range(steps):
@@ -161,7 +161,7 @@ def prefixes(t: Recorder, steps: int) -> None:
 
 
 def decoding(t: Recorder, steps: int) -> None:
-    """A long run of decode steps: requests begin and end, their caches grow in chunks of 4 MiB."""
+    """Add a long run of decode steps: requests begin and end, their caches grow in chunks of 4 MiB."""
     running: list[list[int]] = []
     for _ in range(steps):
         while len(running) < 32 and t.random.random() < 0.1:
@@ -177,7 +177,7 @@ def decoding(t: Recorder, steps: int) -> None:
 
 
 def above_pages(t: Recorder, count: int) -> None:
-    """Blocks of a whole number of pages plus 512 bytes."""
+    """Add blocks of a whole number of pages plus 512 bytes."""
     live: list[int] = []
     for _ in range(count):
         if len(live) > 60 or (live and t.random.random() < 0.47):
@@ -187,7 +187,7 @@ def above_pages(t: Recorder, count: int) -> None:
 
 
 def huge_and_tiny(t: Recorder, count: int) -> None:
-    """Huge and tiny blocks in turn, a dozen of which are live."""
+    """Add huge and tiny blocks in turn, a dozen of which are live."""
     live: list[int] = []
     for number in range(count):
         live.append(t.take(t.random.randrange(64, 200) * MIB if number % 2 else t.random.randrange(1, 65536)))
@@ -196,7 +196,7 @@ def huge_and_tiny(t: Recorder, count: int) -> None:
 
 
 def left_between(t: Recorder, rounds: int) -> None:
-    """A block of 4 KiB after each large one; the large ones are freed first."""
+    """Add a block of 4 KiB after each large one; the large ones are freed first."""
     stay: list[int] = []
     for _ in range(rounds):
         large = []
@@ -209,7 +209,7 @@ def left_between(t: Recorder, rounds: int) -> None:
 
 
 def tenants(t: Recorder, bursts: int) -> None:
-    """Four streams: one at a time allocates blocks of a random scale, and then keeps a few of them."""
+    """Add four streams: one at a time allocates blocks of a random scale, and then keeps a few of them."""
     kept: dict[int, list[int]] = {stream: [] for stream in range(4)}
     for _ in range(bursts):
         t.stream = t.random.randrange(4)
@@ -251,7 +251,7 @@ def interleaved(t: Recorder, nets: list[Callable[[Recorder], None]], quantum: in
 
 
 def two_nets(t: Recorder, steps: int) -> None:
-    """A large encoder and a small decoder, each at its own pace."""
+    """Add a large encoder and a small decoder, each at its own pace."""
     def encoder(part: Recorder) -> None:
         for _ in range(steps):
             layers(part, 24, part.random.randrange(1, 33) * part.random.randrange(16, 513), 1024, 4096, 1024, 512,
