@@ -1,4 +1,4 @@
-/* The gate: counters, and whatever else is asked of each exported call.
+/* The gate: what each exported call does before and after its own work (counters, trace, checks, faults, latency).
  *
  * Thread rule: any thread; the counters are relaxed atomics. */
 #include "base/core.h"
@@ -8,7 +8,7 @@
 
 atomic_ullong gate_calls[FN_COUNT + 1];
 
-/* The checker, which stands below, was chosen by now (check_start). */
+/* Runs after check_start (constructor 105), which has read ACL_SIM_CHECK. */
 __attribute__((constructor(107))) static void checker_follow(void)
 {
     if (check_on(CHECK_ANY)) {

@@ -1,7 +1,7 @@
-/* control_api.c: the parts of the control door that are about settings, counters and handles.
+/* control_api.c: the part of the control API for settings, counters and handles.
 
-   Thread rule: counters and handle counts are read without locks, so a reading is of one moment per
-   number, not of all at once. */
+   Thread rule: counters and handle counts are read without locks, so two numbers of one reading may
+   be from different moments. */
 #include "control/control_api.h"
 #include "memory/memory.h"
 
@@ -15,7 +15,7 @@
 #include "base/soc.h"
 #include "ops/op.h"
 
-/* Settings that take effect when the library reads its configuration. */
+/* Settings that config.c reads: acl_sim_set stores them and reads the whole configuration anew. */
 static const char *const configured[] = {
     "ACL_SIM_DEVICES", "ACL_SIM_MEMORY",     "ACL_SIM_SOC",
     "ACL_SIM_VERSION", "ACL_SIM_STRICT",     "ACL_SIM_STRICT_ALLOCATORS",

@@ -1,66 +1,67 @@
-/* control_api.h: the control door: what tests and tools do to the simulator from outside the API.
+/* control_api.h: the control API: functions by which tests and tools control the simulator, besides CANN's API.
 
-   Exported with names of their own (acl_sim_*), which no program written for CANN meets.
-   acl.sim in Python and the ACL_SIM_* variables reach everything here.
+   Exported as acl_sim_*, names that CANN does not have, so a program written for CANN never calls them.
+   acl.sim in Python and the ACL_SIM_* variables give access to everything here.
 
-   Thread rule: any thread.  Settings (acl_sim_set) want a moment when no device is in use. */
+   Thread rule: any thread.  Most settings (acl_sim_set) can be changed only while no device is in use. */
 #ifndef SIM_CONTROL_API_H
 #define SIM_CONTROL_API_H
 
 #include "base/core.h"
 
-/* Sets what the ACL_SIM_* variable of that name sets, with the same texts.  100000 for an unknown
-   name or a value that makes no sense, 107003 while devices are in use; the message says more. */
+/* Changes a setting; `variable` and `value` are those of the ACL_SIM_* variable.  100000 for an unknown
+   name or an invalid value, 107003 for settings that cannot change while a device is in use. */
 SIM_SHARED aclError acl_sim_set(const char *variable, const char *value);
-/* The value in effect, as acl_sim_set takes it; 0 if there is no such setting, else its length. */
+/* Gives the value in effect, in the form that acl_sim_set takes.  Returns its length; 0 if there is no such setting. */
 SIM_SHARED size_t acl_sim_get(const char *variable, char *value, size_t size);
 
-/* The thread's messages that aclGetRecentErrMsg would give; they stay unread. */
+/* Returns the thread's messages that aclGetRecentErrMsg would give; they stay unread. */
 SIM_SHARED const char *acl_sim_message(void);
 
-/* Counters: functions are numbered from 0; NULL ends the names. */
+/* Counters of calls.  `index` is the number of a function, from 0; the name is NULL after the last function. */
 SIM_SHARED const char *acl_sim_function(size_t index);
 SIM_SHARED uint64_t acl_sim_calls(size_t index);
 SIM_SHARED void acl_sim_calls_clear(void);
 
-/* Live handles: kinds are numbered from 0; NULL ends the names. */
+/* Numbers of live handles.  `index` is the number of a kind, from 0; the name is NULL after the last kind. */
 SIM_SHARED const char *acl_sim_kind(size_t index);
 SIM_SHARED size_t acl_sim_live(size_t index);
 
-/* The chips of the table, the default one first; NULL ends the names. */
+/* Returns the name of a chip of the table, the default chip first; NULL after the last. */
 SIM_SHARED const char *acl_sim_soc(size_t index);
 
-/* The operators: their names, and 1 for those of ONNX, 2 for single operators, 4 for com.microsoft, added up;
-   NULL ends the names. */
+/* Returns the name of an operator; NULL after the last.  *domains is a sum of 1 (an ONNX operator), 2 (a single
+   operator) and 4 (of the domain com.microsoft). */
 SIM_SHARED const char *acl_sim_operator(size_t index, uint32_t *domains);
 
-/* Faults (faults.c).  A rule in text, as ACL_SIM_FAULTS has it; *rule is its number. */
+/* Faults (faults.c).  Adds a rule, written as in ACL_SIM_FAULTS; *rule gets its number. */
 SIM_SHARED aclError acl_sim_fault_add(const char *text, uint32_t *rule);
 SIM_SHARED aclError acl_sim_fault_remove(uint32_t rule);
 SIM_SHARED uint64_t acl_sim_fault_hits(uint32_t rule);
 SIM_SHARED void acl_sim_fault_clear(void);
-/* A device that answers each call with `code`; 0 repairs it. */
+/* Makes each call for the device fail with `code`, as if the device was lost; 0 repairs it. */
 SIM_SHARED aclError acl_sim_device_lost(int32_t device, aclError code);
-/* The stream's next task fails with `code`. */
+/* Makes the stream's next task fail with `code`. */
 SIM_SHARED aclError acl_sim_stream_fail(aclrtStream stream, aclError code);
 
-/* The names of the ACL_SIM_* variables; NULL ends them. */
+/* Returns the name of an ACL_SIM_* variable; NULL after the last. */
 SIM_SHARED const char *acl_sim_variable(size_t index);
 
-/* What call_hooks.c asks of faults.c and trace.c. */
+/* Called by call_hooks.c; defined in faults.c, trace.c and counters.c. */
 aclError fault_due(unsigned function);
 void trace_begin(unsigned function);
 void trace_write(unsigned function, aclError status);
 void coverage_count(unsigned function, aclError status);
 void latency_wait(unsigned function);
 
-/* Traces to that file from now on, emptied first if `fresh`; "" ends it. */
+/* Writes the trace to that file from now on; `fresh` empties the file first.  The name "" ends the trace. */
 aclError trace_open(const char *name, bool fresh);
-/* A file to write to, at its end; "%p" in its name is the process's number.  -1, and errno. */
+/* Opens a file for appending and returns its descriptor; "%p" in the name becomes the process's number.  On
+   failure, -1 with errno set. */
 int output_open(const char *name, bool fresh);
-/* A preset by name: "off", "pcie", "pcie:RATE" or "memory". */
+/* Chooses a latency preset: "off", "pcie", "pcie:RATE" or "memory". */
 aclError latency_choose(const char *name);
-/* Writes the preset in effect, and returns its length. */
+/* Gives the text of the preset in effect and returns its length. */
 size_t latency_chosen(char *text, size_t room);
 
 #endif

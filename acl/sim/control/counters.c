@@ -1,10 +1,10 @@
-/* counters.c: how often each function was called, and which statuses it gave.
+/* counters.c: counts the calls of each function, and the statuses that it returned.
 
-   ACL_SIM_COUNTERS=FILE ('-': standard error): at the end of the process, a line of JSON with the calls of
-   each function.  ACL_SIM_COVERAGE=FILE: likewise, with the calls by status.  Programs that this one
-   started add a line each, or have a file each if FILE has a "%p".
+   ACL_SIM_COUNTERS=FILE ('-': standard error): at the end of the process, a line of JSON with the number of
+   calls of each function is appended.  ACL_SIM_COVERAGE=FILE: likewise, with the calls by status.  Child
+   processes append a line each, or have a file each if FILE contains "%p".
 
-   Thread rule: any thread; atomics only, so a reading is of one moment per number, not of all at once. */
+   Thread rule: any thread; atomics only, so two numbers of one reading may be from different moments. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,14 +32,15 @@ void acl_sim_calls_clear(void)
 
 /* ---- coverage -------------------------------------------------------------------------------- */
 
-/* Open addressing: a key is the function's number plus one, and the status below it; 0: free. */
+/* A hash table with open addressing. A key has the function's number plus one in its upper bits and the status in
+   its lower bits; 0 is a free slot. */
 enum { SEEN_SLOTS = 8192, SEEN_MOST = SEEN_SLOTS / 2 };
 static struct {
     _Atomic uint64_t key;
     atomic_ullong calls;
 } seen[SEEN_SLOTS];
 static atomic_uint seen_count;
-static atomic_ullong seen_lost; /* calls that had no room in the table */
+static atomic_ullong seen_lost; /* calls that were not counted by status, because the table was full */
 
 void coverage_count(unsigned function, aclError status)
 {
@@ -109,8 +110,8 @@ static void calls_print(FILE *text)
     fputs(*separator == '{' ? "{}\n" : "}\n", text);
 }
 
-/* Adds a line to the file that the variable names, in one piece, so that the lines of two processes do not
-   mix. */
+/* Appends a line to the file that the variable names, with a single write, so that lines of two processes do
+   not mix. */
 static void line_write(const char *variable, void (*print)(FILE *))
 {
     const char *path = getenv(variable);
@@ -136,7 +137,7 @@ static void line_write(const char *variable, void (*print)(FILE *))
     }
 }
 
-/* A forked child counts its own calls. */
+/* Clears the counters in a forked child, so that it counts only its own calls. */
 static void counters_forked(void)
 {
     acl_sim_calls_clear();

@@ -53,7 +53,7 @@ static void complain(const char *variable)
     fprintf(stderr, "acl.sim: %s: %s", variable, sim_aclGetRecentErrMsg());
 }
 
-/* The rules of ACL_SIM_FAULTS. */
+/* The rules set by ACL_SIM_FAULTS, kept for the report at the end of the process. */
 enum { ORDERED_MAX = 64, RULES_TEXT = 4096 };
 static char ordered_text[RULES_TEXT];
 static struct {
@@ -84,7 +84,7 @@ static void faults_from_environment(void)
     }
 }
 
-/* False in a process that loaded the library and called none of its functions: it reports no rules. */
+/* True if any function of the library was called. If not, the process does not report rules without effect. */
 static bool was_called(void)
 {
     for (size_t i = 0; i < FN_COUNT; i++) {

@@ -1,20 +1,20 @@
-/* faults.c: calls that fail because a test ordered it.
+/* faults.c: makes calls fail, by rules that a test sets.
 
    A rule names a function (or * for all) and when its calls fail:
 
-       aclrtMalloc:nth=3:code=207001      the third call from now, once
-       aclrtMapMem:every=5                each fifth call
-       *:p=0.01:seed=7:times=20           one call in a hundred, 20 times at most
-       device1:lost=507899                the device answers each call with the code
+       aclrtMalloc:nth=3:code=207001      the third call from now fails, once
+       aclrtMapMem:every=5                each fifth call fails
+       *:p=0.01:seed=7:times=20           one call in a hundred fails, 20 times at most
+       device1:lost=507899                each call for device 1 fails with that code
 
    Without nth, every and p, each call fails.  The default code is 207001 (out of memory) for
-   functions that get memory and 507899 (driver) for the rest.  Rules are separated by commas.
+   functions that allocate, reserve or map memory, and 507899 (driver) for the rest.  Rules are separated by commas.
 
    A rule's number is never given to another rule, so removing a rule twice, or after all were
-   cleared, does not end a newer rule.  A removed rule keeps its hits until its slot is needed.
+   cleared, does not end a newer rule.  The hits of a removed rule can be read until its slot is reused.
 
-   Thread rule: the rules, and the gate's bit that says that there are some, are under one leaf
-   mutex; only calls made while there are rules come here. */
+   Thread rule: one leaf mutex guards the rules and the gate's bit GATE_FAULTS; a call takes it only
+   while there are rules. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,21 +27,21 @@ enum { RULES = 64, ANY_FUNCTION = -1, UNKNOWN_FUNCTION = -2, DEVICE_LOST = -3, T
 typedef struct Rule {
     bool used;
     uint32_t number; /* 0: the slot was never used */
-    int function;    /* ANY_FUNCTION, or its number; DEVICE_LOST: the rule strikes no call */
-    int32_t device;  /* DEVICE_LOST: which one */
+    int function;    /* number of the function, or ANY_FUNCTION; DEVICE_LOST: the rule is about a device */
+    int32_t device;  /* only if DEVICE_LOST: the device */
     aclError code;
-    uint64_t nth;   /* fails the call of that number; 0: no such rule */
-    uint64_t every; /* fails each call whose number is a multiple; 0: no such rule */
-    double chance;  /* fails calls with this probability; negative: no such rule */
-    uint64_t random;
-    uint64_t times; /* how many more failures there may be */
-    uint64_t calls; /* DEVICE_LOST: what the device had refused before */
-    uint64_t hits;
+    uint64_t nth;   /* the call of this number (from 1) fails; 0: not used */
+    uint64_t every; /* each call whose number is a multiple of this fails; 0: not used */
+    double chance;  /* probability that a call fails; negative: not used */
+    uint64_t random; /* state of the rule's random sequence */
+    uint64_t times; /* number of failures that are still allowed */
+    uint64_t calls; /* calls that the rule has seen; if DEVICE_LOST: device_refusals() when the rule was added */
+    uint64_t hits;  /* failures so far */
 } Rule;
 
 FILE_LOCK(rules_lock);
 static Rule rules[RULES];
-static uint32_t newest; /* the number given out last */
+static uint32_t newest; /* number of the newest rule */
 
 static int function_find(const char *name)
 {
@@ -60,7 +60,7 @@ static aclError default_code(const char *function)
     return memory ? ACL_ERROR_RT_MEMORY_ALLOCATION : ACL_ERROR_RT_DRV_INTERNAL_ERROR;
 }
 
-/* xorshift64*: a rule's own sequence, the same for the same seed. */
+/* Returns the next number of the rule's random sequence (xorshift64*); equal seeds give equal sequences. */
 static double chance_draw(uint64_t *state)
 {
     *state ^= *state >> 12;
@@ -69,7 +69,7 @@ static double chance_draw(uint64_t *state)
     return (double)((*state * 0x2545f4914f6cdd1du) >> 11) / 9007199254740992.0;
 }
 
-/* The rule is asked about one call; the lock is held. */
+/* Counts a call for the rule. True if the rule makes it fail; the lock is held. */
 static bool rule_strikes(Rule *rule)
 {
     rule->calls++;
@@ -126,7 +126,7 @@ static bool chance_read(const char *text, double *chance)
     return end != text && *end == '\0' && *chance >= 0 && *chance <= 1;
 }
 
-/* One key=value of a rule. */
+/* Reads one key=value of a rule; false if the key is unknown or the value is invalid. */
 static bool key_read(Rule *rule, const char *key, const char *value)
 {
     uint64_t number;
@@ -193,14 +193,14 @@ static aclError rule_read(const char *text, Rule *rule)
 
 /* ---- the rules in force ---------------------------------------------------------------------- */
 
-/* "device1:lost=507899": true if the text is of that form. */
+/* Reads a rule of the form "device1:lost=507899"; false if the text has another form. */
 static bool lost_read(const char *text, int32_t *device, aclError *code)
 {
     int length = 0;
     return sscanf(text, "device%d:lost=%d%n", device, code, &length) == 2 && text[length] == '\0';
 }
 
-/* The slot of a rule, in force or removed; NULL if none has the number.  The lock is held. */
+/* Returns the slot of the rule, in force or removed; NULL if no slot has the number.  The lock is held. */
 static Rule *rule_find(uint32_t number)
 {
     for (size_t i = 0; number != 0 && i < RULES; i++) {
@@ -211,7 +211,8 @@ static Rule *rule_find(uint32_t number)
     return NULL;
 }
 
-/* Puts the rule where the one that was removed longest ago stood; 0 if all are in force. */
+/* Stores the rule in an unused slot (never used, or else of the rule that was added first). Returns the rule's
+ * number; 0 if all slots are in use. */
 static uint32_t rule_put(const Rule *rule)
 {
     Rule *slot = NULL;
@@ -228,14 +229,14 @@ static uint32_t rule_put(const Rule *rule)
     return slot->number;
 }
 
-/* What a rule came to so far. */
+/* Returns how many calls the rule has made fail so far. */
 static uint64_t rule_hits(const Rule *rule)
 {
     bool lost = rule->used && rule->function == DEVICE_LOST;
     return lost ? device_refusals(rule->device) - rule->calls : rule->hits;
 }
 
-/* The device answers as the newest rule about it says; the last one's end repairs it. */
+/* Sets the device's status to that of the newest rule about it. Without such a rule, repairs the device. */
 static void device_follow(int32_t device)
 {
     const Rule *last = NULL;
@@ -259,7 +260,7 @@ static void rule_end(Rule *rule)
     }
 }
 
-/* The gate's bit follows the rules; the lock is held. */
+/* Sets GATE_FAULTS if a rule about calls is in force, else clears it; the lock is held. */
 static void gate_follow(void)
 {
     bool some = false;

@@ -1,10 +1,10 @@
-/* Forks: a child that shares devices with its parent by accident would write into its memory.
+/* Forks. A child has inherited the mappings of device memory, so its writes would change its parent's memory.
  *
- * A child of a process that uses a device, or holds device memory, is refused every call.  Any other
+ * If the parent uses a device, or holds device memory, every call in the child fails.  Any other child
  * begins as a new process does.
  *
- * Thread rule: the child of a fork has one thread.  A fork waits until no thread is inside a file's lock;
- * what is guarded by other locks is made anew in the child, or the child is refused. */
+ * Thread rule: the child of a fork has one thread.  A fork waits until no thread holds a lock made by FILE_LOCK.
+ * What other locks guard is reset in the child, unless the child's calls all fail anyway. */
 #include "base/fork.h"
 #include "memory/accounting.h"
 #include "streams/device.h"
@@ -16,14 +16,14 @@ enum { PATIENCE_NS = 50 * 1000000, SECOND_NS = 1000000000 };
 
 extern pthread_mutex_t *const __start_sim_locks[] __attribute__((visibility("hidden")));
 extern pthread_mutex_t *const __stop_sim_locks[] __attribute__((visibility("hidden")));
-static _Thread_local bool locks_are_taken; /* by the fork of this thread */
+static _Thread_local bool locks_are_taken; /* the fork in this thread holds all locks */
 
 static size_t locks_count(void)
 {
     return (size_t)(__stop_sim_locks - __start_sim_locks);
 }
 
-/* Those before `end`, and the one at `waited`. */
+/* Unlocks the locks before index `end`, and the lock at index `waited`. */
 static void locks_give(size_t end, size_t waited)
 {
     for (size_t i = 0; i < locks_count(); i++) {
@@ -33,7 +33,8 @@ static void locks_give(size_t end, size_t waited)
     }
 }
 
-/* Takes the others if none is taken; else gives the one at `waited` back, too, and says which it was. */
+/* The lock at index `waited` is held; tries to take all others. Returns SIZE_MAX if it has them all; else unlocks
+ * everything and returns the index of the lock that another thread held. */
 static size_t locks_try(size_t waited)
 {
     for (size_t i = 0; i < locks_count(); i++) {
@@ -45,9 +46,9 @@ static size_t locks_try(size_t waited)
     return SIZE_MAX;
 }
 
-/* Waits for one lock at a time and takes the others with it, or none, as other threads take them in
- * orders of their own.  A thread that keeps one for long does not hold up the fork: then the locks are
- * made anew, and what they guard is as it was. */
+/* Takes all locks. Waits only while it holds none of them, because other threads take them in any order.
+ * If another thread keeps a lock for more than PATIENCE_NS, the fork goes on without the locks: the child then
+ * initialises them anew, and the data that they guard may be inconsistent. */
 static void fork_prepare(void)
 {
     struct timespec until;
@@ -81,7 +82,8 @@ static void locks_forked(void)
     locks_are_taken = false;
 }
 
-/* Memory outlives its context: physical handles, pools. */
+/* True if memory of a device is allocated. Checked besides devices_in_use, because physical handles and pools
+ * outlive their context. */
 static bool devices_hold_memory(void)
 {
     BookView view;

@@ -6,16 +6,16 @@
 
    SECONDS is when the call began, by the machine's monotonic clock, so that traces of several
    processes can be merged; MICROSECONDS is how long it took.  TASK is the number of the last task
-   that the call queued, and STREAM the number of its stream, or of the stream that was given; "-"
-   stands for none.  The file that ACL_SIM_TRACE names is added to, as programs that this one starts
-   inherit the name; "%p" in it stands for the process's number, and a forked child then writes to a
-   file of its own.  The latency model lets a call take at least as
-   long as the chosen preset says, by waiting before it is served; it is off by default.  The preset
-   pcie also lets copies between host and device take as long as the link needs.
+   that the call queued, and STREAM the number of its stream; if the call queued none, TASK is "-" and
+   STREAM is that of the argument, or "-".  Lines are appended to the file that ACL_SIM_TRACE names,
+   because child processes inherit the name; "%p" in it stands for the process's number, and a forked
+   child then writes to a file of its own.  The latency model makes each call take at least the time that
+   the chosen preset says, by waiting before the call is executed; it is off by default.  With the preset
+   pcie, copies between host and device also take the time that the link needs.
 
-   Thread rule: the trace's file is under a mutex, so that no line goes to a descriptor that is
-   closed and perhaps another file's by then, and so the lines are in order; the mutex is taken over
-   a fork, and while the preset is chosen, which calls read without it. */
+   Thread rule: one mutex guards the trace's file: no line is written to a descriptor that was closed and
+   may belong to another file, and the lines are in order.  The mutex is held during a fork, and while the
+   preset is changed; calls read the preset without it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -34,14 +34,15 @@
 
 FILE_LOCK(trace_lock);
 static int trace_file = -1;
-static char trace_name[PATH_MAX]; /* with its %p */
+static char trace_name[PATH_MAX]; /* as given, with "%p" not replaced */
 
-/* The calls of a thread that have begun and not ended: a callback makes calls inside another one. */
+/* The calls of a thread that have begun and not ended. There may be several, because a callback can make calls while
+   the call that invoked it is still open. */
 enum { CALLS_DEEP = 8 };
 typedef struct OpenCall {
     unsigned function;
     int64_t begin_ns;
-    uint64_t tasks; /* tasks that the thread had submitted before */
+    uint64_t tasks; /* number of tasks that the thread had submitted when the call began */
 } OpenCall;
 static _Thread_local OpenCall open_calls[CALLS_DEEP];
 static _Thread_local unsigned open_count;
@@ -70,7 +71,7 @@ int output_open(const char *name, bool fresh)
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (fresh ? O_TRUNC : 0), 0666);
 }
 
-/* Takes the place of the file so far; -1: none. */
+/* Closes the present file and traces to `file` from now on; -1 ends the trace. */
 static void trace_replace(int file)
 {
     if (trace_file >= 0) {
@@ -131,7 +132,7 @@ static OpenCall call_close(unsigned function)
     return (OpenCall){function, now_ns(), stream_last_submission().tasks};
 }
 
-/* Writes the numbers of the stream and the task of a call, or "-". */
+/* Writes the words STREAM and TASK of a call's line. */
 static void work_words(const OpenCall *call, const char *arguments, char *text, size_t room)
 {
     StreamSubmission last = stream_last_submission();
@@ -167,7 +168,7 @@ void trace_write(unsigned function, aclError status)
                           arguments[0] == '\0' ? "" : " ", arguments);
     pthread_mutex_lock(&trace_lock);
     if (trace_file >= 0 && write(trace_file, line, (size_t)length) != length) {
-        trace_replace(-1); /* the disk is full: better no trace than a torn one */
+        trace_replace(-1); /* the write failed (disk full): end the trace instead of writing incomplete lines */
     }
     pthread_mutex_unlock(&trace_lock);
 }
@@ -175,12 +176,12 @@ void trace_write(unsigned function, aclError status)
 /* ---- latency --------------------------------------------------------------------------------- */
 
 typedef struct Cost {
-    const char *function; /* its name, or a shell's pattern of names; the first that fits counts */
+    const char *function; /* a name, or a shell pattern of names; the first entry that matches counts */
     uint32_t us;
 } Cost;
 
-/* Orders of magnitude of a driver call through PCIe to one card: one into the kernel driver costs
-   tens of microseconds, getting or returning pages about a hundred, a task on a stream a few. */
+/* Orders of magnitude for one card on PCIe: a call into the kernel driver costs tens of microseconds,
+   allocating or freeing pages about a hundred, queueing a task on a stream a few. */
 static const Cost pcie[] = {
     {"aclrtMallocHost*", 150}, {"aclrtMallocPhysical", 60}, {"aclrtMalloc*", 120},
     {"aclrtMemAllocManaged", 120}, {"aclrtFreeHost*", 80}, {"aclrtFreePhysical", 40},
@@ -196,7 +197,7 @@ static const Cost pcie[] = {
     {NULL, 0},
 };
 
-/* Only the memory manager costs: for comparing allocators. */
+/* Only calls that manage memory cost time: for comparing allocators. */
 static const Cost memory[] = {
     {"aclrtMallocPhysical", 60}, {"aclrtMallocHost*", 150}, {"aclrtMalloc*", 120},
     {"aclrtMemAllocManaged", 120}, {"aclrtFreePhysical", 40}, {"aclrtFreeHost*", 80},
@@ -215,11 +216,11 @@ static const struct {
 
 enum { PRESETS = sizeof presets / sizeof presets[0] };
 
-/* What a link of 16 lanes of PCIe 4.0 carries, without its overhead. */
+/* The payload rate of a PCIe 4.0 link with 16 lanes, in bytes a microsecond. */
 enum { PCIE_BYTES_PER_US = 24000 };
 
 static _Atomic size_t preset;
-static char chosen[64] = "off"; /* as it was asked for; the mutex guards it */
+static char chosen[64] = "off"; /* text of the preset in effect, as latency_choose got it; the mutex guards it */
 static uint32_t cost_us[PRESETS][FN_COUNT + 1]; /* filled before the preset is chosen */
 
 static uint32_t cost_find(const Cost *costs, const char *function)
@@ -232,8 +233,8 @@ static uint32_t cost_find(const Cost *costs, const char *function)
     return 0;
 }
 
-/* Reads "pcie", or "pcie:RATE" with a rate in bytes a second; gives the preset's index and the rate of copies
- * in bytes a microsecond. */
+/* Reads the name of a preset, or "pcie:RATE" with a rate in bytes a second. Gives the preset's index and the rate
+ * of copies in bytes a microsecond; false if the text is neither. */
 static bool latency_read(const char *text, size_t *index, uint64_t *bytes_per_us)
 {
     size_t length = strcspn(text, ":"), bytes = 0;
@@ -284,7 +285,8 @@ size_t latency_chosen(char *text, size_t room)
     return (size_t)length;
 }
 
-/* Spins: sleeping is far coarser than the times in question. */
+/* Waits as long as the preset says for the function. It spins, because the shortest sleep is longer than most of
+ * these times. */
 void latency_wait(unsigned function)
 {
     uint32_t us = cost_us[atomic_load_explicit(&preset, memory_order_relaxed)][function];
