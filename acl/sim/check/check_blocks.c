@@ -1,8 +1,8 @@
-/* check_blocks.c: blocks of the malloc families: who made and freed them, what lies behind them, and
- * the quarantine, in which freed ones wait so that a stale pointer meets nobody else's memory.
+/* check_blocks.c: blocks of the malloc families: which calls made and freed them, the guard bytes behind them, and
+ * the quarantine, which keeps freed blocks unused, so that a stale pointer does not point into a new block.
  *
- * The record of a block hangs at its zone's entry.  What was asked for is the block; behind it, to the
- * end of its units and one unit more, a pattern stands.
+ * The zone's entry of a block points to its record.  A block is the bytes that the call asked for; the bytes
+ * behind it, to the end of its units and one unit more, are filled with GUARD.
  *
  * Thread rule: blocks_lock guards the records and the quarantine; a zone's lock comes after it. */
 #include "check/checker.h"
@@ -14,12 +14,12 @@
 #include <sys/mman.h>
 
 enum { GUARD_MOST = 4096, KEPT_MOST = 4096, GUARD = 0xfa, FRESH = 0xa5 };
-static const size_t FILL_MOST = (size_t)16 << 20; /* longer blocks are left as they are */
-static const size_t KEPT_BYTES = (size_t)16 << 30; /* of addresses; the memory itself goes back */
+static const size_t FILL_MOST = (size_t)16 << 20; /* longer blocks are not filled with FRESH */
+static const size_t KEPT_BYTES = (size_t)16 << 30; /* most addresses in quarantine; their memory is freed at once */
 
 FILE_LOCK(blocks_lock);
-static CheckBlock *live;            /* all of them */
-static CheckBlock *oldest, *newest; /* in quarantine, by `next` */
+static CheckBlock *live;            /* list of all live blocks */
+static CheckBlock *oldest, *newest; /* the quarantine: a queue, linked by `next` */
 static size_t kept_count, kept_bytes;
 
 /* ---- records (the lock is held) ------------------------------------------------------------------ */
@@ -85,7 +85,7 @@ static void place_freed(CheckReport *report, const CheckBlock *block)
     }
 }
 
-/* The report with who, and the block's makers and ends. */
+/* Completes the report with the place of the access and those where the block was freed and made, and writes it. */
 static void block_tell(CheckReport *report, const char *who, uintptr_t address, size_t bytes,
                        const CheckBlock *block)
 {
@@ -135,7 +135,7 @@ void check_block_made(Arena *arena, uintptr_t address, size_t size)
 
 /* ---- freed --------------------------------------------------------------------------------------- */
 
-/* How many bytes behind the block are not what they were. */
+/* Returns how many bytes behind the block were written: from its end to the last changed guard byte. */
 static size_t guard_damage(const CheckBlock *block, size_t room)
 {
     size_t guard = room - block->size < GUARD_MOST ? room - block->size : GUARD_MOST, damage = 0;
@@ -172,7 +172,7 @@ void check_block_freed(Arena *arena, uintptr_t address, const ZoneView *view)
 
 /* ---- quarantine ---------------------------------------------------------------------------------- */
 
-/* Takes the oldest out; the lock is held. */
+/* Takes the oldest block out of the quarantine and returns it; the lock is held. */
 static CheckBlock *kept_pop(void)
 {
     CheckBlock *block = oldest;
@@ -238,7 +238,7 @@ bool check_quarantine_empty(void)
 
 /* ---- frees that are wrong ------------------------------------------------------------------------ */
 
-/* A free of something: what the block there says against it. */
+/* Finds out why a free was refused, from the record of the block at the address, and reports it. */
 void check_free_refused(const void *address)
 {
     const char *call = check_call();
@@ -283,7 +283,7 @@ static void block_check(const char *who, const char *argument, uintptr_t at, siz
     block_tell(&report, who, at, bytes, block);
 }
 
-/* AddressSanitizer's, if it is in the program: the first poisoned byte, or NULL. */
+/* Of AddressSanitizer; NULL if the program is not built with it. Returns the first poisoned byte, or NULL. */
 extern void *__asan_region_is_poisoned(void *begin, size_t size) __attribute__((weak));
 
 static void plain_check(const char *who, const char *argument, const void *address, size_t bytes,
@@ -336,7 +336,7 @@ void check_pointer(const char *who, uintptr_t address)
 
 /* ---- kinds of copies ----------------------------------------------------------------------------- */
 
-/* Whether memory of that kind may stand on that side of a copy. */
+/* True if memory of that kind may be the device's (or, if not `on_device`, the host's) end of a copy. */
 static bool side_fits(int kind, bool on_device)
 {
     bool either = kind == MEMORY_MANAGED || kind == MEMORY_REGISTERED || kind == MEMORY_MAPPED_HOST ||
@@ -376,13 +376,14 @@ void check_kind(const void *dst, int dst_kind, const void *src, int src_kind,
 
 /* ---- leaks --------------------------------------------------------------------------------------- */
 
-/* Only what the program asked for itself, not what a model of it took. */
+/* True for a block that the program allocated itself (not a model or an operator) and that was not reported. */
 static bool is_leak(const CheckBlock *block)
 {
     return !block->leak_told && block->users;
 }
 
-/* One block, and how many more there are of the same place; false if there is none. */
+/* Gives one leaked block, and the count and bytes of all leaks from the same place in the program, and marks them as
+ * reported; false if there is none. */
 static bool leak_take(CheckBlock *first, size_t *count, size_t *bytes)
 {
     bool found = false;

@@ -1,7 +1,7 @@
 /* check_cycle.c: streams that wait for each other's events.
  *
- * A stream is stuck if it waits for an event whose queued records are all on stuck streams, and there is
- * at least one: nobody else is on the way to let it through.
+ * A stream is stuck if it waits for an event that has at least one queued record, and all queued records of the
+ * event are on stuck streams: then no record that can run will end the wait.
  *
  * Thread rule: one lock, a leaf. */
 #include "check/checker.h"
@@ -15,6 +15,7 @@
 
 enum { WAITS = 256 };
 
+/* A record of an event that is queued and has not run. */
 typedef struct Queued {
     struct Queued *next;
     const struct Event *event;
@@ -22,7 +23,7 @@ typedef struct Queued {
 } Queued;
 
 typedef struct Wait {
-    Stream *stream; /* NULL: the place is free */
+    Stream *stream; /* the waiting stream; NULL: the entry is free */
     const struct Event *event;
     uint64_t task;
     bool stuck;
@@ -94,7 +95,8 @@ static Wait *wait_of(const Stream *stream)
     return NULL;
 }
 
-/* The stuck stream that will record what it waits for; NULL if another one may, or none does. */
+/* Returns a stuck stream on which the awaited event will be recorded. NULL if the event has a queued record on a stream
+ * that is not stuck, or no queued record. */
 static const Stream *blocker_of(const Wait *wait)
 {
     const Stream *blocker = NULL;
@@ -133,13 +135,13 @@ typedef struct Cycle {
     size_t count;
 } Cycle;
 
-/* The cycle that the stream's wait leads into. */
+/* Gives the streams of the cycle that the stream's wait leads into, with a hold on each; none if there is no cycle. */
 static void cycle_take(const Stream *from, Cycle *cycle)
 {
     stuck_find();
     cycle->count = 0;
     const Wait *wait = wait_of(from);
-    for (size_t i = 0; wait != NULL && i < WAITS; i++) { /* into the cycle */
+    for (size_t i = 0; wait != NULL && i < WAITS; i++) { /* after WAITS steps, `wait` is in the cycle */
         wait = wait_of(blocker_of(wait));
     }
     for (const Stream *first = wait != NULL ? wait->stream : NULL;

@@ -1,11 +1,11 @@
-/* check_fault.c: what the host's own instructions do to memory that is not theirs.
+/* check_fault.c: finds instructions of the host that touch memory that they must not touch.
  *
- * Device memory is inaccessible (strict mode), and so is pinned memory in quarantine: the signal that
- * comes is told as a report, and goes on to whoever had it before, as a card's program would fault.
- * Whole pages of pinned memory that a queued copy reads are read-only until it has run: a write of the
- * program's own threads is reported, then the page opens and the program goes on.
+ * Device memory is inaccessible (strict mode), and so is pinned memory in quarantine: an access raises SIGSEGV.
+ * The handler reports it and calls the previous handler, because the program would fault on a card, too.
+ * Whole pages of pinned memory that a queued copy reads are read-only until the copy has run: a write of the
+ * program's own threads is reported, then the page becomes writable and the program continues.
  *
- * Thread rule: one lock, taken by the handler too: nothing faults under it. */
+ * Thread rule: one lock. The signal handler takes it, too, so code that holds it must not fault. */
 #include "check/checker.h"
 #include "memory/memory.h"
 #include "races/race_inside.h"
@@ -21,11 +21,11 @@
 
 struct CheckWatch {
     struct CheckWatch *next;
-    uintptr_t begin, end; /* whole pages */
-    const RaceSite *site; /* of the copy's call */
-    const char *call;
-    uint32_t stream;
-    bool open;            /* may be written again */
+    uintptr_t begin, end; /* addresses; whole pages */
+    const RaceSite *site; /* place of the call that queued the copy */
+    const char *call;     /* function that queued the copy */
+    uint32_t stream;      /* id of the copy's stream */
+    bool open;            /* a write was reported; the pages are writable again */
 };
 
 FILE_LOCK(watch_lock);
@@ -34,7 +34,7 @@ static struct sigaction before;
 
 /* ---- watches (the lock is held) ------------------------------------------------------------------ */
 
-/* Read-only is what any watch wants that is not open. */
+/* Sets the access of the pages: read-only where a watch that is not open covers them, else writable. */
 static void pages_follow(uintptr_t begin, uintptr_t end)
 {
     mprotect((void *)begin, end - begin, PROT_READ | PROT_WRITE);
@@ -89,7 +89,7 @@ void check_unwatch(CheckWatch *watch)
     free(watch);
 }
 
-/* Opens what keeps the address from being written; a copy of one of those watches. */
+/* Opens all watches that cover the address and gives a copy of one of them; false if there is none. */
 static bool watch_open(uintptr_t address, CheckWatch *copy)
 {
     bool found = false;
@@ -140,7 +140,7 @@ static void rewrite_tell(const CheckWatch *watch, uintptr_t address)
     check_tell(&report);
 }
 
-/* False if the address is none of ours. */
+/* Reports an access to device memory or to a block; false if the address is neither. */
 static bool access_tell(uintptr_t address, const char *does)
 {
     CheckBlock block;
@@ -177,7 +177,7 @@ static void pass_on(int number, siginfo_t *info, void *context)
         before.sa_handler(number);
     } else {
         (void)signal(number, SIG_DFL); /* the fault happens again and ends the process */
-        if (info->si_code <= 0) {      /* but not if somebody has sent the signal */
+        if (info->si_code <= 0) {      /* except if the signal was sent by kill() or the like: send it again */
             (void)raise(number);
         }
     }

@@ -1,8 +1,8 @@
-/* check_leaks.c: handles: who made and destroyed each, use after that, and what is left at the end.
+/* check_leaks.c: handles: which calls made and destroyed each, uses of destroyed handles, and leaks.
  *
- * A handle's entry stays after its end until its slot is given out again, so that a late use can be
- * told who destroyed it.  Only objects count as leaks that a call of the program is there to make (the
- * table); what the simulator makes for itself does not.
+ * The entry of a destroyed handle is kept until its slot is used again, so that the report of a late use can say
+ * which call destroyed the handle.  An object counts as a leak only if it was made by a function whose purpose is to
+ * make such objects (the table `makers`); objects that the simulator makes for itself do not count.
  *
  * Thread rule: one lock, a leaf. */
 #include "check/checker.h"
@@ -22,18 +22,18 @@ typedef struct Entry {
     struct Entry *next;
     const void *handle;
     HandleKind kind;
-    int32_t device; /* that was current; -1: none */
-    const char *made_by, *gone_by; /* gone_by NULL: live */
+    int32_t device; /* the device of the context that was current when the object was made; -1: no context */
+    const char *made_by, *gone_by; /* the functions that made and destroyed it; gone_by is NULL while it is live */
     const RaceSite *made, *gone;
-    uint64_t gone_call;
-    bool told;
+    uint64_t gone_call; /* check_call_number() of the call that destroyed it */
+    bool told;          /* was reported as a leak */
 } Entry;
 
 FILE_LOCK(entries_lock);
 static Entry *entries[BUCKETS];
-static atomic_bool finalized; /* by the program itself */
+static atomic_bool finalized; /* the program itself has called aclFinalize */
 
-/* What makes objects that the program has to destroy. */
+/* For each kind of object that the program has to destroy: a part of the name of the functions that make it. */
 static const char *const makers[HANDLE_KINDS] = {
     [HANDLE_CONTEXT] = "CreateContext",
     [HANDLE_STREAM] = "CreateStream",
@@ -69,7 +69,7 @@ static Entry **bucket_of(const void *handle)
     return &entries[mixed >> 52];
 }
 
-/* The lock is held. */
+/* Returns the entry of a handle, or NULL; the lock is held. */
 static Entry *entry_find(const void *handle)
 {
     Entry *entry = *bucket_of(handle);
@@ -143,7 +143,7 @@ static void dead_tell(const char *function, const char *argument, const Entry *e
     check_tell(&report);
 }
 
-/* Allocators are registered by a stream's value, whatever it is. */
+/* Calls of aclrtAllocator* are not checked: they accept any value as a stream. */
 void check_arguments(const char *function, const char *names, va_list values)
 {
     if (strncmp(function, "aclrtAllocator", 14) == 0) {
@@ -187,7 +187,7 @@ void check_destroyed_in_use(const void *handle, HandleKind kind)
 
 /* ---- leaks --------------------------------------------------------------------------------------- */
 
-/* `device` -1: any. */
+/* True if the entry is a leak that was not reported and matches the filters; `device` -1 matches all devices. */
 static bool is_leak(const Entry *entry, int32_t device, bool only_streams)
 {
     return entry->gone_by == NULL && !entry->told && makers[entry->kind] != NULL &&
@@ -241,7 +241,7 @@ void check_finalized(void)
     }
 }
 
-/* Tasks that have not run: the end of the process drops them. */
+/* Reports streams with tasks that have not run: they are lost at the end of the process. */
 static void unfinished_tell(const char *when)
 {
     for (Stream *stream = NULL; (stream = handle_next_held(HANDLE_STREAM, stream)) != NULL;) {

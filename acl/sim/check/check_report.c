@@ -1,9 +1,9 @@
-/* check_report.c: what the checker found: told once each, on standard error and as lines of JSON.
+/* check_report.c: writes each finding of the checker once, on standard error and as a line of JSON.
  *
- * ACL_SIM_CHECK=TOOLS begins with the process (`all`, or some of mem,order,leak,init);
- * ACL_SIM_CHECK_JSON=FILE gets one JSON object a line, in one write, so that several processes may
- * share the file; ACL_SIM_CHECK_TEXT=0: nothing on standard error.  `aclpool sim check` sets all three,
- * finds the lines of C frames, leaves out what a suppression fits, and sums up.
+ * ACL_SIM_CHECK=TOOLS starts the checker with the process (`all`, or some of mem,order,leak,init).
+ * ACL_SIM_CHECK_JSON=FILE: each finding is appended to the file as one JSON object in a line, in one write, so that
+ * several processes can share the file.  ACL_SIM_CHECK_TEXT=0: nothing is written to standard error.
+ * `aclpool sim check` sets all three, finds the source lines of C frames, applies suppressions, and sums up.
  *
  * Thread rule: one lock, a leaf. */
 #include "base/json.h"
@@ -23,7 +23,7 @@ enum { TOLD = 4096 };
 
 typedef struct Told {
     const char *rule;
-    char what[CHECK_WORDS]; /* of the first place */
+    char what[CHECK_WORDS]; /* text of the first place; "" if there is none */
     const RaceSite *sites[CHECK_PLACES];
 } Told;
 
@@ -103,7 +103,7 @@ static void text_write(FILE *file, const CheckReport *report)
     }
 }
 
-/* Where it is in which file, for addr2line. */
+/* Writes a frame as [file, offset in the file, address], for addr2line. */
 static void json_frame(FILE *file, const void *address, const char *separator)
 {
     Dl_info info;
@@ -144,7 +144,7 @@ static void json_write(FILE *file, const CheckReport *report)
     fputs("]}\n", file);
 }
 
-/* All of it in one write. */
+/* Writes the report with a single write. */
 static void out_write(const CheckReport *report, FILE *to,
                       void (*write)(FILE *file, const CheckReport *report))
 {
@@ -185,7 +185,7 @@ static bool told_is(const Told *one, const CheckReport *report)
     return same;
 }
 
-/* False if it was told before, or there is no more room. */
+/* Adds the report to the table; false if an equal one is there already, or the table is full. */
 static bool told_add(const CheckReport *report)
 {
     for (size_t i = 0; i < told_count; i++) {
@@ -221,7 +221,7 @@ void check_tell(const CheckReport *report)
 
 /* ---- races ---------------------------------------------------------------------------------------- */
 
-/* What the order checker found, as a report. */
+/* Writes a finding of the order checker as a report of this checker. */
 void check_finding(const RaceFinding *finding)
 {
     bool in_use = finding->is_host && finding->act != HOST_TOUCHES;
@@ -273,8 +273,8 @@ static unsigned tools_read(const char *text)
     return tools;
 }
 
-/* The child of a fork is another process: what it does not free is its parent's.  If the parent has used no
- * device, nothing is, and no thread holds a lock of the checker: the child is checked, too. */
+/* Runs in the child of a fork. If the parent uses a device, the child is not checked: the blocks and handles that it
+ * inherited are its parent's. Otherwise it inherits none, and is checked, too. */
 static void on_fork_child(void)
 {
     if (devices_in_use()) {
@@ -283,7 +283,7 @@ static void on_fork_child(void)
     pthread_mutex_init(&told_lock, NULL);
 }
 
-/* After config.c's constructor, and before race_report.c's. */
+/* The priority is chosen so that it runs after config.c's constructor and before race_report.c's. */
 __attribute__((constructor(105))) static void check_start(void)
 {
     const char *wanted = getenv("ACL_SIM_CHECK");

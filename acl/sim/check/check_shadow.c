@@ -1,8 +1,8 @@
-/* check_shadow.c: which bytes of device memory were ever written.
+/* check_shadow.c: stores which bytes of device memory were written since they were allocated.
  *
- * A page of 2 MiB has an entry only if some of its memory was handed out and is not written yet: without
- * one all counts as written.  So memory that the checker did not see handed out gives no findings.
- * Copies between devices carry what is unwritten along.
+ * A page of 2 MiB has an entry only if it contains bytes that were allocated and not written. Without an entry, all
+ * bytes of the page count as written; so memory whose allocation the checker did not see gives no findings.
+ * A copy from device memory to device memory also copies which bytes are not written.
  *
  * Thread rule: one lock, a leaf. */
 #include "check/checker.h"
@@ -16,10 +16,10 @@ enum { SPAN_SHIFT = 21, SPAN = 1 << SPAN_SHIFT, BUCKETS = 1 << 14 };
 
 typedef struct ShadowPage {
     struct ShadowPage *next;
-    const void *space;
-    uint64_t number;
-    uint64_t *written; /* a bit for each byte; NULL: none was written */
-    uint32_t missing;  /* bytes that were not */
+    const void *space; /* the physical memory; NULL: `number` is about addresses */
+    uint64_t number;   /* offset in `space`, or address, divided by SPAN */
+    uint64_t *written; /* a bit for each byte, set if it was written; NULL: no byte was written */
+    uint32_t missing;  /* number of bytes that were not written */
 } ShadowPage;
 
 FILE_LOCK(shadow_lock);
@@ -42,7 +42,7 @@ static bool bit_get(const uint64_t *bits, uint32_t at)
     return (bits[at / 64] >> (at % 64) & 1) != 0;
 }
 
-/* Sets or clears a range; how many bits changed. */
+/* Sets or clears the bits `from` to `to` - 1; returns how many changed. */
 static uint32_t bits_change(uint64_t *bits, uint32_t from, uint32_t to, bool value)
 {
     uint32_t changed = 0;
@@ -205,14 +205,14 @@ static void access_one(const char *name, const RaceSite *site, const RaceBytes *
     }
 }
 
-/* Memory that has a shadow: a device's. */
+/* True for device memory: only it has a shadow. */
 static bool is_shadowed(const RaceBytes *bytes)
 {
     const Arena *arena = bytes->space != NULL ? NULL : arena_at(bytes->begin);
     return bytes->space != NULL || (arena != NULL && arena->device != BOOK_HOST);
 }
 
-/* What was not written there is not written here. */
+/* For a copy: bytes of `to` count as written if those of `from` do. */
 static void carry(const RaceBytes *from, const RaceBytes *to)
 {
     uint64_t length = from->end - from->begin;
