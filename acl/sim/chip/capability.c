@@ -1,4 +1,4 @@
-/* capability.c: what the chip has: counts, sizes and features, all from the table in soc.c.
+/* capability.c: answers what the chip has: counts, sizes and features, all from the table in soc.c.
 
    Read-only: any thread, no lock.  No context is needed. */
 #include "base/core.h"
@@ -70,7 +70,7 @@ aclError sim_aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo,
     }
 }
 
-/* The attributes that have a number on every chip.  False: `attr` is not one of them. */
+/* Gives the value of an attribute that is a number on every chip; false if `attr` is not one of these. */
 static bool attribute_plain(const Soc *soc, uint32_t device, aclrtDevAttr attr, int64_t *value)
 {
     switch (attr) {
@@ -101,7 +101,7 @@ static bool attribute_plain(const Soc *soc, uint32_t device, aclrtDevAttr attr, 
     }
 }
 
-/* The attributes whose feature these chips or this host lack: the runtime answers 0. */
+/* True for an attribute whose feature these chips or this host lack; the runtime then answers 0. */
 static bool attribute_absent(aclrtDevAttr attr)
 {
     return (attr >= ACL_DEV_ATTR_WARP_SIZE && attr <= ACL_DEV_ATTR_MAX_BLOCK_DIM_Z) ||
@@ -147,8 +147,8 @@ aclError sim_aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType
     REQUIRE(capabilities);
     TRY(device_check((int32_t)deviceId));
     REQUIRE_RT((unsigned)hacType <= ACL_RT_HAC_TYPE_CCU);
-    /* Host memory that was registered is memory of this process: every unit of the simulated
-       device reads it.  Units that the chips do not have cannot. */
+    /* Registered host memory is memory of this process, so every unit of the simulated device can
+       read it, except units that the chips do not have. */
     bool reachable = hacType != ACL_RT_HAC_TYPE_UDMA && hacType != ACL_RT_HAC_TYPE_CCU;
     *capabilities = reachable ? ACL_RT_HOST_MEM_MAP_SUPPORTED : ACL_RT_HOST_MEM_MAP_NOT_SUPPORTED;
     return ACL_SUCCESS;
@@ -164,7 +164,8 @@ static bool atomic_known(aclrtAtomicOperation operation)
             operation <= ACL_RT_ATOMIC_OPERATION_SIMD_SCALAR_EXCH);
 }
 
-/* The only atomic operations between memories are the copy engine's reductions. */
+/* Gives the capabilities of each operation: of atomic operations between memories, the chips have only the copy
+   engine's reductions. */
 static aclError atomics_fill(uint32_t *capabilities, const aclrtAtomicOperation *operations,
     uint32_t count, bool with_reduction, const char *function)
 {

@@ -1,9 +1,9 @@
-/* chipaddress.c: addresses that the chip itself has, for kernels that are handed them.
+/* chipaddress.c: addresses of the chip's own memory, which programs pass to kernels.
 
-   Where a context's arithmetic notes an overflow, and where the cores of a device wait for each
-   other.  Nothing of the simulator uses either: the first always reads as "no overflow", and
-   kernels that run on the host need no second.  Both are memory of the library, one piece for each
-   device, so that a launch that passes them on works.
+   There are two: where arithmetic notes an overflow, and where the cores of a device wait for each
+   other.  The simulator uses neither: the first always reads as "no overflow", and kernels that run on
+   the host do not need the second.  Both are memory of the library, one piece for each device, so that
+   a launch with such an address works.
 
    Thread rule: any thread. */
 #include "generated/exports.h"
@@ -27,7 +27,7 @@ aclError sim_aclrtCtxGetFloatOverflowAddr(void **overflowAddr)
     return ACL_SUCCESS;
 }
 
-/* Chips whose matrix and vector cores are apart have it; the others answer 207000. */
+/* Only chips with separate matrix and vector cores have this address; for others, 207000. */
 aclError sim_aclrtGetHardwareSyncAddr(void **addr)
 {
     Context *context;

@@ -1,7 +1,7 @@
-/* core_group.c: computing-power groups: one group that is the whole chip, or none.
+/* core_group.c: computing-power groups: a chip has one group with all its cores, or no groups.
 
-   Chips that are not divided have one group, number 0, with all their cores; a chip without groups
-   refuses each call with 207000, as the runtime does.  No state, no lock. */
+   The group has the number 0.  On a chip without groups each call gives 207000, as with the
+   runtime.  No state, no lock. */
 #include <string.h>
 
 #include "base/core.h"

@@ -1,4 +1,4 @@
-/* device_ids.c: which device this is: numbers, bus addresses, UUIDs, load and health.
+/* device_ids.c: answers about one device: numbers, bus address, UUID, load and health.
 
    User, logical and physical numbers are the same: the simulator runs outside containers and has
    no list of visible devices.  Read-only state, no lock. */
@@ -83,7 +83,7 @@ aclError sim_aclrtDeviceGetByPCIBusId(const char *pciBusId, int32_t *deviceId)
     return ACL_SUCCESS;
 }
 
-/* Equal in every process of a run, different for each device and chip. */
+/* Gives a UUID that is equal in all processes of a run, and different for each device and chip. */
 aclError sim_aclrtDeviceGetUuid(int32_t deviceId, aclrtUuid *uuid)
 {
     REQUIRE(uuid);
@@ -110,7 +110,7 @@ aclError sim_aclrtSetTsDevice(aclrtTsId tsId)
     return ACL_SUCCESS;
 }
 
-/* Percent of the device's streams that have work. */
+/* Returns the percentage of the device's streams that have work. */
 static int32_t streams_busy(int32_t device)
 {
     uint32_t all = 0;
@@ -124,7 +124,7 @@ static int32_t streams_busy(int32_t device)
     return all != 0 ? (int32_t)(busy * 100 / all) : 0;
 }
 
-/* A device that does not exist is not an error: its rates are "not measured", as in the runtime. */
+/* If the device does not exist, gives "not measured" and no error, as the runtime does. */
 aclError sim_aclrtGetDeviceUtilizationRate(int32_t deviceId, aclrtUtilizationInfo *utilizationInfo)
 {
     REQUIRE(utilizationInfo);

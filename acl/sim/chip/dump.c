@@ -1,11 +1,11 @@
-/* dump.c: switching data dumps on and off, and the application's log.
+/* dump.c: the calls that switch data dumps on and off, and the application's log.
 
-   There is nothing to dump on a simulated device; the calls keep the order and the checks of the
-   runtime's.  aclAppLog writes to standard output if ASCEND_SLOG_PRINT_TO_STDOUT is 1, as CANN's
-   log does, at the level of ASCEND_GLOBAL_LOG_LEVEL; otherwise it is silent (CANN would write files
-   under the user's home).
+   Nothing is dumped on a simulated device; the calls only check their order and arguments as the
+   runtime does.  If ASCEND_SLOG_PRINT_TO_STDOUT is 1, aclAppLog writes to standard output from the
+   level ASCEND_GLOBAL_LOG_LEVEL on, as CANN's log does; otherwise it writes nothing (CANN would write
+   files in the user's home).
 
-   Thread rule: the state is under one leaf lock; the log's lines are written whole. */
+   Thread rule: one leaf lock guards the state; each line of the log is written by one printf. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static aclError initialised_check(const char *function)
     return ACL_SUCCESS;
 }
 
-/* Sets the state to `value`; false if it was that before. */
+/* Sets the state to `value`; false if it had this value already. */
 static bool dump_switch(bool value)
 {
     pthread_mutex_lock(&dump_lock);
@@ -53,7 +53,7 @@ aclError sim_aclmdlInitDump(void)
     return ACL_SUCCESS;
 }
 
-/* A dump configuration is a JSON object with the key "dump". */
+/* True if the text can be a dump configuration, which is a JSON object: only its first character is checked. */
 static bool config_plausible(const char *text)
 {
     while (*text == ' ' || *text == '\n' || *text == '\t' || *text == '\r') {
@@ -102,7 +102,7 @@ static bool log_printed(aclLogLevel level)
     return to_stdout != NULL && to_stdout[0] == '1' && (int)level >= threshold;
 }
 
-/* Exported by hand: the gates are made for functions with a fixed number of arguments. */
+/* Exported here and not in exports.c, because the generator makes gates only for a fixed number of arguments. */
 SIM_SHARED void aclAppLog(aclLogLevel logLevel, const char *func, const char *file, uint32_t line,
     const char *fmt, ...)
 {

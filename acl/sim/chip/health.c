@@ -1,10 +1,10 @@
-/* health.c: reports of hardware faults and their repair, snapshots, and hints about tasks.
+/* health.c: the calls for hardware faults and their repair, for snapshots, and for hints about tasks.
 
-   The simulated hardware has no faults of its own (a fault that a test orders is the status of the
-   call that it hits), so the reports are empty and repairs have nothing to do.
+   The simulated hardware has no faults of its own (a fault set by a test is only the status of a
+   call), so the reports are empty and repairs have nothing to do.
 
-   Thread rule: the snapshot's state and its callbacks are under one mutex, which is dropped before
-   a callback is called. */
+   Thread rule: one mutex guards the snapshot's state and its callbacks; it is not held while a
+   callback is called. */
 #include <string.h>
 #include <unistd.h>
 
@@ -34,7 +34,7 @@ aclError sim_aclrtRepairError(int32_t deviceId, const aclrtErrorInfo *errorInfo)
 aclError sim_aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray,
     size_t arraySize, size_t *retSize)
 {
-    (void)arraySize; /* there are no faults to tell, so any room is enough */
+    (void)arraySize; /* there are no faults to report, so any size is enough */
     REQUIRE(memUceInfoArray);
     REQUIRE(retSize);
     TRY(device_check(deviceId));
@@ -51,8 +51,8 @@ aclError sim_aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArra
     return ACL_SUCCESS;
 }
 
-/* What a framework says about the task that it launched last: the simulator has no profiler that
-   reads it, so it is checked and forgotten. */
+/* Gets a framework's description of the task that it launched last. The simulator has no profiler
+   that reads it, so only the arguments are checked. */
 aclError sim_aclrtCacheLastTaskOpInfo(const void *const infoPtr, const size_t infoSize)
 {
     REQUIRE(infoPtr);
@@ -113,7 +113,7 @@ static aclError process_check(int pid, const void *reserve, const char *function
     return ACL_SUCCESS;
 }
 
-/* Calls the stage's functions for each device in use; the first one that fails ends it. */
+/* Calls the callbacks of the stage for each device in use; ends with an error at the first callback that fails. */
 static aclError stage_run(aclrtSnapShotStage stage, const char *function)
 {
     SnapshotCallback due[CALLBACKS_MAX];
@@ -140,7 +140,8 @@ static aclError stage_run(aclrtSnapShotStage stage, const char *function)
     return ACL_SUCCESS;
 }
 
-/* Sets a flag of the snapshot's state to `value` if it is the other now and `needs_lock` holds. */
+/* Sets a flag of the snapshot's state to `value`. An error if it has this value already, or if `needs_lock` and
+   the process is not locked. */
 static aclError state_step(bool *flag, bool value, bool needs_lock, const char *function)
 {
     pthread_mutex_lock(&snapshot_lock);
@@ -156,7 +157,7 @@ static aclError state_step(bool *flag, bool value, bool needs_lock, const char *
     return ACL_SUCCESS;
 }
 
-/* A later backup takes the place of an earlier one. */
+/* Notes that the process was backed up; an error if it is not locked. A second backup replaces the first. */
 static aclError backup_mark(const char *function)
 {
     pthread_mutex_lock(&snapshot_lock);

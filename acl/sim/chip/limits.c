@@ -1,10 +1,10 @@
-/* limits.c: how many cores a device, a stream or a thread may use, and sizes of device buffers.
+/* limits.c: limits of the cores that a device, a stream or a thread may use, and sizes of device buffers.
 
-   A stream's own limit wins over the device's, which wins over the chip's count.  The simulator's
-   kernels run on the host, so a limit only changes what the queries answer.
+   The stream's limit counts if it is set, else the device's, else the chip's number of cores.  Kernels
+   run on the host, so a limit changes only the answers of the queries.
 
-   Thread rule: one mutex around the streams' table, a leaf lock; device limits are atomic; the
-   stream whose limits a thread uses is thread-local. */
+   Thread rule: one leaf lock guards the table of streams; device limits are atomic; the stream
+   whose limits a thread uses is thread-local. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,13 +14,13 @@
 
 enum { KINDS = 2, LIMITS = 5 };
 
-/* A limit is kept plus one, so that 0 means "not set". */
+/* The limits of each device plus one, so that 0 means "not set". */
 static _Atomic uint32_t device_limits[DEVICE_MAX][KINDS];
 
 typedef struct StreamLimits {
     struct StreamLimits *next;
     const Stream *stream;
-    uint32_t id; /* tells a new stream in an old slot from the one that set the limits */
+    uint32_t id; /* the stream's id: a later stream may have the same address, but has another id */
     uint32_t values[KINDS];
 } StreamLimits;
 
@@ -92,8 +92,8 @@ aclError sim_aclrtResetDeviceResLimit(int32_t deviceId)
     return ACL_SUCCESS;
 }
 
-/* The slot whose `next` or head points at the stream's limits, or at NULL; entries of destroyed
-   streams are removed.  The lock is held. */
+/* Returns the link of the list that points to the stream's entry, or the last link (NULL) if it has none.
+   Removes the entries of destroyed streams on the way.  The lock is held. */
 static StreamLimits **table_slot(const Stream *stream, uint32_t id)
 {
     StreamLimits **slot = &table;
@@ -112,7 +112,7 @@ static StreamLimits **table_slot(const Stream *stream, uint32_t id)
     return slot;
 }
 
-/* The stream's own limit, or false. */
+/* Gives the stream's own limit; false if none is set. */
 static bool stream_limit(const Stream *stream, uint32_t id, aclrtDevResLimitType type,
     uint32_t *value)
 {
@@ -210,7 +210,7 @@ aclError sim_aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t *val
 
 static _Atomic uint32_t buffer_sizes[DEVICE_MAX][LIMITS];
 
-/* Bytes until a program sets another size; 0: this chip has no such buffer. */
+/* Returns a buffer's default size in bytes; 0 if the chip has no such buffer. */
 static uint32_t buffer_default(aclrtDeviceLimit limit)
 {
     switch (limit) {
@@ -256,7 +256,7 @@ aclError sim_aclrtDeviceGetLimit(aclrtDeviceLimit limit, size_t *value)
     return ACL_SUCCESS;
 }
 
-/* Device memory is the host's here, so the caches of both are one and never stale. */
+/* Only checks the arguments: simulated device memory is host memory, so no cache of it is ever stale. */
 aclError sim_aclrtDeviceL2CacheFlush(void *rsv)
 {
     Context *context;

@@ -1,7 +1,7 @@
-/* peer.c: access from one device to another's memory.
+/* peer.c: access from one device to the memory of another one.
 
-   All devices are in one process's memory, so a copy between two works whether or not access was
-   enabled; the switches are kept, one for each direction, for programs that ask.
+   The memory of all devices belongs to one process, so a copy between two devices works even if access
+   was not enabled. The switches, one for each direction, are stored only for the queries.
 
    Thread rule: the switches are atomic. */
 #include "base/core.h"
@@ -26,7 +26,7 @@ aclError sim_aclrtDeviceCanAccessPeer(int32_t *canAccessPeer, int32_t deviceId,
     return ACL_SUCCESS;
 }
 
-/* The direction from the current device to `peer`, once the arguments are right. */
+/* Checks the arguments and gives the switch for access from the current device to `peer`. */
 static aclError direction_find(int32_t peer, atomic_bool **direction, const char *function)
 {
     Context *context;
@@ -81,7 +81,7 @@ aclError sim_aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint
     TRY(device_check((int32_t)deviceId));
     TRY(device_check((int32_t)otherDeviceId));
     const Soc *soc = soc_current();
-    /* Two dies of one package are joined inside it; packages of such a board by its own links. */
+    /* Two dies of one package are connected inside the package; different packages by links of the board. */
     bool one_package = deviceId / 2 == otherDeviceId / 2;
     *value = soc->link == SOC_LINK_SIO && !one_package ? (uint64_t)SOC_LINK_HCCS
                                                        : (uint64_t)soc->link;

@@ -1,7 +1,7 @@
-/* platform.c: aclplatformGetDeviceInfo: the configured chip's numbers as text.
+/* platform.c: aclplatformGetDeviceInfo: gives properties of the configured chip as text.
 
-   The counts and sizes are those of the table in soc.c; what a core has is known of one family.  A
-   number that is not known is answered as the library does for a key that its file for the chip
+   The counts and sizes are those of the table in soc.c; sizes inside a core are known for one family only.
+   For an unknown number the answer is that of CANN's library for a key that its file for the chip
    lacks.  Instructions are not listed: the simulator executes none.
 
    Read-only: any thread, no context. */
@@ -14,7 +14,7 @@
 
 enum { TEXT_ROOM = 64, KEYS = ACL_PLATFORM_MEMORY_TYPE + 1 };
 
-/* Of one core, in bytes and MHz. */
+/* Properties of one core: sizes in bytes, frequencies in MHz. */
 static const struct Core {
     const char *family;
     const char *version;
@@ -42,7 +42,7 @@ static const struct Core *core_find(const char *family)
     return NULL;
 }
 
-/* A number of the chip; 0: not known. */
+/* Returns a property of the chip; 0 if it is not known. */
 static uint64_t number_of(const Soc *soc, aclplatformDevInfo key)
 {
     const struct Core *core = core_find(soc->family);

@@ -1,7 +1,7 @@
 /* version.c: versions of the API, of CANN's packages and of the chip.
 
-   All packages have the configured version of CANN: the simulator is one library.  Nothing here
-   needs aclInit or a device.  Read-only state, no lock. */
+   All packages have the configured version of CANN, because the simulator is one library.  Nothing
+   here needs aclInit or a device.  Read-only state, no lock. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +11,10 @@
 #include "generated/exports.h"
 #include "base/soc.h"
 
-/* Weights of a version number: 8.5.0 is 80500000, and a pre-release lies below its release. */
+/* Weights of the parts of a version number: 8.5.0 is 80500000. A pre-release has a smaller number than its release. */
 enum { WEIGHT_MAJOR = 10000000, WEIGHT_MINOR = 100000, WEIGHT_PATCH = 1000 };
 
-/* In the order of aclCANNPackageName. */
+/* Names of the packages, in the order of aclCANNPackageName. */
 static const char *const packages[] = {
     "CANN", "runtime", "compiler", "hccl", "toolkit", "opp", "opp_kernel", "driver",
 };
@@ -37,7 +37,7 @@ aclError sim_aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32
     return ACL_SUCCESS;
 }
 
-/* Copies the text up to the next dot into `part` and steps over both. */
+/* Copies the text up to the next dot into `part`; returns the position behind that dot. */
 static const char *part_take(const char *text, char *part, size_t size)
 {
     size_t length = strcspn(text, ".");
@@ -61,7 +61,7 @@ aclError sim_aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion
     return ACL_SUCCESS;
 }
 
-/* A package's name with '-' for '_' is the same package. */
+/* True if a package has that name; '-' and '_' count as equal. */
 static bool package_known(const char *name)
 {
     for (size_t i = 0; i < PACKAGE_COUNT; i++) {
@@ -88,7 +88,8 @@ aclError sim_aclsysGetVersionStr(char *pkgName, char *versionStr)
     return ACL_SUCCESS;
 }
 
-/* How far a pre-release lies below its release: "-alpha.2" is 300 - 2; false if it is none. */
+/* Gives by how much the number of a pre-release is smaller than that of its release: 300 - 2 for "-alpha.2", 0 for no
+   suffix. False if the suffix is not one of a pre-release. */
 static bool prerelease_read(const char *suffix, int32_t *below)
 {
     static const struct {
@@ -136,7 +137,7 @@ aclError sim_aclsysGetVersionNum(char *pkgName, int32_t *versionNum)
     return ACL_SUCCESS;
 }
 
-/* Chips run each other's programs if their instruction sets are the same. */
+/* Two chips are compatible if their instruction sets are the same. */
 aclError sim_aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible)
 {
     REQUIRE_RT(socVersion);
