@@ -332,7 +332,8 @@ static RaceMark *mark_here(const Stream *stream)
     return mark != NULL && mark->number == running ? mark : NULL;
 }
 
-/* `busy` is up to date here: the submitter raised it before the worker could see the task. */
+/* True if the worker has to call the checker. `busy` is up to date here, because the submitter raised it
+ * before the worker could see the task. */
 static bool worker_is_asked(const Stream *stream)
 {
     return stream->race != NULL && atomic_load(&stream->race->busy) != 0;

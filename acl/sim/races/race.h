@@ -36,7 +36,7 @@ struct Graph;
 struct Event;
 struct Tensor;
 
-/* ---- what a task says of itself: in TaskClass.touch --------------------------------------------- */
+/* ---- called by TaskClass.touch, in which a task states what it does ----------------------------- */
 typedef struct Touch Touch;
 /* Notes bytes that the task touches. Ordinary host memory, which the simulator does not know, is
  * ignored. */
@@ -62,7 +62,7 @@ void touch_marked(Touch *touch);
 void touch_choice(Touch *touch);
 void touch_graph(Touch *touch, const struct Graph *graph);
 
-/* ---- hooks of stream.c and worker.c; races_on() is asked by the caller --------------------------- */
+/* ---- hooks for stream.c and worker.c, which first check races_on() ------------------------------- */
 /* Called before a task is queued; the stream's lock is held. */
 void race_submitted(Stream *stream, const TaskClass *sort, const void *payload);
 void race_begins(Stream *stream, uint64_t number);
@@ -82,7 +82,7 @@ void race_seen(Stream *stream);                    /* the host is ordered after 
 void race_put(Stream *stream, RaceBox **box);      /* adds the task's place to *box */
 void race_take(Stream *stream, RaceBox *const *box); /* the task is ordered after *box */
 void race_take_host(Stream *stream);               /* the task is ordered after all that the host has seen complete */
-/* The same for values that streams write and wait for, found by address. */
+/* race_put and race_take for a value in memory that streams write and wait for: the box is found by its address. */
 void race_put_value(Stream *stream, const void *address);
 void race_take_value(Stream *stream, const void *address);
 
@@ -113,7 +113,7 @@ void race_unmapped(const void *physical, uintptr_t base, size_t bytes);
 /* Forgets physical memory that was freed; its address may be used again. */
 void race_physical_gone(const void *physical, size_t bytes);
 
-/* ---- the control door ---------------------------------------------------------------------------- */
+/* ---- control API --------------------------------------------------------------------------------- */
 /* Returns the number of findings. */
 SIM_SHARED uint64_t acl_sim_races(void);
 /* Returns the finding of that index, from 0, as JSON; NULL if there is none. */

@@ -147,7 +147,7 @@ static void cell_split(Page *page, uint32_t offset)
     }
 }
 
-/* ---- sweeping: what the host has seen says nothing any more (R3) ---------------------------------- */
+/* ---- sweeping: removes uses that the host has seen complete; they cannot conflict any more (R3) ---- */
 
 static void uses_prune(Use **link)
 {

@@ -70,7 +70,7 @@ typedef struct RaceThread {
     struct RaceOp *first, *last; /* operations that are queued and not settled */
     RaceMark *mark, *last_mark;
     _Atomic uint32_t busy; /* number of marks and of queued operations; if 0, the worker need not call the checker */
-    struct RaceThread *next, *previous; /* of all */
+    struct RaceThread *next, *previous; /* in the list of all threads */
 } RaceThread;
 
 /* One task, record or wait of an operation. */
@@ -140,8 +140,8 @@ void op_free(RaceOp *op);
 /* race_bytes.c */
 bool kinds_conflict(TouchKind one, TouchKind other);
 void bytes_access(RaceTask *task, const Clock *clock, const RaceBytes *bytes);
-/* What the host does. bytes_host reports uses that the clock does not cover; `base` 0: through
- * any mapping. */
+/* What the host does with memory. bytes_host reports uses that the clock does not cover; `base` 0
+ * means uses through any mapping. */
 typedef enum HostAct { HOST_TOUCHES, HOST_FREES, HOST_UNMAPS } HostAct;
 void bytes_host(HostAct act, RaceTask *task, const Clock *clock, const RaceBytes *bytes);
 /* Gives the slots of the tasks that may have written the bytes. */
@@ -163,7 +163,7 @@ bool race_tag(uintptr_t address, char *text, size_t size);
 
 typedef struct RaceFinding {
     HostAct act;
-    bool is_host; /* `second` is an act of the host; else it is a task */
+    bool is_host; /* `second` was done by the host; else it is a task */
     const RaceTask *first, *second;
     TouchKind first_kind, second_kind;
     uintptr_t begin, end;
