@@ -1,21 +1,21 @@
 /* Configuration: the ACL_SIM_* environment variables, read once when the library is loaded.
  *
- * ACL_SIM_DEVICES       how many devices (2; 0 to 64)
- * ACL_SIM_MEMORY        device memory of each, "32G" (or "32GiB"; "32GB" is less); or a list for one device after
- *                       another, "32G,16G" (the last one is repeated)
+ * ACL_SIM_DEVICES       number of devices (2; 0 to 64)
+ * ACL_SIM_MEMORY        memory of each device, "32G" (or "32GiB"; "32GB" is less); or a list with a size for
+ *                       each device, "32G,16G" (the last size is repeated)
  * ACL_SIM_PINNED        the most pinned host memory of the process, as "8G" (unlimited)
  * ACL_SIM_SOC           the name that aclrtGetSocName gives (Ascend910B1)
- * ACL_SIM_VERSION       of CANN (9.0.0)
+ * ACL_SIM_VERSION       the version of CANN (9.0.0)
  * ACL_SIM_STRICT        1: the host must not touch device memory outside copies
  * ACL_SIM_ALLOCATORS    0: aclrtAllocatorRegister is not supported
  * ACL_SIM_STRICT_ALLOCATORS  1: refuse to register with a function never set or on a dead stream
  * ACL_SIM_REUSE_HANDLES 1: a destroyed handle's value is given to the next object of its kind
- * ACL_SIM_SHARED        a file: processes that name the same one share the devices' capacity
- * (shared_capacity.c)
+ * ACL_SIM_SHARED        a file: processes with the same file share the devices' capacity
+ *                       (shared_capacity.c)
  * ACL_SIM_DEVICE_CODE   refuse (default) or skip: launching code that the host cannot run
  *
- * For an invalid value the default is used, and aclInit reports it and fails. Thread rule:
- * written before the simulator starts a thread (or by the control API before aclInit). */
+ * For an invalid value the default is used, and aclInit reports it and fails.
+ * Thread rule: written before the simulator starts a thread, or by the control API while no device is in use. */
 #include "base/checks.h"
 #include "base/core.h"
 #include "base/soc.h"

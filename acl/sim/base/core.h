@@ -38,8 +38,8 @@
 _Noreturn void sim_panic(const char *what, const char *file, int line);
 
 /* ---- errors (error.c) ------------------------------------------------------------------------
- * Codes 100000 and up to 500999 but those of the runtime are the ACL layer's: they are returned but
- * not remembered; the runtime's codes (107xxx, 207xxx, 507xxx) become the thread's last error. */
+ * The runtime's codes (107xxx, 207xxx, 507xxx) become the thread's last error.  The other codes from 100000 to
+ * 500999 are the ACL layer's: they are returned and do not change the last error. */
 aclError error_set(const char *function, aclError code, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 /* As error_set, but the thread's last error does not change (as for the 107000 of a negative
@@ -73,8 +73,8 @@ const char *error_read(void);
 #define fail(code, ...) (error_set(__func__, (code), __VA_ARGS__), (code))
 #define fail_quiet(code, ...) (error_set_quiet(__func__, (code), __VA_ARGS__), (code))
 
-/* The text of a condition. If the condition is not a pointer, " != 0" is added, also to
- * comparisons (error_text.c). */
+/* Gives the text of a condition. If the condition is not a pointer, " != 0" is added to the text, also
+ * to comparisons (error_text.c). */
 enum { CLASS_POINTER = 5 };
 #define CONDITION(condition, text)                                                      \
     (__builtin_classify_type(condition) == CLASS_POINTER ? (text) : text " != 0")
@@ -109,10 +109,10 @@ enum { CLASS_POINTER = 5 };
     } while (0)
 
 /* ---- handles (handle.c) ---------------------------------------------------------------------
- * Objects that users hold by address.  They live in one reserved range, each kind in a part of its
+ * Objects that users know by address.  They lie in one reserved range, each kind in a part of its
  * own with slots of one size, so that any bit pattern can be checked and a dead object's memory
- * stays readable.  A dead slot is given out again only after many others died; or at once, as
- * drivers do, with ACL_SIM_REUSE_HANDLES=1. */
+ * stays readable.  A dead slot is used again only after many others died; or at once, as drivers
+ * do, with ACL_SIM_REUSE_HANDLES=1. */
 typedef enum HandleKind {
     HANDLE_CONTEXT,
     HANDLE_STREAM,
@@ -185,8 +185,8 @@ bool handle_hold(const void *handle);
 bool handle_drop(const void *handle);
 /* True if the host has provided address space for handles. */
 bool handles_possible(void);
-/* The live object of that kind after `after` (NULL: the first), or NULL at the end.  Another thread
- * may destroy it at any moment: only what its slot holds may be read. */
+/* Returns the live object of that kind after `after` (NULL: the first), or NULL at the end.  Another thread
+ * may destroy it at any moment: only the memory of its slot may be read. */
 void *handle_next(HandleKind kind, const void *after);
 /* As handle_next, but the result is held, and the hold on `after` is dropped. A caller that stops
  * before the end drops the last object. */
@@ -227,7 +227,8 @@ aclError setting_change(const char *name, const char *value);
 bool size_parse(const char *text, size_t *bytes);
 
 /* ---- the gate (call_hooks.c) ----------------------------------------------------------------------
- * What every exported function passes.  The quiet path is one relaxed add and one load. */
+ * The code that every exported function runs before and after its own work.  If no bit of gate_watch is
+ * set, they cost one relaxed add and a few relaxed loads. */
 enum { GATE_FAULTS = 1, GATE_TRACE = 2, GATE_LATENCY = 4, GATE_FORKED = 8,
        GATE_CHECK = 16, GATE_COVERAGE = 32 };
 
@@ -258,14 +259,14 @@ static inline aclError gate_leave(unsigned function, aclError status)
     return gate_leave_watched(function, status);
 }
 
-/* True if the gate is to call error_sign. */
+/* True if the gate has to call error_sign: the call failed, or calls are traced. */
 static inline bool gate_tells(aclError status)
 {
     return !SIM_LIKELY(status == ACL_SUCCESS
                        && (atomic_load_explicit(&gate_watch, memory_order_relaxed) & GATE_TRACE) == 0);
 }
 
-/* gate_enter and its like for libacl_op_compiler.so, which cannot reach the counters. */
+/* gate_enter, gate_leave, gate_tells and error_sign for libacl_op_compiler.so, which cannot access the counters. */
 SIM_SHARED aclError acl_sim_gate_enter(unsigned function);
 SIM_SHARED aclError acl_sim_gate_leave(unsigned function, aclError status);
 SIM_SHARED bool acl_sim_gate_tells(aclError status);
@@ -402,14 +403,14 @@ bool stream_is_dropping(const Stream *stream);
 int32_t stream_device(const Stream *stream);
 Context *stream_context(const Stream *stream);
 uint32_t stream_id(const Stream *stream);
-/* The stream whose task the calling thread is running, or NULL. */
+/* Returns the stream whose task the calling thread is running, or NULL. */
 Stream *stream_running(void);
 /* Returns 107030 if a capture whose mode is not relaxed forbids a call that blocks. */
 aclError capture_forbids_sync(void);
 
 /* ---- user's callbacks (callback.c) ------------------------------------------------------------
- * Brackets around every call of a user's function from a thread of the simulator.  False: callbacks
- * are detached (the interpreter is going), don't call. */
+ * Called before and after every call of a user's function from a thread of the simulator.  If callback_begin
+ * returns false, callbacks are detached (the interpreter is ending): the function must not be called. */
 bool callback_begin(void);
 void callback_end(void);
 
