@@ -77,8 +77,8 @@ static bool memory_holds(const Memory *memory, uintptr_t begin, size_t bytes, bo
     return memory->kind != MEMORY_HOLE && inside;
 }
 
-/* For the order checker: notes bytes that a call itself writes (a model's weights). Tasks note
- * theirs in their `touch` functions. */
+/* For the checker of unwritten memory (ACL_SIM_CHECK=init): notes bytes that a call itself writes, such as a
+ * model's weights. The bytes that a task writes are noted by its `touch` function. */
 static void wrote(const void *address, size_t bytes, bool write)
 {
     if (write && check_on(CHECK_INIT) && stream_running() == NULL) {
@@ -99,7 +99,8 @@ bool memory_reachable(const void *address, size_t bytes, bool write)
     return memory_holds(&memory, begin, bytes, write);
 }
 
-/* Private to this file, because an address that was not checked may fault. */
+/* Returns the address at which the simulator itself reaches the byte. Private to this file, because it does not
+ * check the address, which may fault. */
 static void *memory_inner(const void *address)
 {
     uintptr_t at = (uintptr_t)address;

@@ -322,7 +322,7 @@ uintptr_t arena_take(Arena *arena, size_t bytes, PageKind page, BookKind book,
     }
     size_t whole = block_bytes(bytes, page);
     if (check_on(CHECK_ANY) && arena->device == BOOK_HOST) {
-        whole = (whole + UNITS[ZONE_PAGE] - 1) / UNITS[ZONE_PAGE] * UNITS[ZONE_PAGE]; /* own pages */
+        whole = (whole + UNITS[ZONE_PAGE] - 1) / UNITS[ZONE_PAGE] * UNITS[ZONE_PAGE]; /* so that blocks share no page */
     }
     if (!books_take(arena->device, book, page, whole)) {
         return 0;

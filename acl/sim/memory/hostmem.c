@@ -139,8 +139,8 @@ static aclError host_register(const char *function, void *address, size_t bytes,
     return ACL_SUCCESS;
 }
 
-/* Pinned memory that the program has registered. It is mapped before, too, but the program may
- * ask for its device address only while it is registered. */
+/* Pinned memory that the program has registered. Devices can use any pinned memory, but the program
+ * gets its device address only while it is registered. */
 typedef struct Pinned {
     struct Pinned *next;
     const void *address;

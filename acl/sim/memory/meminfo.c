@@ -1,4 +1,4 @@
-/* How much memory there is, and what an address is. */
+/* Queries of free and total memory, and of what an address belongs to. */
 #include "generated/exports.h"
 #include "memory/memory.h"
 #include "memory/shared_capacity.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What an attribute counts. */
+/* The kinds of pages that a memory attribute counts. */
 typedef struct InfoPart {
     bool on_hbm, on_ddr; /* counted on a chip with HBM, on a chip without */
     bool normal, huge, giant;

@@ -7,7 +7,7 @@
  * side in the file, and the kernel needs only one mapping for both (vm.max_map_count). If that
  * offset is taken, it lies anywhere. Memory that was never mapped has no place.
  *
- * P1  life     a Physical lives while a handle, a mapping or an importer counts on it
+ * P1  life     a Physical is freed when no handle, no mapping and no importer has a reference to it
  * P2  place    placed pieces do not overlap in their file
  * P3  home     a granule's bit in its Home is set  <=>  a live piece is placed there
  *

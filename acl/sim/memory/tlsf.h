@@ -1,13 +1,13 @@
-/* A zone: address space handed out in blocks of whole units, with its bookkeeping outside the
- * memory itself, so that a program which writes past its block cannot harm them.
+/* A zone: address space allocated in blocks of whole units. The bookkeeping is outside the memory
+ * itself, so that a program which writes past its block cannot damage it.
  *
  * A zone has an array with one entry for each unit, of which only the first and the last entry of
  * a block are used (boundary tags); bins of free blocks by size; and a bitmap of the units where
  * a block begins, by which the block that contains an address is found. All operations take
  * bounded time.
  *
- * Z1  contiguity  the blocks tile the zone: first + units of one is the first of the next
- * Z2  coalesced   two FREE neighbours never coexist
+ * Z1  contiguity  the blocks tile the zone: first + units of a block == first of the next block
+ * Z2  coalesced   two adjacent blocks are never both FREE
  * Z3  binned      a block is in exactly one bin  <=>  it is FREE
  * Z4  starts      a unit's bit is set  <=>  a block begins there
  *
@@ -108,7 +108,7 @@ void zone_unhold(Zone *zone, size_t offset);
 void zone_give(Zone *zone, size_t offset);
 /* Returns all freed memory to the system. */
 void zone_purge(Zone *zone);
-/* The number of the first invariant that does not hold, or 0.  For tests. */
+/* Returns the number of the first invariant that does not hold, or 0.  For tests. */
 int zone_check(Zone *zone);
 
 #endif

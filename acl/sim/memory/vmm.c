@@ -280,10 +280,11 @@ static bool file_map(uintptr_t at, const Mapping *mapping, int protection)
                 mapping->memory->fd, (off_t)mapping->memory->offset) != MAP_FAILED;
 }
 
-/* ---- unmapping at the limit of mappings: the kernel wants room even for that ------------------- */
+/* ---- unmapping at the limit of mappings: it can split a mapping, so the kernel needs a free one --- */
 enum { SPARE_PAGES = 8 };
 FILE_LOCK(spare_lock);
-static char *spare; /* each page is a mapping of its own, because its protection differs from the next one's */
+static char *spare; /* pages that are unmapped to get below the limit; each is a mapping of its own, because its
+                       protection differs from the next one's */
 
 static void spare_make_locked(void)
 {

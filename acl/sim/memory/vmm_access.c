@@ -114,7 +114,7 @@ aclError sim_aclrtMemGetAccess(void *virPtr, aclrtMemLocation *location, uint64_
 }
 
 /* ---- from an address to its memory ---------------------------------------------- */
-/* The physical memory mapped at the address, with a reference taken, or NULL. */
+/* Returns the physical memory mapped at the address, with a reference, or NULL. */
 static Physical *physical_at(uintptr_t address, uintptr_t *base)
 {
     Physical *memory = NULL;
@@ -183,7 +183,7 @@ aclError sim_aclrtMemMapSelectedLink(void *virPtrDst, size_t size, void *virPtrS
     return ACL_SUCCESS;
 }
 
-/* ---- what address_lookup.c asks --------------------------------------------------------- */
+/* ---- for address_lookup.c --------------------------------------------------------------- */
 bool reservation_find(const Range *range, uintptr_t address, Memory *memory)
 {
     Reservation *reservation = range->object;
