@@ -150,7 +150,7 @@ static void *host_thread_work(void *argument)
     return NULL;
 }
 
-/* The caller holds the lock. */
+/* Starts the device's thread if it is not running; the caller holds the lock. */
 static int host_thread_start(HostThread *thread)
 {
     if (thread->started) {

@@ -27,7 +27,7 @@ typedef struct Captures {
 } Captures;
 
 extern Captures captures;
-/* How many captures are going on. */
+/* Number of open captures. */
 extern _Atomic uint32_t captures_active;
 
 bool stream_is_capturing(const Stream *stream);

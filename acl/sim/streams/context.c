@@ -119,7 +119,7 @@ aclError sim_aclrtCreateContext(aclrtContext *context, int32_t deviceId)
     return ACL_SUCCESS;
 }
 
-/* The caller holds a reference on the context. */
+/* Ends the context; the caller holds a reference on it. */
 static aclError context_destroy(Context *context)
 {
     if (context->is_default) {
@@ -174,8 +174,8 @@ aclError sim_aclrtCtxGetCurrentDefaultStream(aclrtStream *stream)
     return ACL_SUCCESS;
 }
 
-/* Without a context the runtime's own look-up of the context leaves a message at each call, and
- * so does this. */
+/* Returns the thread's messages. If there is neither a message nor a current context, the call itself
+ * makes a message about the missing context, as the runtime does. */
 const char *sim_aclGetRecentErrMsg(void)
 {
     if (error_peek() == NULL && context_current() == NULL) {

@@ -21,7 +21,7 @@ bool context_end(Context *context);
 /* Called at the last reset of a device, to settle what happens to its memory; memory/memory.c
  * sets this pointer when the library is loaded. */
 extern void (*device_memory_settle)(int32_t device);
-/* The number of live contexts of the device. */
+/* Returns the number of live contexts of the device. */
 size_t context_count(int32_t device);
 
 #endif

@@ -243,7 +243,8 @@ aclError sim_aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag)
     return event_create(event, EVENT_EX, flag);
 }
 
-/* True while a record or a wait is queued.  What is done with may still hold the event for a moment. */
+/* True while a record or a wait is queued.  Does not count references, because a task that is done may keep its
+ * reference a little longer. */
 static bool is_in_use(Event *event)
 {
     EventCounts counts = event_counts(event);
@@ -255,7 +256,7 @@ aclError sim_aclrtDestroyEvent(aclrtEvent event)
     EVENT_REF(resolved);
     REQUIRE(event != NULL);
     TRY(event_resolve(event, &resolved));
-    /* One of aclrtCreateEventExWithFlag is given back when what uses it is done. */
+    /* Destroying an EVENT_EX event in use is allowed: it is freed when the tasks that use it are done. */
     if (check_on(CHECK_ORDER) && resolved->sort != EVENT_EX && is_in_use(resolved)) {
         checks.destroyed_in_use(resolved, HANDLE_EVENT);
     }
@@ -370,14 +371,15 @@ static aclError record_queue_ipc(Event *event, Stream *stream)
     return status;
 }
 
-/* The lock is held while the task is queued: a worker that runs the task at once waits for it. */
+/* Queues a record. The event's lock is held until the record is the event's last one: a worker that runs the
+ * task at once waits for the lock. */
 static aclError record_queue(Event *event, Stream *stream)
 {
     EventRecord *record = malloc(sizeof *record);
     if (record == NULL) {
         return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
     }
-    atomic_init(&record->users, 2); /* the task's and the event's */
+    atomic_init(&record->users, 2); /* the references of the task and of the event */
     atomic_init(&record->reached, false);
     pthread_mutex_lock(&event->lock);
     EventTask task = {.event = event, .timeout_ns = FOREVER};

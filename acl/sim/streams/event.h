@@ -39,7 +39,7 @@ typedef struct Event {
     EventSort sort;
     uint32_t flags;
     uint32_t id;
-    int32_t device;                 /* whose ids it counts among; -1: EVENT_EX has none */
+    int32_t device;                 /* the device among whose event ids it counts; -1 for EVENT_EX, which has no id */
     pthread_mutex_t lock;           /* makes numbering and queueing of a record one step; guards: */
     EventRecord *last;              /* the last record, unless it was reached or is an IPC event's */
     EventCounts *counts;            /* `own`, or an IPC event's shared page */

@@ -286,7 +286,7 @@ static aclError init_with_text(bool has_file, const char *text)
     return callbacks_run_init(ACL_REG_TYPE_OTHER, text);
 }
 
-/* `*text` is a copy for this call; the caller frees it. */
+/* Does the work of the first aclInit. Gives a copy of the configuration text, which the caller frees. */
 static aclError init_first(const char *path, char **text)
 {
     bool has_file = path != NULL && *path != '\0';

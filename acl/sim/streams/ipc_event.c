@@ -149,7 +149,7 @@ static SharedPage *page_lock(const Event *event)
     return page;
 }
 
-/* The lock is held. */
+/* Ends a record and frees its entry; `time_ns` 0: the record was dropped. The page's lock is held. */
 static void record_close(SharedPage *page, OpenRecord *record, int64_t time_ns)
 {
     uint64_t number = atomic_load(&record->number);

@@ -56,7 +56,7 @@ static void call_finish(ReportCall *call)
     call_release(call);
 }
 
-/* The caller holds the lock. */
+/* Returns the thread's subscription of that kind, or NULL; the caller holds the lock. */
 static Reporter *reporter_find(uint64_t thread, Subscription sort)
 {
     Reporter *found = reporters;

@@ -1,9 +1,9 @@
 /* sysparam.c: run-time parameters of the process and of a context, and the operators' timeouts.
 
-   The simulator keeps and returns them; none of them changes what it computes (its operators are
-   deterministic) or how long it waits.
+   The simulator stores and returns them; only the timeout of a stream's wait for an event has an effect.
+   Operators are deterministic with any setting.
 
-   Thread rule: all state is atomic; a context's parameters live in the context. */
+   Thread rule: all state is atomic; a context's parameters are stored in the context. */
 #include "base/core.h"
 #include "generated/exports.h"
 
