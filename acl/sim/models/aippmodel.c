@@ -1,9 +1,9 @@
 /* aippmodel.c: AIPP of models: the kind of an input, and passing a set of parameters to a run.
 
-   The simulator's models are ONNX, which knows no preprocessing: no input of theirs is linked with
-   AIPP, and the calls answer as the runtime does for such a model.  A model may take the parameters
-   themselves, as an input called ascend_dynamic_aipp_data: aclmdlSetInputAIPP then checks the set
-   and fills that input's buffer, in the layout that a device reads.
+   The simulator's models are ONNX files, which have no preprocessing: no input is linked with AIPP, and
+   the calls answer as the runtime does for such a model.  A model may take the parameters themselves, as
+   an input called ascend_dynamic_aipp_data: aclmdlSetInputAIPP then checks the set and fills that input's
+   buffer, in the layout that a device reads.
 
    Thread rule: any thread; only one thread at a time uses a data set. */
 #include <string.h>
@@ -102,7 +102,7 @@ aclError sim_aclmdlSetInputAIPP(
     return status;
 }
 
-/* For inputs that a device would preprocess; ONNX models have none. */
+/* Checks the arguments and fails: it is for inputs that a device preprocesses, and ONNX models have none. */
 aclError sim_aclmdlSetAIPPByInputIndex(
     uint32_t modelId, aclmdlDataset *dataset, size_t index, const aclmdlAIPP *aippParmsSet)
 {

@@ -443,7 +443,7 @@ aclError sim_aclmdlBundleUnloadModel(uint32_t bundleId, uint32_t modelId)
               modelId);
 }
 
-/* --- what a bundle needs, asked before it is loaded --- */
+/* --- the memory that a bundle needs, queried before it is loaded --- */
 
 typedef struct Sizes {
     size_t work, weight;

@@ -15,7 +15,7 @@ FILE_LOCK(table_lock);
 static Model **table;     /* index: model number - 1; NULL = unloaded */
 static uint32_t table_count, table_room;
 static Model *newest;     /* list of the loaded models */
-static size_t loaded;     /* how many */
+static size_t loaded;     /* number of loaded models */
 static pthread_once_t listen_once = PTHREAD_ONCE_INIT;
 
 static const size_t WEIGHT_ALIGN = 512;
