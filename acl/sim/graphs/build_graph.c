@@ -218,7 +218,7 @@ static aclError building_resolve(aclmdlRI modelRI, aclrtStream handle, Graph **g
     return ACL_SUCCESS;
 }
 
-/* The graph's and the stream's locks are held. */
+/* Binds the stream to the graph; the graph's and the stream's locks are held. */
 static aclError stream_bind_locked(Graph *graph, Stream *stream, bool is_head)
 {
     if (atomic_load(&graph->state) != GRAPH_BUILDING) {

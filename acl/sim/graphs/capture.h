@@ -21,7 +21,7 @@ typedef struct GraphPart GraphPart;
 typedef struct GraphLane {
     Stream *stream;
     uint32_t stream_id;
-    uint32_t steps;  /* taken */
+    uint32_t steps;  /* number of steps so far */
     uint32_t joined; /* number of the last step that another lane waited for */
     bool is_head;    /* in a built graph: runs when the graph is executed */
     GraphPart *part;

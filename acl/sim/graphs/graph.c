@@ -146,7 +146,7 @@ void graph_release(Graph *graph)
 
 /* ---- execution ------------------------------------------------------------------------------- */
 
-/* how long aclmdlRIDestroy waits for an execution; the same as in the runtime */
+/* The time that aclmdlRIDestroy waits for an execution, as in the runtime. */
 enum { DESTROY_PATIENCE_MS = 10000 };
 
 static bool graph_is_still(const void *argument)
@@ -162,7 +162,7 @@ aclError graph_check_still(const Graph *graph)
     return ACL_SUCCESS;
 }
 
-/* The caller holds the lock. */
+/* Counts an execution; 107027 if the graph is not complete. The caller holds the lock. */
 static aclError running_raise(Graph *graph)
 {
     if (atomic_load(&graph->state) != GRAPH_READY) {
@@ -337,13 +337,13 @@ static void callbacks_call(Graph *graph)
     }
 }
 
-/* Called after the handle has ended. */
+/* Ends a graph whose handle has ended, and drops the handle's reference. */
 static void graph_bury(Graph *graph)
 {
     (void)capture_leave(graph);
     graph_unbind(graph);
     callbacks_call(graph);
-    graph_release(graph); /* the handle's */
+    graph_release(graph); /* drops the handle's reference */
 }
 
 bool graph_end(Graph *graph)

@@ -15,10 +15,10 @@ enum { LOOK_NS = 200000 };
 
 typedef struct Progress {
     const Graph *graph;
-    bool *done;    /* by task */
-    bool *met;     /* for each edge; once true, it stays true */
-    bool *stopped; /* for each lane, within one pass */
-    size_t left;   /* tasks */
+    bool *done;    /* for each task: it has run */
+    bool *met;     /* for each edge: it is met; once true, it stays true */
+    bool *stopped; /* for each lane: its next task cannot run in this pass */
+    size_t left;   /* number of tasks that have not run */
 } Progress;
 
 /* True if the lane's tasks before `before` are done and its edges among the first `known` are

@@ -1,6 +1,6 @@
 /* Listing a graph's streams and tasks, changing a task's parameters, and printing.
  *
- * A task's handle lives as long as its graph. A parameter is changed at once; aclmdlRIUpdate only
+ * A task's handle is valid as long as its graph. A parameter is changed at once; aclmdlRIUpdate only
  * checks that the graph may be changed.
  *
  * Thread rule: the graph's lock; a graph with a queued execution is refused (107037). */
