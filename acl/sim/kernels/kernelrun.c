@@ -338,7 +338,7 @@ static aclError launch_adopt(void *payload, const aclmdlRITaskParams *params)
     return ACL_SUCCESS;
 }
 
-/* --- what the order checker is told --- */
+/* --- for the order checker --- */
 
 typedef struct KernelTouch {
     char *kernel;

@@ -60,8 +60,8 @@ static bool constant_node(Net *net, const NetNode *node)
 
 /* --- finding operators --- */
 
-/* Checked at load, so that another engine can run a model with a variant that this operator's row
-   does not have. */
+/* True if the operator's row accepts the node's variant. This is checked at load, so that another engine
+   can run a model with other variants. */
 static bool kind_accept(Net *net, const NetNode *node)
 {
     char message[OP_MESSAGE_ROOM];
