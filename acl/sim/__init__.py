@@ -1,11 +1,11 @@
-"""Controls of the host simulator: devices, chips, capacity, faults, counters.
+"""Control the host simulator: devices, chips, capacity, faults, counters.
 
 The simulator is a `libascendcl.so` beside this file.  The `ACL_SIM_*` variables configure it for any
-program; the functions here act on the library that this process has loaded (and load it if need be).
-All of it holds for the whole process.
+program; the functions here act on the library in this process (and load it if it is not loaded yet).
+Every setting applies to the whole process.
 
-Nothing here imports NumPy or opens the library before a function that needs it is called.  Any
-thread may call anything; call `configure` while no device is in use.
+Importing this module neither imports NumPy nor loads the library.  Any thread may call any function;
+call `configure` while no device is in use.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ __all__ = [
 
 _library: ctypes.CDLL | None = None
 
-#: Operators of ONNX that the engine runs without a kernel of their own.
+#: Operators of ONNX that the node loop runs itself, without a kernel.
 _CONTROL = ("ConcatFromSequence", "If", "Loop", "Scan", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
             "SequenceErase", "SequenceInsert", "SequenceLength", "SplitToSequence")
 
-#: What each keyword of `configure` sets.
+#: The ACL_SIM_* variable of each keyword of `configure`.
 _SETTINGS = {
     "devices": "ACL_SIM_DEVICES",
     "capacity": "ACL_SIM_MEMORY",
@@ -69,18 +69,18 @@ _SETTINGS = {
 
 
 def library_dir() -> str:
-    """The folder with `libascendcl.so` and the libraries that programs expect beside it.
+    """Return the folder with `libascendcl.so` and the libraries that programs expect beside it.
 
     Returns
     -------
     str
-        To be put on a linker's or a loader's path (`-L`, `LD_LIBRARY_PATH`).
+        Put it on a linker's or a loader's path (`-L`, `LD_LIBRARY_PATH`).
     """
     return str(Path(__file__).resolve().parent / "lib")
 
 
 def loaded() -> bool:
-    """Whether this process has loaded the simulator; asking does not load it."""
+    """Return whether this process has loaded the simulator; the call does not load it."""
     try:
         ctypes.CDLL(library_dir() + "/libascendcl.so", os.RTLD_NOLOAD)
     except OSError:
@@ -89,7 +89,7 @@ def loaded() -> bool:
 
 
 def _sim() -> ctypes.CDLL:
-    """The library, opened once; the loader of `acl` opens the same file and so the same library."""
+    """Return the library, which is opened at the first call; `acl` opens the same file and so the same library."""
     global _library
     if _library is None:
         opened = ctypes.CDLL(library_dir() + "/libascendcl.so")
@@ -116,7 +116,7 @@ def _check(status: int) -> None:
 
 
 def _variable(name: str) -> str:
-    """The variable that a keyword of `configure` sets."""
+    """Return the variable that a keyword of `configure` sets; TypeError if there is no such keyword."""
     found = _SETTINGS.get(name)
     if found is None:
         raise TypeError(f"there is no setting {name!r}; there are {', '.join(_SETTINGS)}")
@@ -132,26 +132,26 @@ def _encode(name: str, value: object) -> bytes:
 
 
 def parse_sizes(value: object, name: str = "capacity") -> str:
-    """Sizes of memory as the library reads them.
+    """Convert sizes of memory to the form that the library reads.
 
     Parameters
     ----------
     value : int, str or sequence of these
         Bytes, or a text with a unit: `8 * 2**30`, `"8GiB"`, `"512M"`, `"8G,4G"`, `["8G", 4 * 2**30]`.
         Units are those of a pool's options: K and KiB are 1024 bytes, KB is 1000.  The last size also
-        serves the devices after it.
+        applies to all devices after it.
     name : str, optional
-        What an error calls them.
+        The name of the value in error messages.
 
     Returns
     -------
     str
-        The bytes, separated by commas.
+        The sizes in bytes, separated by commas.
 
     Raises
     ------
     ValueError
-        If a text is no size, or a size is not positive.
+        If a text is not a size, or a size is not positive.
     """
     from acl.pool._options import bytes_of
 
@@ -173,52 +173,53 @@ def parse_sizes(value: object, name: str = "capacity") -> str:
 
 
 def configure(**settings: object) -> None:
-    """Choose the simulated world.
+    """Configure the simulated devices.
 
     Parameters
     ----------
     devices : int
-        How many there are: 0 to 64 (default 2).
+        The number of devices: 0 to 64 (default 2).
     capacity : int, str or sequence
         Memory of each device, as `parse_sizes` takes it (default 32 GiB each).
     pinned : int or str
         The most pinned host memory of the process (default "unlimited").
     soc : str
-        The chip: one of `socs()` or another of their families (default Ascend910B1).
+        The chip: one of `socs()`, or another chip of their families (default Ascend910B1).
     cann : str
-        The version of CANN to report, as "8.5.0".
+        The version of CANN to report, such as "8.5.0".
     strict : bool
-        Whether device memory is out of the host's reach outside copies.
+        Whether device memory is inaccessible for the host outside copies.
     strict_allocators : bool
-        Whether registering an allocator with a function never set, or on a dead stream, is refused.
+        Whether registering an allocator with a function that was not set, or on a destroyed stream, is refused.
     allocators : bool
-        Whether aclrtAllocatorRegister works (where the chip has it).
+        Whether aclrtAllocatorRegister works (if the chip supports it).
     reuse_handles : bool
         Whether a destroyed handle's value is given to the next object of its kind at once.
     device_code : str
-        What launching code that the host cannot run does: "refuse" or "skip".
+        The effect of launching code that the host cannot run: "refuse" (an error) or "skip" (nothing is run).
     latency : str
-        How long driver calls take: "off", "memory", or "pcie", which also slows copies between host and device
-        to 24 GB/s; "pcie:RATE" to RATE bytes a second, as "pcie:12GB".  May be changed at any time.
+        How long driver calls take: "off", "memory" (only calls that manage memory are slow), or "pcie".  "pcie"
+        also slows copies between host and device to 24 GB/s, "pcie:RATE" to RATE bytes a second, such as
+        "pcie:12GB".  It can be changed at any time.
 
     Raises
     ------
     TypeError
         If there is no setting of that name.
     ValueError
-        If a value makes no sense, or a device is in use.  What was set before it in the call stays.
+        If a value is invalid, or a device is in use.  Settings before it in the same call keep their new values.
     """
     for name, value in settings.items():
         _check(_sim().acl_sim_set(_variable(name).encode(), _encode(name, value)))
 
 
 def configuration() -> dict[str, str]:
-    """The settings in effect, as texts.
+    """Return the settings in effect, as texts.
 
     Returns
     -------
     dict
-        From the keywords of `configure` to what the library would read.
+        From each keyword of `configure` to the text of its value, in the form that the library reads.
     """
     buffer = ctypes.create_string_buffer(4096)
     found = {}
@@ -229,19 +230,19 @@ def configuration() -> dict[str, str]:
 
 
 def socs() -> list[str]:
-    """The chips that the simulator knows, the default one first."""
+    """Return the names of the simulated chips, the default one first."""
     return _names("soc")
 
 
 def operators() -> dict[str, list[str]]:
-    """The operators that the simulator has (docs/operators.md).
+    """Return the names of the operators that the simulator has (docs/operators.md).
 
     Returns
     -------
     dict
-        `onnx`: of ONNX, in a model; `com.microsoft`: what ONNX Runtime's optimiser puts into models; `single`: by
-        CANN's names, for `aclopExecuteV2` and so for `acl.Op` and torch_npu; `torch`: of PyTorch, of those that
-        were tried with torch_npu, the ones that gave PyTorch's results.
+        `onnx`: operators of ONNX, in a model; `com.microsoft`: operators that ONNX Runtime's optimiser puts into
+        models; `single`: CANN's names, for `aclopExecuteV2` and so for `acl.Op` and torch_npu; `torch`: operators
+        of PyTorch that were tried with torch_npu and gave PyTorch's results.
     """
     from acl.sim._torch_operators import RIGHT
 
@@ -258,7 +259,7 @@ def operators() -> dict[str, list[str]]:
 
 
 def _names(what: str) -> list[str]:
-    """The library's names of functions, kinds of handle or chips."""
+    """Return the library's names of functions, kinds of handle or chips."""
     ask = getattr(_sim(), f"acl_sim_{what}")
     found: list[str] = []
     while (name := ask(len(found))) is not None:
@@ -267,18 +268,18 @@ def _names(what: str) -> list[str]:
 
 
 def functions() -> list[str]:
-    """The functions of the C API that the simulator has."""
+    """Return the names of the functions of the C API that the simulator has."""
     return _names("function")
 
 
 def counters() -> dict[str, int]:
-    """How often each function was called in this process since it started or `reset_counters`.
+    """Return how often each function was called in this process since its start or the last `reset_counters`.
 
     Returns
     -------
     dict
-        From name to calls, for the functions that were called at all.  Calls that a fault stopped
-        count too.
+        From the name of each function that was called to its number of calls.  Calls that a fault made
+        fail count, too.
     """
     calls = _sim().acl_sim_calls
     found = {name: calls(i) for i, name in enumerate(functions())}
@@ -286,17 +287,17 @@ def counters() -> dict[str, int]:
 
 
 def reset_counters() -> None:
-    """Count from zero again."""
+    """Set the counters of calls to zero."""
     _sim().acl_sim_calls_clear()
 
 
 def live_handles() -> dict[str, int]:
-    """How many objects of each kind exist now: what leaked, at the end of a test.
+    """Return how many objects of each kind exist now; at the end of a test, these are leaks.
 
     Returns
     -------
     dict
-        From kind ("stream", "event", ...) to number, for kinds that have any.
+        From each kind of which there are objects ("stream", "event", ...) to their number.
     """
     live = _sim().acl_sim_live
     found = {name: live(i) for i, name in enumerate(_names("kind"))}
@@ -304,30 +305,30 @@ def live_handles() -> dict[str, int]:
 
 
 def physical_bytes(device: int = 0) -> int:
-    """Bytes of a device's memory in use: everything allocated or mapped, by anybody in the process."""
+    """Return how many bytes of a device's memory are allocated or mapped by this process."""
     return int(_sim().acl_sim_physical_bytes(device))
 
 
 def physical_peak(device: int = 0) -> int:
-    """The most that `physical_bytes` was since the start or `reset_physical_peak`."""
+    """Return the largest value of `physical_bytes` since the start or the last `reset_physical_peak`."""
     return int(_sim().acl_sim_physical_peak(device))
 
 
 def reset_physical_peak(device: int = 0) -> None:
-    """Measure the peak from the present value on."""
+    """Set the peak to the present value of `physical_bytes`."""
     _sim().acl_sim_physical_reset_peak(device)
 
 
 class Fault:
-    """Calls that fail: in force from its making until `remove`; also a context manager.
+    """A rule that makes calls fail, from its creation until `remove`; also a context manager.
 
     Made by `fault`.
 
     Attributes
     ----------
     rule : str
-        The rule, as `ACL_SIM_FAULTS` would have it; "device0:lost=507899" is a device that answers
-        every call with that code until the fault is removed (no reset brings it back).
+        The rule in the form of `ACL_SIM_FAULTS`.  With "device0:lost=507899" every call for device 0 fails
+        with that code until the fault is removed (a reset of the device does not end it).
     """
 
     def __init__(self, rule: str) -> None:
@@ -339,11 +340,11 @@ class Fault:
 
     @property
     def hits(self) -> int:
-        """How many calls it has made fail."""
+        """The number of calls that the rule has made fail."""
         return int(_sim().acl_sim_fault_hits(self._number))
 
     def remove(self) -> None:
-        """End it; may be called twice."""
+        """End the rule; further calls have no effect."""
         if self._active:
             self._active = False
             _sim().acl_sim_fault_remove(self._number)
@@ -375,30 +376,30 @@ def fault(
     Parameters
     ----------
     function : str
-        Its name, or "*" for all.
+        The name of the function, or "*" for all functions.
     nth : int
-        Only the nth call from now, once.
+        Only the nth call from now fails, once.
     every : int
-        Every Nth call.
+        Every call whose number from now is a multiple of this fails.
     p : float
-        Each call with this probability; with the same `seed` the same calls.
+        Each call fails with this probability; the same `seed` makes the same calls fail.
     seed : int
-        Of the rule's own random sequence.
+        The seed of the rule's own random sequence.
     times : int
-        At most this many failures.
+        The largest number of calls that the rule makes fail.
     code : int
-        The status to return; by default 207001 (out of memory) from functions that get memory and
-        507899 (driver) from the rest.  Functions that return no status return NULL or 0.
+        The status to return; by default 207001 (out of memory) from functions that allocate, reserve or map
+        memory and 507899 (driver) from all others.  Functions that return no status return NULL or 0.
 
     Returns
     -------
     Fault
-        In force already.  Use it in a `with` statement, or call its `remove`.
+        The rule, which is in force already.  Use it in a `with` statement, or call its `remove`.
 
     Raises
     ------
     ValueError
-        If the simulator has no such function, or a number makes no sense.
+        If the simulator has no such function, or a number is out of its range.
 
     Examples
     --------
@@ -414,7 +415,7 @@ def fault(
 
 @contextmanager
 def device_lost(device: int = 0, code: int = 507899) -> Iterator[None]:
-    """Let a device answer every call with an error while the `with` statement lasts."""
+    """Make every call for a device fail with `code` while the `with` statement lasts."""
     _check(_sim().acl_sim_device_lost(device, code))
     try:
         yield
@@ -423,7 +424,7 @@ def device_lost(device: int = 0, code: int = 507899) -> Iterator[None]:
 
 
 def fail_stream(stream: int, code: int = 507015) -> None:
-    """Put a task on a stream that fails with `code` when its turn comes.
+    """Queue a task on a stream that fails with `code` when the stream runs it.
 
     Parameters
     ----------
@@ -437,7 +438,7 @@ def fail_stream(stream: int, code: int = 507015) -> None:
 
 @contextmanager
 def trace(path: str | Path) -> Iterator[Path]:
-    """Write a line for each call while the `with` statement lasts.
+    """Write a line for each call of the C API while the `with` statement lasts.
 
     A line is `SECONDS THREAD FUNCTION STATUS PROCESS MICROSECONDS STREAM TASK ARGUMENTS` (docs/simulator.md).
 
@@ -459,42 +460,42 @@ def trace(path: str | Path) -> Iterator[Path]:
 
 
 def races() -> list[dict[str, Any]]:
-    """What the order checker found in this process so far (`ACL_SIM_RACES=1`; docs/races.md).
+    """Return what the order checker found in this process so far (`ACL_SIM_RACES=1`; docs/races.md).
 
     Returns
     -------
     list of dict
-        In the order in which they were found; each place once.  Empty when nothing is checked.
+        The findings in the order in which they were found, each pair of places once.  Empty if the checker is off.
     """
     library = _sim()
     return [json.loads(library.acl_sim_race(i)) for i in range(library.acl_sim_races())]
 
 
 def declare_kernel(name: str, offset: int, nbytes: int, *, writes: bool) -> None:
-    """Tell the order checker what a kernel does with the memory that an argument names (docs/races.md).
+    """Tell the order checker how a kernel uses the memory to which an argument points (docs/races.md).
 
     Parameters
     ----------
     name : str
-        Of the kernel; all kernels of that name are meant.
+        The name of the kernel; the declaration is for all kernels of that name.
     offset : int
-        Where the pointer stands in the kernel's arguments, in bytes.
+        The offset of the pointer in the kernel's arguments, in bytes.
     nbytes : int
-        How much of the memory the kernel touches, from the pointer on.
+        The number of bytes that the kernel touches, from the pointer on.
     writes : bool
-        Whether it writes there; else it only reads.
+        Whether the kernel writes these bytes; else it only reads them.
 
     Raises
     ------
     ValueError
-        For the 257th argument.
+        If 256 arguments were declared already.
     """
     touches = _sim().acl_sim_kernel_touches
     _check(touches(name.encode(), ctypes.c_uint32(offset), ctypes.c_size_t(nbytes), int(writes)))
 
 
 def lend_stack() -> None:
-    """Let the order checker name Python's lines; `import acl` does it if `ACL_SIM_RACES` is set."""
+    """Let the order checker report lines of Python code; `import acl` does this if `ACL_SIM_RACES` is set."""
     from acl.sim._pystack import stack_function
 
     _sim().acl_sim_races_python(ctypes.c_void_p(stack_function()))
@@ -502,7 +503,7 @@ def lend_stack() -> None:
 
 @contextmanager
 def races_muted() -> Iterator[None]:
-    """Leave out what the order checker finds while the `with` statement lasts; orders are still kept."""
+    """Suppress findings of the order checker while the `with` statement lasts; it still follows the order of tasks."""
     _sim().acl_sim_races_mute(1)
     try:
         yield
@@ -511,9 +512,9 @@ def races_muted() -> Iterator[None]:
 
 
 def reset() -> None:
-    """End all faults, the trace and the latency model, and count from zero.
+    """End all faults, the trace and the latency model, and set the counters of calls to zero.
 
-    Devices, handles and memory stay as they are, and so do the settings of `configure`.
+    Devices, handles, memory and the settings of `configure` do not change.
     """
     library = _sim()
     library.acl_sim_fault_clear()

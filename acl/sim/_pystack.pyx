@@ -1,4 +1,4 @@
-"""The Python lines in the order checker's reports: lends the simulator a function that reads them.
+"""Give the simulator a function that reads the Python stack, for the order checker's reports.
 
 Thread rule: the function is called from any thread and never takes the GIL (see pystack.h).
 """
@@ -12,5 +12,5 @@ __all__ = ["stack_function"]
 
 
 def stack_function():
-    """The address of the function, for `acl_sim_races_python`."""
+    """Return the address of the function, for `acl_sim_races_python`."""
     return <uintptr_t> &pystack_write

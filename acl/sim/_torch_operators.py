@@ -1,4 +1,4 @@
-"""The operators of PyTorch that give PyTorch's results on the simulator, of those that were tried with torch_npu."""
+"""Operators of PyTorch that were tried with torch_npu on the simulator and gave PyTorch's results."""
 
 RIGHT = (
     "abs", "acos", "add", "addcdiv", "addcmul", "addmm", "all", "any", "arange", "argmax", "asin", "atan",

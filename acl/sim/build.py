@@ -1,8 +1,8 @@
 """Build the simulator's libraries: `python acl/sim/build.py OUTDIR [--mode MODE]`.
 
 Compiles each acl/sim/ROOM/*.c, only what changed, with the environment's CC (or gcc), CFLAGS and LDFLAGS, and
-links `libascendcl.so`, `libacl_op_compiler.so` and the empty companions that real programs want beside
-them.  Imports only the standard library, so that setup.py can use it.
+links `libascendcl.so`, `libacl_op_compiler.so` and the empty libraries that real programs also link.
+Imports only the standard library, so that setup.py can use it.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from pathlib import Path
 __all__ = ["COMPANIONS", "MODES", "build", "cores"]
 
 HERE = Path(__file__).resolve().parent
-#: Compilers run here and are given names relative to it, so that objects still fit when the tree is copied.
+#: Compilers run in this folder and get file names relative to it, so that objects can be reused in a copy of the tree.
 ROOT = HERE.parents[1]
 
 MODES = {
-    "release": ["-O2", "-g1"],      # -g1: lines in backtraces
+    "release": ["-O2", "-g1"],      # -g1: line numbers for backtraces
     "debug": ["-O0", "-g", "-DSIM_DEBUG"],
     "asan": ["-O1", "-g1", "-DSIM_DEBUG", "-fsanitize=address,undefined", "-fno-omit-frame-pointer"],
     "tsan": ["-O1", "-g1", "-DSIM_DEBUG", "-fsanitize=thread"],
     "cov": ["-O0", "-g", "-DSIM_DEBUG", "--coverage"],
 }
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wundef"]
-if os.environ.get("ACLPOOL_STRICT"):        # in CI: another compiler's warnings are no user's business
+if os.environ.get("ACLPOOL_STRICT"):        # set in CI; a warning of a user's compiler must not stop the build
     WARNINGS.append("-Werror")
 ALWAYS = ["-std=c11", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-pthread", "-MMD", *WARNINGS]
 
-#: Libraries with nothing in them: programs name them, but need no symbol of theirs.
+#: Empty libraries: programs link against them, but need none of their functions.
 COMPANIONS = ["libhccl.so", "libge_runner.so", "libgraph.so", "libnnopbase.so"]
 
-#: Libraries whose functions are in libascendcl.so: a look-up in them finds it there.
+#: Empty libraries that depend on libascendcl.so: dlsym in them finds the functions there.
 LEADING = ["libprofapi.so", "libacl_rt_impl.so", "libacl_tdt_channel.so", "libacl_tdt_queue.so", "libmsprofiler.so"]
 
-#: The name by which CANN's examples link the runtime: all of libascendcl.so under a second name.
+#: The name by which CANN's examples link the runtime; it has all names of libascendcl.so (see _second_name).
 SECOND_NAME = "libacl_rt.so"
 
 COMPILER_SOURCE = "generated/exports_op_compiler.c"
 
-#: Rooms of the operator library's loops: gcc vectorises them at -O3 only.
+#: Folders with the operators' loops, which gcc vectorises only at -O3.
 NUMERIC = ("numbers", "ops", "layers")
 
 
 def cores() -> int:
-    """How many compilers may run at a time: `MAX_JOBS`, or as many as this process has cores."""
+    """Return how many compilers may run at a time: `MAX_JOBS`, or the number of this process's cores."""
     return int(os.environ.get("MAX_JOBS") or len(os.sched_getaffinity(0)))
 
 
 def _stale(made: Path, depends: Path) -> bool:
-    """Whether an object is older than a file that it was made from."""
+    """Return whether an object does not exist or is older than a file that it was made from."""
     if not made.exists() or not depends.exists():
         return True
     names = depends.read_text().replace("\\\n", " ").split(":", 1)[1].split()
@@ -69,13 +69,13 @@ def _run(command: list[str]) -> None:
 
 
 def _flags(source: Path, flags: list[str]) -> list[str]:
-    """Traps and errno, which nobody looks at, would keep gcc from making vectors of branches and roots."""
+    """Return the flags for a source; numeric ones get no FP traps and no errno, which would prevent vectorising."""
     numeric = "-O2" in flags and source.parent.name in NUMERIC
     return [*flags, "-O3", "-fno-trapping-math", "-fno-math-errno"] if numeric else flags
 
 
 def _environment(name: str, default: str = "") -> list[str]:
-    """Words that the environment has for a command line."""
+    """Return the words of a command line in an environment variable."""
     return shlex.split(os.environ.get(name) or default)
 
 
@@ -86,30 +86,30 @@ def _compile(source: Path, objects: Path, flags: list[str], compiler: list[str])
     command = [*compiler, *ALWAYS, *flags, "-Iacl/include", "-Iacl/sim", "-c", str(source.relative_to(ROOT))]
     text = "\n".join(command)
     if _stale(made, made.with_suffix(".d")) or not stamp.exists() or stamp.read_text() != text:
-        # The folder that it was built in is not part of the object.
+        # The object must not contain the folder in which it was built.
         _run([*command, f"-ffile-prefix-map={ROOT}=.", "-o", str(made)])
         stamp.write_text(text)
     return made
 
 
 def build(out: str | os.PathLike[str], mode: str = "release", jobs: int = 0, compiler: str = "") -> Path:
-    """Make the libraries in `out` and return it.
+    """Build the libraries in `out` and return that folder.
 
     Parameters
     ----------
     out : path
-        The folder; it is made.  Objects are kept in `out/.objects-MODE`.
+        The folder; it is made if needed.  Objects are kept in `out/.objects-MODE`.
     mode : str
         One of MODES.
     jobs : int
-        How many compilers run at a time; 0: `MAX_JOBS`, or as many as there are cores.
+        The number of compilers that run at a time; 0: `MAX_JOBS`, or the number of cores.
     compiler : str
-        Instead of the environment's CC, or gcc.
+        The compiler's command; by default the environment's CC, or gcc.
 
     Raises
     ------
     RuntimeError
-        With the compiler's messages.
+        If a compiler fails, with its messages.
     """
     folder = Path(out).resolve()
     objects = folder / f".objects-{mode}"
@@ -120,7 +120,7 @@ def build(out: str | os.PathLike[str], mode: str = "release", jobs: int = 0, com
     with ThreadPoolExecutor(jobs or cores()) as pool:
         compiled = pool.map(lambda s: _compile(s, objects, _flags(s, flags), command), sources)
         made = dict(zip((s.relative_to(HERE).as_posix() for s in sources), compiled, strict=True))
-    for stale in set(objects.rglob("*.o")) - set(made.values()):     # of sources that were moved or removed
+    for stale in set(objects.rglob("*.o")) - set(made.values()):     # their sources were moved or removed
         stale.unlink()
     own = made.pop(COMPILER_SOURCE)
     link = [*command, "-shared", "-pthread", *flags, *_environment("LDFLAGS")]
@@ -136,9 +136,9 @@ def build(out: str | os.PathLike[str], mode: str = "release", jobs: int = 0, com
 
 
 def _second_name(link: list[str], folder: Path, objects: Path) -> None:
-    """A filter: it has the names, so that programs link; the loader puts libascendcl.so before it.
+    """Link a filter library: it has all names, so that programs link, and the loader finds them in libascendcl.so.
 
-    A symbolic link would do but for wheels, which would carry a copy: a second simulator.
+    A symbolic link would be simpler, but a wheel stores it as a copy, which would be a second simulator.
     """
     listed = subprocess.run(["nm", "-D", "--defined-only", str(folder / "libascendcl.so")], check=True,
                             capture_output=True, text=True).stdout
@@ -162,7 +162,7 @@ def _sanitized(flags: list[str]) -> bool:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(description="Build the simulator's libraries.")
     parser.add_argument("out", metavar="OUTDIR")
     parser.add_argument("--mode", choices=sorted(MODES), default="release")

@@ -1,12 +1,12 @@
-"""The simulator in a folder of CANN's shape, so that programs build and run as they do with a toolkit.
+"""Make a folder with the layout of CANN's toolkit, so that programs build and run with the simulator.
 
-`lay_out` makes `DIR/latest` with the headers, the libraries that public projects name on their link lines,
+`lay_out` makes `DIR/latest` with the headers, the libraries that public projects link against,
 `set_env.sh` and `bin/setenv.bash`, version files, a CMake package (`find_package(AscendCL)`) and a file for
-pkg-config.  What other releases name otherwise (`x86_64-linux`, `runtime`, `acllib`) is links to these.
+pkg-config.  Folders that have another name in other releases (`x86_64-linux`, `runtime`, `acllib`) are links.
 
-`libascendcl.so` and `libacl_op_compiler.so` are links to the package's own: a process that loads them by
-two paths has one simulator.  A library whose functions are in `libascendcl.so` has their names, so that
-programs link against it alone, and the loader takes the functions from there.
+`libascendcl.so` and `libacl_op_compiler.so` are links to the package's files, so a process that loads them by
+two paths has one simulator.  The other libraries of the runtime only have the names of their functions, so that
+programs can link against one of them alone; the loader finds the functions in `libascendcl.so`.
 
 Needs gcc and g++ (`CC`, `CXX`) and `nm` and `readelf`, which come with them.
 """
@@ -26,7 +26,7 @@ from acl.sim import cann_mindspore, configuration, library_dir
 
 __all__ = ["MARK", "lay_out"]
 
-#: The file in `latest` by which a folder is known to be ours.
+#: A file in `latest` that shows that `lay_out` made the folder and may replace it.
 MARK = "aclpool-simulator"
 
 #: Libraries of the runtime, with the header that declares their functions.
@@ -35,14 +35,14 @@ _RUNTIME = {
     "libacl_tdt_channel.so": "acl_tdt.h", "libacl_tdt_queue.so": "acl_tdt_queue.h", "libmsprofiler.so": "acl_prof.h",
     "libruntime.so": "acl_rt.h",
 }
-#: Libraries that programs name and need no function of; a look-up in them finds libascendcl.so's.
+#: Libraries that programs link against and need no function of; dlsym in them finds libascendcl.so's functions.
 _NAMED = (
     "libacl_dvpp.so", "libacl_dvpp_mpi.so", "libacl_retr.so", "libalog.so", "libascend_hal.so", "libascendalog.so",
     "libc_sec.so", "liberror_manager.so", "libge_common.so", "libge_compiler.so", "libge_runner.so", "libgraph.so",
     "libgraph_base.so", "libhccl.so", "libmmpa.so", "libnnopbase.so", "libplatform.so", "libregister.so",
     "libtiling_api.so", "libunified_dlog.so",
 )
-#: Under `latest`: another name for a folder of it.
+#: Links under `latest`, to folders of it.
 _LINKS = {
     "lib64/stub": ".", "acllib": ".", "runtime/include": "../include", "runtime/lib64": "../lib64",
     "compiler/include": "../include", "compiler/lib64": "../lib64", "fwkacllib": ".",
@@ -100,7 +100,7 @@ Libs: -L${{libdir}} -lascendcl
 Cflags: -I${{includedir}}
 """
 
-#: Projects include it also where they have no kernel; one that has is told what is missing.
+#: Projects include this file even if they have no kernels; building a kernel ends with an error that says why.
 _ASCENDC = """# Device code needs CANN's compiler; the simulator brings none.
 function(ascendc_library target)
   message(FATAL_ERROR "ascendc_library(${target}): the simulator has no compiler for device code")
@@ -118,13 +118,13 @@ endfunction()
 
 
 def _exported() -> list[str]:
-    """The names of the functions of libascendcl.so."""
+    """Return the names of the functions of libascendcl.so."""
     listed = cann_mindspore.output("nm", "-D", "--defined-only", str(Path(library_dir(), "libascendcl.so")))
     return [line.split()[-1] for line in listed.splitlines() if " T " in line]
 
 
 def _declared(include: Path, header: str, exported: list[str]) -> list[str]:
-    """The functions of one of the runtime's libraries."""
+    """Return the exported functions that a header declares."""
     words = set(re.findall(r"\w+", (include / "acl" / header).read_text()))
     return [name for name in exported if name in words]
 
@@ -138,14 +138,14 @@ def _link(target: Path, source: str, rest: list[str]) -> None:
 
 
 def _filter(target: Path, names: list[str]) -> None:
-    """A library with these names, whose functions the loader finds in libascendcl.so."""
+    """Link a library with these names; the loader finds the functions in libascendcl.so."""
     lines = [f".globl {name}\n.type {name}, @function\n{name}:" for name in names]
     source = ".text\n" + "\n".join(lines) + '\n.byte 0\n.section .note.GNU-stack,"",%progbits\n'
     _link(target, source, ["-Wl,-F,libascendcl.so", "-Wl,-rpath,$ORIGIN"])
 
 
 def _libraries(latest: Path, mindspore: str | os.PathLike[str] | None) -> None:
-    """Fill `lib64`."""
+    """Make `lib64` with its libraries."""
     libraries = latest / "lib64"
     libraries.mkdir()
     for library in Path(library_dir()).glob("*.so"):
@@ -168,7 +168,7 @@ def _libraries(latest: Path, mindspore: str | os.PathLike[str] | None) -> None:
 
 
 def _texts(latest: Path, version: str) -> dict[str, str]:
-    """The text files under `latest`, by their names."""
+    """Return the text files under `latest`, as a dict from name to text."""
     machine = platform.machine()
     matched = re.match(r"[\d.]*\d", version)
     numbers = matched[0] if matched else "0"
@@ -203,12 +203,12 @@ def _symlink(link: Path, target: str) -> None:
 def lay_out(
     folder: str | os.PathLike[str], mindspore: str | os.PathLike[str] | None = None, version: str | None = None
 ) -> Path:
-    """Make `latest` in the folder; one that was made before is replaced.
+    """Make `latest` in the folder; replace a `latest` that was made before.
 
     Parameters
     ----------
     folder : path
-        `latest`, and links to what is in it, are made there.
+        The folder in which `latest`, and links to its contents, are made.
     mindspore : path, optional
         The folder of an installed MindSpore, for which the graph engine's stubs are made.
     version : str, optional
@@ -222,7 +222,7 @@ def lay_out(
     Raises
     ------
     OSError
-        Without a compiler, if it refuses, or if a `latest` is there that this function has not made.
+        If there is no compiler, if it fails, or if there is a `latest` that this function has not made.
     """
     top = Path(folder).resolve()
     latest = top / "latest"
@@ -231,7 +231,7 @@ def lay_out(
     if latest.exists():
         shutil.rmtree(latest)
     latest.mkdir(parents=True)
-    (latest / MARK).touch()         # from here on the folder may be replaced, also if something below fails
+    (latest / MARK).touch()         # first, so that the folder can be replaced even if a step below fails
     (latest / "include").symlink_to(Path(library_dir()).parents[1] / "include")
     _libraries(latest, mindspore)
     for name, text in _texts(latest, version or configuration()["cann"]).items():

@@ -1,8 +1,8 @@
-"""What the installed MindSpore wants of CANN's libraries beyond ACL.
+"""Stubs for the functions outside ACL that the installed MindSpore needs of CANN's libraries.
 
 MindSpore is linked against C++ functions of the graph engine.  `graph_engine` makes a `libge_runner.so`
-with a stub for each function that the installed MindSpore misses.  A stub does nothing and returns 0:
-enough to load, and for memory, copies, streams; graphs cannot be compiled.
+with a stub for each function that the installed MindSpore does not find.  A stub does nothing and returns 0.
+With the stubs MindSpore can be loaded and use memory, copies and streams; it cannot compile graphs.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from acl.sim import library_dir
 
 __all__ = ["HCCL", "graph_engine", "missing_symbols", "output"]
 
-#: Where MindSpore's own libraries start from.
+#: The libraries of MindSpore from which the search for its other libraries starts.
 _ROOTS = ("libmindspore_ascend.so.2", "libmindspore_graph_ir.so", "libhccl_plugin.so")
 
-#: HcclSetConfig is looked up by name, and its absence ends MindSpore's start.
+#: MindSpore looks up HcclSetConfig by name and does not start without it.
 HCCL = "int HcclSetConfig(int config, void *value) { (void)config, (void)value; return 0; }\n"
 
-#: The one function that has to return an object: a table of texts, in the old ABI of std::string.
+#: The only function that has to return an object: a table of texts, in the old ABI of std::string.
 _STATUS = """
 #define _GLIBCXX_USE_CXX11_ABI 0
 #include <cstdint>
@@ -46,7 +46,7 @@ _STATUS_SYMBOL = "_ZN2ge13StatusFactory8InstanceEv"
 
 
 def output(*command: str) -> str:
-    """What a command prints; OSError with what it complains about if it fails."""
+    """Run a command and return its output; OSError with its error output if it fails."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise OSError(f"{' '.join(command)[:200]}: {done.stderr.strip()[-1000:]}")
@@ -54,14 +54,14 @@ def output(*command: str) -> str:
 
 
 def _symbols(library: Path, which: str) -> Iterable[tuple[str, str]]:
-    """(kind, name with its version) of a library's dynamic symbols."""
+    """Yield the kind and the name (with its version) of each dynamic symbol of a library."""
     for line in output("nm", "-D", f"--{which}-only", str(library)).splitlines():
         words = line.split()
         yield words[-2], words[-1]
 
 
 def _closure(folder: Path) -> tuple[list[Path], set[str]]:
-    """MindSpore's libraries for the device, and the names of libraries that are not its own."""
+    """Return MindSpore's libraries for the device, and the names of other libraries that they need."""
     own = {path.name: path for path in folder.rglob("*.so*") if path.is_file() and "gpu" not in path.name}
     todo, found, foreign = list(_ROOTS), {}, set()
     while todo:
@@ -77,7 +77,7 @@ def _closure(folder: Path) -> tuple[list[Path], set[str]]:
 
 
 def missing_symbols(mindspore: str | os.PathLike[str]) -> list[str]:
-    """What MindSpore's libraries for the device want and nobody has.
+    """Return the symbols that MindSpore's libraries for the device need and no library defines.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def missing_symbols(mindspore: str | os.PathLike[str]) -> list[str]:
 
 
 def _stubs(names: list[str]) -> str:
-    """C source: an empty function for each name, zeros for what is data (tables of virtual functions)."""
+    """Return C source with an empty function for each name, or zeros for data (tables of virtual functions)."""
     lines = []
     for number, name in enumerate(names):
         if name.startswith("_ZT"):
