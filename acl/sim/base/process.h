@@ -6,7 +6,7 @@
 
 #include "base/core.h"
 
-/* All zero: no process. */
+/* A process; if all fields are 0, there is none. */
 typedef struct Process {
     int32_t pid;
     uint64_t start; /* in ticks since the machine's start; 0: unknown */

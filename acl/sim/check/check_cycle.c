@@ -85,6 +85,7 @@ void check_wait_ends(Stream *stream)
 
 /* ---- stuck streams (the lock is held) ------------------------------------------------------------ */
 
+/* Returns the wait of a stuck stream; NULL if the stream is not stuck. */
 static Wait *wait_of(const Stream *stream)
 {
     for (size_t i = 0; i < WAITS; i++) {
@@ -111,6 +112,8 @@ static const Stream *blocker_of(const Wait *wait)
     return blocker;
 }
 
+/* Finds the stuck streams: assumes that all waiting streams are stuck, and removes those that can still be let
+ * through until nothing changes. */
 static void stuck_find(void)
 {
     for (size_t i = 0; i < WAITS; i++) {

@@ -183,6 +183,8 @@ static void pass_on(int number, siginfo_t *info, void *context)
     }
 }
 
+/* Handles SIGSEGV. Makes pages accessible that the checker has protected, so that the access is repeated: for a task
+ * any such page, for the program's own threads watched pages, with a report. Passes any other fault on. */
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     int kept = errno;

@@ -196,6 +196,8 @@ static bool is_leak(const Entry *entry, int32_t device, bool only_streams)
            (!only_streams || entry->kind == HANDLE_STREAM);
 }
 
+/* Gives one leaked object, and the count of all leaks from the same place in the program, and marks them as reported;
+ * false if there is none. */
 static bool leak_take(Entry *first, size_t *count, int32_t device, bool only_streams)
 {
     *count = 0;

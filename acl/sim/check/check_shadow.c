@@ -57,6 +57,7 @@ static uint32_t bits_change(uint64_t *bits, uint32_t from, uint32_t to, bool val
     return changed;
 }
 
+/* Gives the page a bitmap if it has none; false without memory. */
 static bool page_open(ShadowPage *page)
 {
     if (page->written == NULL) {
@@ -76,6 +77,7 @@ static void page_drop(ShadowPage **link)
     free(page);
 }
 
+/* Marks bytes of a page as not written. Without memory for the page's entry they count as written. */
 static void page_forget(const void *space, uint64_t number, uint32_t from, uint32_t to)
 {
     ShadowPage **link = page_link(space, number), *page = *link;
@@ -112,6 +114,7 @@ static void page_write(const void *space, uint64_t number, uint32_t from, uint32
     }
 }
 
+/* Returns how many bytes of a part of a page were not written. */
 static uint32_t page_missing(const void *space, uint64_t number, uint32_t from, uint32_t to)
 {
     const ShadowPage *page = *page_link(space, number);

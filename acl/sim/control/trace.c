@@ -285,8 +285,8 @@ size_t latency_chosen(char *text, size_t room)
     return (size_t)length;
 }
 
-/* Waits as long as the preset says for the function. It spins, because the shortest sleep is longer than most of
- * these times. */
+/* Waits for the time that the preset has for the function. It spins, because a sleep is far less accurate than
+ * these times need. */
 void latency_wait(unsigned function)
 {
     uint32_t us = cost_us[atomic_load_explicit(&preset, memory_order_relaxed)][function];

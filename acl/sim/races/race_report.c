@@ -251,7 +251,7 @@ static void on_fork_child(void)
     pthread_mutex_init(&race_lock, NULL);
 }
 
-/* Keeps the library loaded: on_end runs at exit, also if the program has closed the library by
+/* Keeps the library loaded, because on_end runs at exit, even if the program has closed the library by
  * then. */
 static void library_keep(void)
 {

@@ -123,7 +123,7 @@ const RaceSite *site_here(void)
     return site_intern(at + first, depth, "");
 }
 
-/* "function+0x12 (library)" */
+/* Writes a frame as "function+0x12 (library)". */
 static void frame_text(const void *address, char *text, size_t size)
 {
     Dl_info info;
