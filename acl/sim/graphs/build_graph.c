@@ -139,7 +139,7 @@ static bool condition_holds(aclrtCondition condition, int64_t left, int64_t righ
     }
 }
 
-/* *next becomes the stream to run, or NULL. */
+/* Gives the stream to run next; NULL if the condition does not hold. */
 static aclError switch_decide(const Stream *on, const StreamSwitch *jump, const Stream **next)
 {
     int64_t left, right;

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What an aclmdlRITask points at. */
+/* The object to which an aclmdlRITask points. */
 typedef struct TaskHandle {
     Graph *graph;
     GraphTask *task;

@@ -21,7 +21,7 @@ typedef struct Code {
     CodeKind kind;
     void *bytes;
     size_t length;
-    void *library;          /* of dlopen */
+    void *library;          /* handle of dlopen; NULL if the code is not a loaded library */
     aclrtOpExceptionCallback on_exception;
     void *exception_data;
 } Code;
@@ -34,7 +34,7 @@ typedef struct Function {
     Code *code;
     char *name;
     uint64_t entry;
-    KernelCode run;         /* NULL: not for this machine */
+    KernelCode run;         /* NULL if this machine cannot run the code */
     const uint32_t *sizes;  /* sizes of its parameters, ended by 0; NULL if they are not known */
     void *address;
     bool cpu;               /* registered by aclrtRegisterCpuFunc */

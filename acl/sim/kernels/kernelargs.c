@@ -17,27 +17,27 @@ static const size_t ARGS_OVERHEAD = 64 + PARAMS_MAX * sizeof(uint64_t);
 typedef struct Param {
     struct Args *args;
     size_t offset, size;
-    bool holds_place;
+    bool holds_place;      /* a placeholder */
     void *buffer;          /* of a placeholder: its buffer, if the program asked for it */
-    size_t buffer_size;
+    size_t buffer_size;    /* bytes */
 } Param;
 
 typedef struct Args {
     struct Args *next;     /* next arguments of the same binary */
-    struct Args *next_user;
+    struct Args *next_user; /* next in the list of arguments that lie in users' memory; guarded by users_lock */
     const void *user;      /* the user's memory whose address is the handle, or NULL */
     const void *thread;    /* the thread whose own handle this is (its `own`), or NULL */
     Binary *binary;
-    Param *params;         /* PARAMS_MAX of them */
-    int count;
-    unsigned char *bytes;  /* ARGS_BYTES_MAX of them */
+    Param *params;         /* array of PARAMS_MAX parameters */
+    int count;             /* number of parameters that are used */
+    unsigned char *bytes;  /* the arguments; ARGS_BYTES_MAX bytes are allocated */
     size_t used, buffers;  /* bytes of arguments and of placeholders' buffers */
     bool finalized, closed; /* closed: the program got a buffer, so the layout cannot change any more */
     bool updating;          /* a parameter was changed, so it must be finalized again */
 } Args;
 
-static _Thread_local Args *own; /* check before use: it may have ended with its binary and belong to another thread
-                                   now */
+static _Thread_local Args *own; /* must be checked before use, because it ends with its binary; its memory may then be
+                                   another thread's */
 FILE_LOCK(users_lock);
 static Args *users;
 

@@ -19,7 +19,7 @@ enum { SHARE_PIDS = 96, SHARE_USERS = 32 };
 /* A process that imported the memory, and how often it did. */
 typedef struct ShareUser {
     Process process;
-    uint32_t times; /* 0: a free place */
+    uint32_t times; /* number of its imports; 0: this entry is free */
 } ShareUser;
 
 /* An entry of a table, in memory that processes share. */

@@ -26,23 +26,23 @@ struct ShareEntry;
 /* The part of a backing file that corresponds to one reservation. */
 typedef struct Home {
     pthread_mutex_t lock;
-    int32_t device; /* the device of the file; BOOK_HOST: the host */
-    uint64_t offset;
-    size_t granules;
-    uint64_t *used;  /* P3 */
-    atomic_uint refs;
-    struct Home *next;
+    int32_t device;    /* the device of the file; BOOK_HOST: the host */
+    uint64_t offset;   /* where it begins in the file, in bytes */
+    size_t granules;   /* its length */
+    uint64_t *used;    /* one bit for each granule (P3) */
+    atomic_uint refs;  /* references: the reservation, and each memory placed in it */
+    struct Home *next; /* next in the list of unused homes */
 } Home;
 
 typedef struct Physical {
     pthread_mutex_t lock; /* guards its place in the file */
     atomic_uint refs;     /* P1 */
-    bool placed;
+    bool placed;          /* it has a place in the file (P2) */
     bool imported;        /* the file belongs to another process; this process closes `fd` */
     PageKind page;
     int32_t device;       /* BOOK_HOST: host memory */
-    int fd;
-    uint64_t offset;
+    int fd;               /* the file; -1 until it is placed or imported */
+    uint64_t offset;      /* its place in the file, in bytes */
     size_t bytes;
     Home *home;           /* the home that has its granules, or NULL */
     aclrtPhysicalMemProp prop;

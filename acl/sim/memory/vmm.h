@@ -27,17 +27,17 @@ typedef struct Mapping {
     MappingState state;
     aclrtMemAccessFlags access;                /* access of the device (or host) that has the memory */
     aclrtMemAccessFlags host_access;           /* access of the host, if the memory is a device's */
-    aclrtMemAccessFlags peer_access[DEVICE_MAX]; /* of other devices */
+    aclrtMemAccessFlags peer_access[DEVICE_MAX]; /* access of other devices */
 } Mapping;
 
 typedef struct Reservation {
     pthread_mutex_t lock;
-    uintptr_t base, end; /* equal: dead */
+    uintptr_t base, end; /* addresses; equal if the reservation is closed */
     ptrdiff_t alias;
     Mapping **slots;     /* one for each granule (V1) */
-    size_t mappings;
+    size_t mappings;     /* number of its mappings */
     int32_t device;      /* the device of the mappings (V2) */
-    bool imported;
+    bool imported;       /* its mappings are of imported memory (V2) */
     Home *home;          /* the part of the device's file that corresponds to the range */
     struct Reservation *unused; /* next reservation that is closed and may be used again */
     struct Reservation *all;    /* next in the list of all reservations ever made */

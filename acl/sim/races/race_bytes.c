@@ -12,20 +12,20 @@
 typedef struct Use {
     struct Use *next;
     RaceTask *task;
-    uintptr_t base;
+    uintptr_t base; /* RaceBytes.base of the access */
     TouchKind kind;
 } Use;
 
 typedef struct Cell {
     uint32_t begin, end; /* offsets in the page */
-    Use *uses;
+    Use *uses;           /* the last write and the uses after it (R2) */
 } Cell;
 
 typedef struct Page {
     struct Page *next;
-    const void *space;
-    uint64_t index;
-    uint32_t count, room;
+    const void *space;    /* as RaceBytes.space */
+    uint64_t index;       /* number of the page in `space` */
+    uint32_t count, room; /* cells that are used; cells that are allocated */
     Cell *cells;
 } Page;
 
@@ -33,7 +33,7 @@ enum { PAGE_SHIFT = 21, BUCKETS = 1 << 14, CELLS_SWEEP = 1 << 14 };
 static const uint64_t PAGE_SPAN = UINT64_C(1) << PAGE_SHIFT;
 
 static Page *buckets[BUCKETS];
-static size_t cell_count, sweep_at = CELLS_SWEEP;
+static size_t cell_count, sweep_at = CELLS_SWEEP; /* cells in all pages; the number at which all pages are swept */
 
 /* ---- pages --------------------------------------------------------------------------------------- */
 

@@ -20,17 +20,17 @@ enum { SITE_FRAMES = 12 };
 /* A place in the program from which a function was called; one object for each place, never
  * freed. */
 typedef struct RaceSite {
-    struct RaceSite *next;
+    struct RaceSite *next; /* next place in the same bucket of race_site.c's table */
     uint64_t hash;
     char *python; /* "file:line in name", lines joined by '\n', innermost first; or NULL */
-    int depth;
-    void *at[SITE_FRAMES];
+    int depth;    /* number of C frames */
+    void *at[SITE_FRAMES]; /* return addresses of the C frames, innermost first */
 } RaceSite;
 
 typedef struct RaceTask {
     uint32_t refs;
-    uint32_t slot;     /* the task's clock entry: it is number `n` of this slot's tasks */
-    uint64_t n;
+    uint32_t slot;     /* the entry of clocks for the task's stream or lane */
+    uint64_t n;        /* the task's number among the tasks of this slot */
     const char *name;
     const RaceSite *site;
     uint32_t stream;   /* the stream's id; UINT32_MAX: the host */
@@ -59,16 +59,16 @@ typedef struct RaceMark {
     struct RaceMark *next;
     uint64_t number;
     struct RaceOp *op; /* the operation, if it is settled only when it has run; else NULL */
-    RaceBox *place;
+    RaceBox *place;    /* the task's place in the order of work */
 } RaceMark;
 
 /* A stream, or a lane of a graph. */
 typedef struct RaceThread {
-    uint32_t slot;
+    uint32_t slot;         /* the entry of clocks for its tasks */
     uint64_t host_version; /* version of the host's clock that was joined last */
     Clock clock;           /* clock after the operations that are settled */
     struct RaceOp *first, *last; /* operations that are queued and not settled */
-    RaceMark *mark, *last_mark;
+    RaceMark *mark, *last_mark; /* queue of the marks of its tasks, oldest first */
     _Atomic uint32_t busy; /* number of marks and of queued operations; if 0, the worker need not call the checker */
     struct RaceThread *next, *previous; /* in the list of all threads */
 } RaceThread;
@@ -88,6 +88,9 @@ typedef struct RaceOp {
     struct RaceOp *next;
     RaceThread *thread;
     uint64_t number;
+    /* late: it is settled only when it has run (touch_late). marked: it has a RaceMark (touch_marked).
+     * choice: it chooses the tasks that run, so its bytes are not checked (touch_choice). silent: it is
+     * settled without reports. is_graph: it is an execution of a graph. */
     bool late, marked, choice, silent, is_graph;
     Clock host; /* what the host had seen complete when it was queued; only if it is settled later */
     RaceStep *steps;

@@ -47,11 +47,11 @@ typedef struct Event {
     _Atomic uint32_t flag;          /* EVENT_FLAGGED: set by a record, cleared by a reset */
     _Atomic uint32_t waits;         /* wait tasks queued and not done */
     _Atomic uint64_t capture;       /* number of the capture that recorded it, 0: none */
-    uint32_t captured_lane;         /* the stream's index in that capture, and how many steps the stream had; */
-    uint32_t captured_steps;
-    size_t captured_tasks, captured_edges; /* size of the graph at that time. The lock guards these, too */
-    _Atomic uint32_t record_way;    /* flag + 1 of the first record, and of the first wait; */
-    _Atomic uint32_t wait_way;      /* later ones must have the same flag; 0: none yet */
+    uint32_t captured_lane;         /* the stream's lane in that capture (the lock guards this and the next three) */
+    uint32_t captured_steps;        /* steps that the lane had when the event was recorded */
+    size_t captured_tasks, captured_edges; /* tasks and edges that the graph had then */
+    _Atomic uint32_t record_way;    /* flag + 1 of the first record; later records must have the same flag; 0: none */
+    _Atomic uint32_t wait_way;      /* flag + 1 of the first wait; later waits must have the same flag; 0: none */
     struct IpcEvent *ipc;           /* not NULL: its counts are shared (ipc_event.c) */
     struct RaceBox *order;          /* for the order checker (race.h): place of the last record; */
     struct RaceBox *flag_order;     /* EVENT_FLAGGED: place of the last record since the last reset; */

@@ -8,7 +8,7 @@
 enum { CALLBACKS_MAX = 64 };
 
 FILE_LOCK(lock);
-static aclrtExceptionInfoCallback only; /* aclrtSetExceptionInfoCallback's */
+static aclrtExceptionInfoCallback only; /* the callback of aclrtSetExceptionInfoCallback, or NULL */
 static aclrtExceptionInfoCallback list[CALLBACKS_MAX];
 static size_t count;
 static _Thread_local ExceptionKernel kernel;

@@ -11,7 +11,7 @@ typedef struct ExceptionKernel {
     uint32_t args_size;
 } ExceptionKernel;
 
-/* What an aclrtExceptionInfo points at. */
+/* The content of an aclrtExceptionInfo. */
 typedef struct ExceptionInfo {
     uint32_t task_id;
     uint32_t stream_id;
