@@ -156,8 +156,8 @@ static void pinned_read(void)
     }
 }
 
-/* ASCEND_RT_VISIBLE_DEVICES: the process can use only the listed devices, as 0, 1 and so on. The
- * list ends at a number that is repeated or is not a device's. */
+/* Reads ASCEND_RT_VISIBLE_DEVICES: the process can use only the listed devices, as 0, 1 and so on. The
+ * list ends before a number that is repeated or is not a device's. */
 static void visible_read(void)
 {
     const char *value = getenv("ASCEND_RT_VISIBLE_DEVICES");

@@ -159,15 +159,15 @@ typedef enum HandleKind {
 /* Returns zeroed memory for an object of that kind, or NULL. All objects of a kind have one size;
  * they are aligned to 64 bytes. */
 void *handle_new(HandleKind kind, size_t size);
-/* handle_new in two steps, for objects that handle_next must not find half made: handle_show
- * makes an object known. handle_retire frees one that was not shown. */
+/* handle_new in two steps, for objects that handle_next must not find incomplete. handle_prepare returns the
+ * memory, handle_show makes the object live. handle_retire frees an object that was not shown. */
 void *handle_prepare(HandleKind kind, size_t size);
 void handle_show(void *handle);
 /* As handle_show; the caller also gets a hold on the object. */
 void handle_show_held(void *handle);
 /* True if `handle` is a live object of that kind; safe for any bit pattern. */
 bool handle_is(const void *handle, HandleKind kind);
-/* From now on the object is dead for handle_is; its slot is not used again before handle_retire.
+/* Makes the object dead for handle_is; its slot is not used again before handle_retire.
  * False if it was dead already: if two threads destroy one object, only one call succeeds. */
 bool handle_kill(void *handle);
 /* Makes the object dead; its slot may be used again (much later). */

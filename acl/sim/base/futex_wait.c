@@ -94,7 +94,7 @@ static bool spin_until(ParkReady ready, const void *argument)
     return false;
 }
 
-/* ThreadSanitizer does not know fences; for it a change of an atomic is used. */
+/* Makes a sequentially consistent fence. ThreadSanitizer does not support fences, so for it an atomic is changed. */
 static void fence(Bucket *bucket)
 {
 #ifdef __SANITIZE_THREAD__

@@ -137,7 +137,7 @@ aclError sim_aclsysGetVersionNum(char *pkgName, int32_t *versionNum)
     return ACL_SUCCESS;
 }
 
-/* Two chips are compatible if their instruction sets are the same. */
+/* Tells whether the configured chip can run programs for another chip: if the instruction sets are the same. */
 aclError sim_aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible)
 {
     REQUIRE_RT(socVersion);

@@ -31,7 +31,7 @@ typedef struct StreamSwitch {
     Stream *if_true;
 } StreamSwitch;
 
-/* A control task does nothing when it is run; lane_run reads it and acts on it. */
+/* Does nothing: lane_run reads a control task and acts on it. */
 static aclError control_run(Stream *stream, const void *payload)
 {
     (void)stream;

@@ -37,8 +37,8 @@ static aclError room_check(uint32_t have, uint32_t needed)
     return ACL_SUCCESS;
 }
 
-/* On input *numStreams is the array's length, on output the number of streams. The array may be
- * NULL. */
+/* Gives the graph's streams. On input *numStreams is the array's length, on output the number of streams.
+ * The array may be NULL. */
 aclError sim_aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream *streams, uint32_t *numStreams)
 {
     GRAPH_REF(graph);

@@ -73,8 +73,8 @@ static aclError config_read(const aclrtLaunchKernelCfg *cfg, int64_t *timeout)
 
 /* --- launching --- */
 
-/* Code that the host cannot run is refused, or its launch does nothing
-   (ACL_SIM_DEVICE_CODE=skip). */
+/* Refuses code that the host cannot run. With ACL_SIM_DEVICE_CODE=skip it is accepted, and its launch
+   does nothing. */
 static aclError code_check(const Function *function)
 {
     if (function->run != NULL || config.device_code == DEVICE_CODE_SKIP) {

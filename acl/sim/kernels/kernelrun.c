@@ -388,8 +388,8 @@ static bool declared_touch(const Launch *launch, const char *kernel, Touch *touc
     return found;
 }
 
-/* A function of the program itself may wait for anything, as a host function may, so its order is
- * known only when it has returned. */
+/* States what a launch touches. A function of the program itself may wait for anything, as a host function may,
+ * so its order is known only when it has returned. */
 static void launch_touch(const void *payload, Touch *touch)
 {
     const Launch *launch = payload;

@@ -199,8 +199,8 @@ static void arena_forget(int32_t device)
     atomic_store(&arenas[device], NULL);
 }
 
-/* A device whose configured capacity has grown needs more addresses. If nothing is allocated on
- * it, its arena is freed, so that the next request makes a larger one. */
+/* Frees the arenas that are too small because a device's configured capacity was raised, if nothing is
+ * allocated in them. The next allocation makes a larger arena. */
 static void arenas_grow(void)
 {
     BookView view;
@@ -291,8 +291,8 @@ static Zone *zone_at(Arena *arena, uintptr_t address, size_t *offset)
     return &arena->zones[index];
 }
 
-/* Blocks of less than a page share pages and are charged in units of 512 bytes, others in whole
- * pages. */
+/* Returns the bytes that a block is charged: a block of less than a page shares pages and is charged in
+ * units of 512 bytes, any other block in whole pages. */
 static size_t block_bytes(size_t bytes, PageKind page)
 {
     size_t unit = page == PAGE_NORMAL && bytes < UNITS[ZONE_PAGE] ? UNITS[ZONE_SMALL]

@@ -24,7 +24,7 @@ typedef struct PagePlan {
     bool or_normal; /* take normal pages if no huge page is left */
 } PagePlan;
 
-/* *padded = floor((size + 32 + padding - 1) / 32) * 32; false on overflow. */
+/* Gives floor((size + 32 + padding - 1) / 32) * 32; false on overflow. */
 static bool size_pad(size_t size, size_t padding, size_t *padded)
 {
     size_t append = ALIGN + padding;

@@ -136,7 +136,7 @@ bool memory_reachable(const void *address, size_t bytes, bool write);
 aclError memory_for_task(const Stream *stream, const char *what, const void *address, size_t bytes,
                          bool write, void **inner);
 
-/* A task's run function returns this if its memory was unmapped. */
+/* Makes the message for a task whose memory was unmapped; returns the status for the task's run function. */
 aclError copy_fault(Stream *stream, const char *what, const void *address, size_t bytes);
 
 /* Returns how many of the bytes the host can touch before the first page that would fault

@@ -189,8 +189,8 @@ static PoolBlock *block_find(MemPool *pool, size_t bytes, uint32_t stream, int l
     return own == NULL || (ready != NULL && ready->bytes < own->bytes) ? ready : own;
 }
 
-/* [ cached .......... ]  =>  [ block, bytes ][ cached ]; without host memory the block is not
-   split. */
+/* Splits a block: [ cached .......... ]  =>  [ block, bytes ][ cached ]. Without host memory the block
+   is not split. */
 static void block_split(MemPool *pool, PoolBlock *block, size_t bytes)
 {
     PoolBlock *rest = block->bytes > bytes ? calloc(1, sizeof *rest) : NULL;
@@ -352,7 +352,7 @@ aclError sim_aclrtMemPoolCreate(aclrtMemPool *memPool, const aclrtMemPoolProps *
     return ACL_SUCCESS;
 }
 
-/* Blocks in use are valid until they are freed; then they are returned to the device. */
+/* Destroys the pool. Blocks in use are valid until they are freed; then they are returned to the device. */
 aclError sim_aclrtMemPoolDestroy(const aclrtMemPool memPool)
 {
     REQUIRE(memPool);
@@ -439,7 +439,7 @@ static aclError free_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-/* A dropped free counts as reached: its stream drops the work before it, too. */
+/* Ends a free that was dropped. It counts as reached, because its stream has dropped the work before it, too. */
 static void free_drop(void *payload)
 {
     const FreeTask *task = payload;
@@ -450,8 +450,8 @@ static void free_drop(void *payload)
     pool_unlock(task->pool);
 }
 
-/* Work that still uses the block has to be ordered before the free, because the next user is
-   ordered after the free only. */
+/* States the free as a write to the block, because all work that uses the block must be ordered before the
+   free: the next user of the block is ordered after the free only. */
 static void free_touch(const void *payload, Touch *touch)
 {
     const FreeTask *task = payload;

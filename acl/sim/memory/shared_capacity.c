@@ -69,7 +69,7 @@ static bool slots_open(const char *path)
     return own != NULL;
 }
 
-/* A forked child takes a slot of its own, so that its memory stops counting when it ends. */
+/* Takes a slot for a forked child, so that its memory stops counting when it ends. */
 void neighbours_forked(void)
 {
     own = NULL;

@@ -147,7 +147,7 @@ static void block_place(Zone *zone, uint32_t first, uint32_t units, BlockState s
     zone->blocks[first + units - 1].back = units;
 }
 
-/* [ free .......... ]  =>  [ first, units ][ free ] */
+/* Cuts a free block: [ free .......... ]  =>  [ first, units ][ free ] */
 static void block_carve(Zone *zone, uint32_t first, uint32_t units)
 {
     uint32_t whole = zone->blocks[first].units;
@@ -159,7 +159,7 @@ static void block_carve(Zone *zone, uint32_t first, uint32_t units)
     block_place(zone, first, units, BLOCK_LIVE);
 }
 
-/* [ free ][ first ][ free ]  =>  [ free ................ ] */
+/* Joins a block with its free neighbours: [ free ][ first ][ free ]  =>  [ free ................ ] */
 static void block_merge(Zone *zone, uint32_t first)
 {
     uint32_t units = zone->blocks[first].units;
@@ -297,7 +297,7 @@ bool zone_hold(Zone *zone, size_t offset, ZoneView *view)
     return live;
 }
 
-/* [ live .......... ]  =>  [ front ][ rest ] */
+/* Splits a live block: [ live .......... ]  =>  [ front ][ rest ] */
 void zone_split(Zone *zone, size_t offset, size_t bytes, const BlockInfo *front,
                 const BlockInfo *rest)
 {
@@ -357,7 +357,8 @@ static bool stale_add(Zone *zone, uint32_t first, uint32_t units)
     return zone->stale_count == ZONE_STALE_MAX || zone->stale_bytes >= PURGE_STALE_AT;
 }
 
-/* [ free .............. ]  =>  [ free ][ held ][ free ], where `held` is what the range covers */
+/* Holds the part of a free block that the range covers:
+ * [ free .............. ]  =>  [ free ][ held ][ free ] */
 static ZoneRange block_hold_part(Zone *zone, uint32_t first, const ZoneRange *range)
 {
     uint32_t units = zone->blocks[first].units;

@@ -316,7 +316,7 @@ aclError sim_aclmdlBundleLoadFromMem(const void *model, size_t modelSize, uint32
     return bundle_open(&file, true, bundleId);
 }
 
-/* Any memory for shared variables is accepted: ONNX has no variables that models share. */
+/* Opens a bundle. Any memory for shared variables is accepted, because ONNX has no variables that models share. */
 aclError sim_aclmdlBundleInitFromFile(
     const char *modelPath, void *varWeightPtr, size_t varWeightSize, uint32_t *bundleId)
 {

@@ -71,7 +71,7 @@ aclDataBuffer *sim_aclmdlGetDatasetBuffer(const aclmdlDataset *dataset, size_t i
         : NULL;
 }
 
-/* NULL removes the description. */
+/* Copies the description into the dataset; NULL removes the present one. */
 aclError sim_aclmdlSetDatasetTensorDesc(
     aclmdlDataset *dataset, aclTensorDesc *tensorDesc, size_t index)
 {

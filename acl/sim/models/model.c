@@ -421,7 +421,7 @@ aclError sim_aclmdlQuerySize(const char *fileName, size_t *workSize, size_t *wei
     return status;
 }
 
-/* An ONNX file has no code and no tasks, as a compiled model has: their sizes are 0. */
+/* Gives the sizes of a model's parts. An ONNX file has no code and no tasks, so these sizes are 0. */
 aclError sim_aclmdlQueryExeOMDesc(const char *fileName, aclmdlExeOMDesc *mdlPartitionSize)
 {
     ModelFile file;

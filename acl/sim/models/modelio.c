@@ -174,8 +174,8 @@ static aclError output_describe(DatasetEntry *entry, const Tensor *tensor)
                                                  : fail(ACL_ERROR_BAD_ALLOC, "no host memory");
 }
 
-/* An output without a buffer: after a synchronous run the user gets memory of aclrtMalloc; after an
-   asynchronous one the result is lost and its block is freed, as with GE. */
+/* Gives an output that has no buffer memory of aclrtMalloc, for a synchronous run. After an asynchronous run
+   such a result is lost and its block is freed, as with GE. */
 static aclError output_give(const DatasetEntry *entry, size_t bytes)
 {
     void *memory = NULL;

@@ -294,7 +294,8 @@ aclError output_place(Run *run, const NetNode *node, int i, Tensor *tensor)
     return ACL_SUCCESS;
 }
 
-/* A view shares its input's memory; no call of the allocator. */
+/* Makes the output share its input's memory, without a call of the allocator, if the node is a view and the input
+   is on the device; else false. */
 static bool output_share(Run *run, const NetNode *node, const Tensor *tensor)
 {
     if ((node->kind->flags & OP_VIEW) == 0 || node->output_count != 1) {
@@ -380,7 +381,7 @@ static aclError node_device(Run *run, const NetNode *node, NodeScratch *scratch)
     return node_launch(run, node, scratch, &call);
 }
 
-/* Identity is the only tensor operator that accepts a sequence. */
+/* Passes a sequence on to the output. Only Identity accepts a sequence, of all operators on tensors. */
 static aclError sequence_pass(Run *run, const NetNode *node, const Slot *slot)
 {
     if (strcmp(node->type, "Identity") != 0) {

@@ -69,8 +69,8 @@ static bool lent_take(Lent *lent, size_t size)
     return lent->address != NULL;
 }
 
-/* ONNX Runtime crashes if this returns NULL. So if the source has no memory, the rest of the run
- * gets host memory, without another call of the source, and then the run fails. */
+/* Allocates for ONNX Runtime, which crashes if it gets NULL. So if the source has no memory, the rest of the
+ * run gets host memory, without another call of the source, and then the run fails. */
 static void *on_alloc(OrtAllocator *self, size_t size)
 {
     (void)self;

@@ -455,8 +455,8 @@ void race_put_value(Stream *stream, const void *address)
     race_put(stream, value_box(address));
 }
 
-/* A copy or a kernel of that slot may have written the value: then all work of its stream so far
- * is ordered before. */
+/* Adds the clock of the slot's thread to the clock `context`: a task of this thread may have written the value, so
+ * all of the thread's work so far counts as ordered before. */
 static void writer_take(void *context, uint32_t slot)
 {
     for (const RaceThread *thread = threads; thread != NULL; thread = thread->next) {

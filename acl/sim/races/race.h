@@ -47,18 +47,18 @@ void touch_rows(Touch *touch, const void *address, size_t pitch, size_t bytes, s
 void touch_tensor(Touch *touch, const struct Tensor *tensor, TouchKind kind);
 /* Notes those 8-byte words (a kernel's arguments) that are addresses of device memory. */
 void touch_pointers(Touch *touch, const void *words, size_t bytes);
-/* A record: *box becomes the task's place. touch_wait is a wait: the task comes after *box. */
+/* States that the task is a record: *box becomes the task's place. */
 void touch_record(Touch *touch, RaceBox **box);
 /* Makes *box, which is NULL, the same box as *other. */
 void touch_share(RaceBox **box, RaceBox *const *other);
-/* False if *box is NULL. */
+/* States that the task is a wait: it is ordered after *box. False if *box is NULL. */
 bool touch_wait(Touch *touch, RaceBox *const *box);
-/* The work that the task is ordered after is known only when it runs: race_take and
- * race_take_host tell it. */
+/* States that the work before the task is known only when it runs: then race_take and race_take_host
+ * are called. */
 void touch_late(Touch *touch);
-/* The task's own place is needed when it runs: for race_seen and race_put. */
+/* States that the task's own place is needed when it runs: for race_seen and race_put. */
 void touch_marked(Touch *touch);
-/* The task chooses at run time which other tasks run. */
+/* States that the task chooses at run time which other tasks run. */
 void touch_choice(Touch *touch);
 void touch_graph(Touch *touch, const struct Graph *graph);
 
@@ -73,7 +73,7 @@ RaceBox *race_place(const Stream *stream);
 void race_saw(RaceBox *box, bool complete);
 void race_saw_stream(const Stream *stream);
 void race_saw_event(RaceBox *const *box);
-/* The stream's work is done or dropped, except for a user's function that may still be running. */
+/* Called when the stream's work is done or dropped, except for a user's function that may still be running. */
 void race_stream_ended(Stream *stream);
 void race_stream_gone(Stream *stream);
 
@@ -88,7 +88,7 @@ void race_take_value(Stream *stream, const void *address);
 
 /* ---- objects ------------------------------------------------------------------------------------- */
 void race_drop(RaceBox **box);
-/* Work that is queued on the stream from now on comes after *box; for a pool's block that is used
+/* Orders all work that is queued on the stream from now on after *box; for a pool's block that is used
  * again. */
 void race_follow(Stream *stream, RaceBox *const *box);
 /* Returns the box for IPC events and notifies, by which other processes may order streams: every
@@ -127,7 +127,7 @@ SIM_SHARED void acl_sim_races_python(acl_sim_python_stack stack);
  * none. Called in any thread, for each finding; it must not call the API. */
 typedef size_t (*acl_sim_tag)(uintptr_t address, char *text, size_t size);
 SIM_SHARED void acl_sim_races_tags(acl_sim_tag tag);
-/* While muted, findings are neither reported nor counted, for tests that race on purpose. */
+/* Mutes the checker (1) or ends that (0). While muted, it neither reports nor counts findings; for tests. */
 SIM_SHARED void acl_sim_races_mute(int muted);
 
 #endif

@@ -124,7 +124,7 @@ RaceThread *thread_new(void);
 void thread_free(RaceThread *thread);
 RaceThread *threads_first(void);
 
-/* race_touch.c; without the lock */
+/* race_touch.c; called without race_lock */
 RaceStep *touch_step(Touch *touch);
 typedef void (*RaceEmit)(void *context, const RaceBytes *bytes);
 /* The functions that the checker needs of the folder `memory`. That folder is built on this one,

@@ -31,7 +31,7 @@ extern Captures captures;
 extern _Atomic uint32_t captures_active;
 
 bool stream_is_capturing(const Stream *stream);
-/* 107027 if the stream is being captured. */
+/* Returns 107027 if the stream is being captured. */
 aclError capture_check_stream(const Stream *stream);
 
 #endif

@@ -358,8 +358,8 @@ static aclError record_submit(Event *event, Stream *stream, EventTask *task)
     return status;
 }
 
-/* Other processes also take numbers of an IPC event, so a number cannot be taken back: a record
- * that fails after it got one counts as reached. */
+/* Queues a record of an IPC event. Other processes also take numbers of the event, so a number cannot be taken
+ * back: if the record cannot be queued, its number counts as reached. */
 static aclError record_queue_ipc(Event *event, Stream *stream)
 {
     EventTask task = {.event = event, .timeout_ns = FOREVER};

@@ -70,7 +70,7 @@ enum { STEP_US = 1048576, STEPS_MAX = 254 };
 static _Atomic uint64_t execute_timeout_us = (uint64_t)STEP_US * STEPS_MAX;
 static _Atomic uint32_t wait_timeout_s;
 
-/* A timeout of 0 means the longest possible one. */
+/* Returns the timeout in whole steps of the scheduler; a timeout of 0 means the longest possible one. */
 static uint64_t timeout_rounded(uint64_t timeout_us)
 {
     const uint64_t most = (uint64_t)STEP_US * STEPS_MAX;
