@@ -276,7 +276,7 @@ SIM_SHARED void acl_sim_error_sign(const char *function, aclError status, const 
 SIM_SHARED aclError acl_sim_unsupported(const char *function);
 
 /* ---- time and waiting (futex_wait.c) --------------------------------------------------------- */
-int64_t now_ns(void); /* CLOCK_MONOTONIC */
+int64_t now_ns(void); /* returns the time of CLOCK_MONOTONIC in ns */
 enum { FOREVER = -1 };
 
 typedef bool (*ParkReady)(const void *argument);
@@ -319,8 +319,8 @@ typedef struct Context {
     int32_t device;
     bool is_default;          /* made by aclrtSetDevice, destroyed by the last reset */
     Stream *_Atomic default_stream; /* the stream that NULL means while this context is current; NULL: destroyed */
-    uint64_t number;          /* unique number */
-    _Atomic int64_t sys_params[8]; /* aclrtCtxSetSysParamOpt; misc */
+    uint64_t number;          /* differs between all contexts of the process */
+    _Atomic int64_t sys_params[8]; /* the parameters of aclrtCtxSetSysParamOpt (sysparam.c) */
 } Context;
 
 /* Gives the thread's current context, or 107002. */

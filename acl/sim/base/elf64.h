@@ -9,7 +9,7 @@
 typedef struct ElfSymbol {
     const char *name;   /* points into the file's bytes */
     uint64_t value, size;
-    bool function;      /* false: an object */
+    bool function;      /* true for a function, false for an object */
 } ElfSymbol;
 
 /* True if the bytes are a 64-bit little-endian ELF file with a valid section table. */

@@ -22,7 +22,7 @@ enum { BUCKET_BITS = 12, BUCKETS = 1 << BUCKET_BITS, SPINS_MIN = 16, SPINS_MAX =
 /* A waiting thread; lies on its stack. */
 typedef struct Waiter {
     const void *key;
-    _Atomic uint32_t woken; /* a futex */
+    _Atomic uint32_t woken; /* the futex on which the thread sleeps; not 0: it was woken */
     struct Waiter *next, **link;
 } Waiter;
 

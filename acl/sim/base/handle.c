@@ -36,10 +36,10 @@ typedef struct Kind {
     pthread_mutex_t lock;
     unsigned shift;        /* a slot has 2^shift bytes with its header; set by the first object of the kind */
     _Atomic size_t count;  /* slots ever used; all slots below this index have a header */
-    _Atomic size_t live;
+    _Atomic size_t live;   /* number of live objects */
     size_t opened;         /* bytes of the kind's part that are accessible */
-    Slot *oldest, *newest; /* quarantine */
-    size_t waiting;
+    Slot *oldest, *newest; /* the quarantine: a queue, linked by `next` */
+    size_t waiting;        /* number of slots in quarantine */
 } Kind;
 
 static Kind kinds[HANDLE_KINDS];

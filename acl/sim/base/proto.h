@@ -20,7 +20,7 @@ typedef struct ProtoField {
     uint32_t number;
     uint32_t wire;        /* 0 varint, 1 eight bytes, 2 bytes, 5 four bytes */
     uint64_t value;       /* wire 0, 1, 5 */
-    const uint8_t *bytes; /* wire 2 */
+    const uint8_t *bytes; /* wire 2: the content of the field */
     size_t length;
 } ProtoField;
 

@@ -20,20 +20,20 @@ typedef enum SocLink {
 typedef struct Soc {
     const char *name;         /* the name in aclrtGetSocName and in the configuration */
     const char *family;       /* the short name: chips of one family run each other's programs */
-    int32_t architecture;     /* ACL_DEV_ATTR_NPU_ARCH */
+    int32_t architecture;     /* number of the instruction set, as ACL_DEV_ATTR_NPU_ARCH gives it */
     size_t padding;           /* bytes that aclrtMalloc adds to a request: 32 or 0 */
     uint32_t ai_cores;
     uint32_t cube_cores;      /* 0: the chip does not report it */
     uint32_t vector_cores;
     uint32_t ai_cpus;
-    uint64_t l2_size;         /* bytes */
+    uint64_t l2_size;         /* bytes of the L2 cache */
     uint64_t memory_size;     /* bytes of the real chip; a configured capacity has priority */
     uint32_t streams;         /* the most streams of one device, default streams included */
     SocLink link;             /* connection to the neighbouring device of the same card or board */
     bool has_hbm;             /* false: DDR only, and HBM attributes mean DDR */
     bool has_huge1g;          /* pages of 1 GiB */
     bool has_virtual_memory;  /* aclrtReserveMemAddress and the rest of its group */
-    bool has_allocator;       /* aclrtAllocatorRegister */
+    bool has_allocator;       /* aclrtAllocatorRegister works */
     bool has_peer_access;
     bool has_ipc_event;
     bool has_random;          /* aclrtRandomNumAsync works: the chip has a unit for it */

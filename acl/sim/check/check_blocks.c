@@ -357,7 +357,7 @@ void check_kind(const void *dst, int dst_kind, const void *src, int src_kind,
 {
     static const struct {
         const char *name;
-        bool dst, src; /* on the device */
+        bool dst, src; /* true if that end must be device memory, false if host memory */
     } kinds[] = {
         [ACL_MEMCPY_HOST_TO_HOST] = {"ACL_MEMCPY_HOST_TO_HOST", false, false},
         [ACL_MEMCPY_HOST_TO_DEVICE] = {"ACL_MEMCPY_HOST_TO_DEVICE", true, false},

@@ -8,7 +8,7 @@
 #include "generated/exports.h"
 #include "base/soc.h"
 
-static atomic_bool enabled[DEVICE_MAX][DEVICE_MAX]; /* [from][to] */
+static atomic_bool enabled[DEVICE_MAX][DEVICE_MAX]; /* [from][to]: device `from` may access memory of device `to` */
 
 static bool device_exists(int32_t device)
 {

@@ -19,13 +19,13 @@ typedef struct LabelList {
 } LabelList;
 
 typedef struct LabelSwitch {
-    const uint32_t *index; /* device memory */
+    const uint32_t *index; /* device address of the index of the label to jump to */
     uint32_t count;
     LabelList *list;
 } LabelSwitch;
 
 typedef struct StreamSwitch {
-    const void *left, *right; /* device memory */
+    const void *left, *right; /* device addresses of the two values to compare */
     aclrtCondition condition;
     aclrtCompareDataType type;
     Stream *if_true;

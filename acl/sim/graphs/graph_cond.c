@@ -14,7 +14,7 @@
 
 typedef struct Condition {
     Graph *graph;
-    uint64_t *value; /* device memory */
+    uint64_t *value; /* device address of the value */
     uint32_t initial;
     bool assigns;
     _Atomic uint32_t users;  /* references: the graph, and each conditional task, also of other graphs */
@@ -133,7 +133,7 @@ typedef struct CondTask {
     aclmdlRICondTaskType type;
     uint32_t count;
     uint64_t made;    /* bit i: branch i was made with the task and ends with it */
-    Graph **branches; /* each held */
+    Graph **branches; /* the task has a reference on each */
 } CondTask;
 
 /* Runs a branch. It counts as an execution, so that no call changes the branch's tasks. */

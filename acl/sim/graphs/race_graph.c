@@ -18,8 +18,8 @@ typedef enum LinkKind { LINK_TASK, LINK_RECORD, LINK_WAIT } LinkKind;
 typedef struct RaceLink {
     LinkKind kind;
     uint32_t lane;
-    size_t task;          /* index in the graph */
-    const RaceSite *site; /* LINK_TASK */
+    size_t task;          /* LINK_TASK: index of the task in the graph */
+    const RaceSite *site; /* LINK_TASK: where the task was captured */
     size_t record;        /* LINK_WAIT: index of the link that it waits for; LINK_RECORD: its own index */
 } RaceLink;
 

@@ -103,13 +103,13 @@ SIM_SHARED aclError acl_sim_kernel_touches(const char *kernel, uint32_t offset, 
 
 typedef struct Launch {
     Code *code;             /* holds a reference */
-    aclrtFuncHandle handle; /* for exception callbacks */
+    aclrtFuncHandle handle; /* the function's handle, for exception callbacks */
     KernelCode run;
     uint32_t blocks;
     void *args;             /* a device address, or `copy` */
     void *copy;             /* malloc'ed, or NULL */
     size_t args_size;
-    int64_t timeout_us;     /* 0: none */
+    int64_t timeout_us;     /* the longest run time; 0: no limit */
 } Launch;
 
 /* Queues the launch; takes over `copy` and the reference, also on failure. */

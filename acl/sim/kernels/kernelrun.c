@@ -167,7 +167,7 @@ static void signals_unblock(sigset_t *before)
 
 typedef struct Work {
     const Launch *launch;
-    int64_t deadline_ns;       /* 0: none */
+    int64_t deadline_ns;       /* time at which the kernel is ended; 0: no limit */
     _Atomic int signal;        /* the first signal of a block; after it no further block begins */
 } Work;
 

@@ -21,7 +21,7 @@ typedef struct Range {
     void *object;
     ptrdiff_t alias; /* user's address + alias = the simulator's own address */
     RangeKind kind;
-    int32_t device; /* -1: none */
+    int32_t device; /* the device whose memory it is; -1: none */
     uint32_t flags; /* RANGE_REGISTERED: the flags of the registration */
 } Range;
 

@@ -33,7 +33,7 @@ typedef struct ShareView {
 } ShareView;
 
 FILE_LOCK(lock);
-static ShareTable *own; /* this process's */
+static ShareTable *own; /* the table of this process; NULL before the first export */
 static int own_fd = -1;
 static uint32_t next_entry;
 static ShareView *views; /* tables of other processes, never unmapped */

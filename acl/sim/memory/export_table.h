@@ -25,7 +25,7 @@ typedef struct ShareUser {
 /* An entry of a table, in memory that processes share. */
 typedef struct ShareEntry {
     _Atomic uint32_t state;      /* ShareState */
-    uint32_t index;              /* in its table */
+    uint32_t index;              /* index of the entry in its table */
     bool kept;                   /* the owner uses the entry; like `users`, guarded by the table's lock */
     ShareUser users[SHARE_USERS];
     _Atomic uint32_t generation; /* differs between the entries that have used this place one after another */
@@ -36,9 +36,9 @@ typedef struct ShareEntry {
     _Atomic uint32_t anyone;     /* not 0: any process may import, its id is not checked */
     uint64_t offset, bytes;      /* the pages in the file */
     uint64_t skip, size;         /* where the exported memory begins in these pages, and its bytes */
-    aclrtPhysicalMemProp prop;   /* SHARE_PHYSICAL */
-    _Atomic uint32_t attribute;  /* aclrtIpcMemSetAttr's */
-    _Atomic uint32_t pid_count;
+    aclrtPhysicalMemProp prop;   /* only if `kind` is SHARE_PHYSICAL: the properties of the memory */
+    _Atomic uint32_t attribute;  /* value set by aclrtIpcMemSetAttr */
+    _Atomic uint32_t pid_count;  /* number of processes in `pids`, which may import */
     _Atomic int32_t pids[SHARE_PIDS];
 } ShareEntry;
 

@@ -32,7 +32,7 @@ typedef enum MemoryKind {
 /* What an address belongs to. */
 typedef struct Memory {
     MemoryKind kind;
-    int32_t device;   /* -1: none */
+    int32_t device;   /* the device whose memory it is; -1: none */
     uintptr_t base;
     size_t bytes;     /* bytes that may be touched */
     size_t size;      /* bytes that the program asked for */

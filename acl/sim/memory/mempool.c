@@ -23,8 +23,8 @@ typedef enum PoolBlockState { POOL_BUSY, POOL_CACHED } PoolBlockState;
 /* The position of a free in its stream. If the freed block is split, its parts share it. */
 typedef struct FreePlace {
     uint32_t users;          /* references: the free's task, and each block */
-    bool reached;
-    uint32_t stream;         /* its id */
+    bool reached;            /* the stream has reached the free */
+    uint32_t stream;         /* id of the stream */
     struct RaceBox *order;   /* for the order checker */
     struct PoolBlock *first; /* list of the blocks, until the free is reached */
 } FreePlace;

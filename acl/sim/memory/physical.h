@@ -28,7 +28,7 @@ typedef struct Home {
     pthread_mutex_t lock;
     int32_t device;    /* the device of the file; BOOK_HOST: the host */
     uint64_t offset;   /* where it begins in the file, in bytes */
-    size_t granules;   /* its length */
+    size_t granules;   /* its length in granules */
     uint64_t *used;    /* one bit for each granule (P3) */
     atomic_uint refs;  /* references: the reservation, and each memory placed in it */
     struct Home *next; /* next in the list of unused homes */
@@ -36,18 +36,18 @@ typedef struct Home {
 
 typedef struct Physical {
     pthread_mutex_t lock; /* guards its place in the file */
-    atomic_uint refs;     /* P1 */
+    atomic_uint refs;     /* number of references; at 0 the memory is freed (P1) */
     bool placed;          /* it has a place in the file (P2) */
     bool imported;        /* the file belongs to another process; this process closes `fd` */
     PageKind page;
-    int32_t device;       /* BOOK_HOST: host memory */
+    int32_t device;       /* the device whose memory it is; BOOK_HOST: host memory */
     int fd;               /* the file; -1 until it is placed or imported */
     uint64_t offset;      /* its place in the file, in bytes */
     size_t bytes;
     Home *home;           /* the home that has its granules, or NULL */
     aclrtPhysicalMemProp prop;
     struct ShareEntry *share; /* its entry in the table for other processes, or NULL */
-    uint32_t link;        /* aclrtMemMapSetLink's advice */
+    uint32_t link;        /* value set by aclrtMemMapSetLink; only stored */
     _Atomic(struct PhysicalHandle *) handle; /* the newest handle that is live, or NULL */
     struct Physical *next;
 } Physical;

@@ -15,7 +15,7 @@
 enum { SLOTS = 128 };
 
 typedef struct Slot {
-    _Atomic int32_t pid; /* 0: free */
+    _Atomic int32_t pid; /* the process that uses the slot; 0: free */
     _Atomic uint64_t start;
     _Atomic size_t bytes[DEVICE_MAX];
 } Slot;

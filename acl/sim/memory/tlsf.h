@@ -44,9 +44,9 @@ typedef struct BlockInfo {
 
 typedef struct ZoneBlock {
     BlockInfo info;
-    uint32_t units;    /* length; valid in the block's first entry */
-    uint32_t back;     /* length; valid in its last entry */
-    uint32_t bin_next; /* FREE only (Z3) */
+    uint32_t units;    /* length in units; valid in the block's first entry */
+    uint32_t back;     /* length in units; valid in the block's last entry */
+    uint32_t bin_next; /* next and previous block in the bin; valid in the first entry of a FREE block (Z3) */
     uint32_t bin_prev;
     uint32_t state;    /* BlockState; valid in the first entry */
     uint32_t unused;
@@ -61,10 +61,10 @@ typedef void (*ZonePurge)(void *argument, size_t offset, size_t bytes);
 
 typedef struct Zone {
     pthread_mutex_t lock;
-    size_t unit;     /* bytes */
-    uint32_t units;  /* in the zone */
-    uint32_t levels; /* of the bitmap */
-    ZoneBlock *blocks;
+    size_t unit;     /* bytes of a unit */
+    uint32_t units;  /* number of units in the zone */
+    uint32_t levels; /* number of levels of the bitmap `starts` that are used */
+    ZoneBlock *blocks; /* one entry for each unit */
     uint64_t *starts[ZONE_LEVELS];
     uint32_t class_map;
     uint32_t subclass_map[ZONE_CLASSES];

@@ -53,8 +53,8 @@ typedef struct AippBatch {
     int32_t scale_in_width, scale_in_height, scale_out_width, scale_out_height;
     int32_t padding_top, padding_bottom, padding_left, padding_right;
     int16_t mean[4];
-    uint16_t least[4];      /* float16 */
-    uint16_t reciprocal[4]; /* float16 */
+    uint16_t least[4];      /* as float16: the minimum of each channel */
+    uint16_t reciprocal[4]; /* as float16: the reciprocal of the variance of each channel */
     int8_t unused_end[16];
 } AippBatch;
 

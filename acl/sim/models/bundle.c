@@ -141,9 +141,9 @@ typedef struct Bundle {
     uint32_t id;
     int users;          /* calls that use it; guarded by bundles_lock, as are the fields below */
     bool gone;
-    Loaded *loaded;     /* newest first */
+    Loaded *loaded;     /* list of its loaded models, the newest first */
     size_t count;
-    Archive archive;    /* of `bytes` */
+    Archive archive;    /* the members of the archive in `bytes` */
     void *bytes;        /* copy of the file, for models that are loaded one by one; NULL if all were loaded at once */
 } Bundle;
 

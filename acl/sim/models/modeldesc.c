@@ -17,11 +17,11 @@ typedef struct End {
     aclDataType type;
     int rank;
     int64_t dims[TENSOR_RANK_MAX];
-    size_t bytes;        /* 0: dynamic */
+    size_t bytes;        /* size of the buffer; 0 if a dimension is dynamic */
 } End;
 
 struct aclmdlDesc {
-    uint32_t model;      /* 0: described from a file */
+    uint32_t model;      /* number of the model; 0 if the description was made from a file */
     size_t input_count, output_count;
     End *inputs, *outputs;
     Gears *gears;

@@ -90,7 +90,7 @@ struct Body {
     int node_count, node_room;
     NetNode *nodes;
     int input_count, output_count;
-    int *inputs, *outputs;  /* values */
+    int *inputs, *outputs;  /* indices of values */
     int capture_count, capture_room;
     int *captures;          /* values of other bodies that this body reads */
     int first_value;        /* first of the values of this body, -1 = none; `sibling` leads to the others */

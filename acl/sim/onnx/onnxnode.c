@@ -231,7 +231,7 @@ static bool sequence_read(NetNode *node)
     static const struct {
         const char *name;
         Control control;
-        int least, most; /* inputs */
+        int least, most; /* number of inputs */
     } known[] = {
         {"SequenceEmpty", CONTROL_CONSTRUCT, 0, 0}, {"SequenceInsert", CONTROL_INSERT, 2, 3},
         {"SequenceConstruct", CONTROL_CONSTRUCT, 1, OP_INPUTS_ALL},

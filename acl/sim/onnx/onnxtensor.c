@@ -101,7 +101,7 @@ bool numbers_read(const ProtoField *field, unsigned bytes, NumberSink sink, void
 typedef struct TensorRead {
     Tensor tensor;
     const char *name;
-    const char *location;       /* of external data */
+    const char *location;       /* of external data: the name of the file */
     uint64_t offset, length;
     bool external;
     bool nibbles;               /* int4 or uint4: two in a byte, the first in its low half */

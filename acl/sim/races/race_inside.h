@@ -80,7 +80,7 @@ typedef struct RaceStep {
     RaceBox *after; /* the step is ordered after this place; or NULL */
     RaceBox *place; /* the step sets this place; or NULL */
     bool inner;     /* `after` is a place in the same graph */
-    size_t first, count; /* its bytes */
+    size_t first, count; /* its bytes: index of the first range in RaceOp.bytes, and number of ranges */
 } RaceStep;
 
 /* An operation: a task or a graph that was put into a stream's queue. */

@@ -25,7 +25,7 @@ typedef struct EventCounts {
  * it is the last record. */
 typedef struct EventRecord {
     _Atomic uint32_t users;
-    _Atomic bool reached; /* or dropped */
+    _Atomic bool reached; /* the record was reached or dropped */
 } EventRecord;
 
 /* The record that a wait is for. */
@@ -59,7 +59,7 @@ typedef struct Event {
     size_t captured_link;           /* index of its record in the capture */
 } Event;
 
-enum { EVENT_IDS = 65536 }; /* of each device */
+enum { EVENT_IDS = 65536 }; /* the most events with an id on one device */
 /* Returns how many more events with an id the device can have. */
 uint32_t events_available(int32_t device);
 

@@ -16,9 +16,9 @@ enum { REASON_BYTES = 256 };
 typedef struct Task {
     const TaskClass *sort;
     void *far;     /* malloc'ed payload, if it is too big for `near` */
-    uint32_t size; /* of the payload */
+    uint32_t size; /* bytes of the payload */
     uint32_t id;
-    uint32_t thread; /* the thread that submitted it */
+    uint32_t thread; /* number of the thread that submitted it */
     _Alignas(16) unsigned char near[TASK_INLINE];
 } Task;
 
