@@ -1,9 +1,9 @@
 /* aclInit and aclFinalize, their callbacks and the configuration file.
  *
- * Observed with the runtime: aclInit calls the callbacks of the model part. If it is given a
- * file, it then calls those of the op executor, of DVPP and of the other parts. aclFinalize calls
- * those of the compiler, the model part and DVPP. If a callback fails, its error is the result of
- * the call, and the call has no effect. A callback that is registered after aclInit is called at
+ * Observed with the runtime: aclInit calls the callbacks of the model part; then, only if it is given
+ * a file, those of the op executor; then those of DVPP and of the other parts. aclFinalize calls those of
+ * the compiler, the model part and DVPP; here also those of the other parts. If a callback fails, its error is
+ * the result of the call, which has no effect. A callback that is registered after aclInit is called at
  * once, with the file's text. A second aclInit gives 100002 and counts only for
  * aclFinalizeReference. A process has one configuration: after aclFinalize, aclInit refuses a
  * file whose text differs from that of the first one.
