@@ -1,9 +1,9 @@
-"""`aclpool bench`: what an allocation costs, through the C function pointers that ACL itself got.
+"""`aclpool bench`: measure the cost of an allocation, through the C function pointers that ACL itself gets.
 
-Every row is measured by processes of its own, one in each round, and the rounds' orders are shuffled; all
+Each row is measured in a process of its own, once in each round, and each round shuffles the rows. All
 allocators are driven by the same compiled loops, so an allocator's own cost is its row minus the row
-`floor` (empty callbacks). Progress goes to standard error; `--json -` prints the JSON document to
-standard output and nothing else.
+`floor` (empty callbacks). Progress is written to standard error. `--json -` writes the JSON document to
+standard output, and nothing else.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CASE_SECONDS = 300
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `aclpool bench`."""
+    """Add the options of `aclpool bench`."""
     parser.description = DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
@@ -87,25 +87,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command line of `aclpool bench`."""
+    """Add the subcommand `bench`."""
     add_arguments(subparsers.add_parser("bench", help="what an allocation costs, beside other allocators"))
 
 
-# ---- what was asked for ----
+# ---- the options ----
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for, checked."""
+    """The options of the command line, checked."""
 
     quick: bool
     workloads: tuple[str, ...]
     wanted: Wanted
     effort: Effort
     candidates: tuple[Candidate, ...]
-    requested: frozenset[str]           # allocators by name: not to find one of them is an error
-    traces: dict[str, Any]              # Trace by name
+    requested: frozenset[str]           # names of allocators; if one cannot be opened, that is an error
+    traces: dict[str, Any]              # traces by name
     filter: str
-    callgrind: bool                     # count instructions by it, as the processor cannot
+    callgrind: bool                     # count with callgrind: the processor's counter is not available
     order: int
 
 
@@ -123,7 +123,7 @@ def numbers(option: str, text: str, most: int) -> tuple[int, ...]:
 
 
 def wanted_of(arguments: argparse.Namespace, traces: dict[str, Any]) -> Wanted:
-    """The parameters' values."""
+    """Return the parameters' values, those of `--sweep` included."""
     values = {"threads": numbers("--threads", arguments.threads, 256)}
     for sweep in arguments.sweep:
         name, _, text = sweep.partition("=")
@@ -134,7 +134,7 @@ def wanted_of(arguments: argparse.Namespace, traces: dict[str, Any]) -> Wanted:
 
 
 def workloads_of(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """The workloads by name."""
+    """Return the names of the workloads."""
     if arguments.workloads is None:
         return ("trace",) if arguments.trace else QUICK_NAMES if arguments.quick else NAMES
     names = tuple(name.strip() for name in arguments.workloads.split(",") if name.strip())
@@ -157,7 +157,7 @@ def traces_of(files: Sequence[str]) -> dict[str, Any]:
 
 
 def candidates_of(arguments: argparse.Namespace) -> tuple[tuple[Candidate, ...], frozenset[str]]:
-    """The allocators, and which of them were named."""
+    """Return the allocators, and the names of the requested ones."""
     from acl.tools.bench.subjects import candidate_of, choose
 
     chosen = choose(arguments.peers, arguments.quick)
@@ -174,12 +174,12 @@ def candidates_of(arguments: argparse.Namespace) -> tuple[tuple[Candidate, ...],
 
 
 def checked_options(arguments: argparse.Namespace) -> Options:
-    """The arguments' meaning.
+    """Check the arguments and return the options.
 
     Raises
     ------
     ValueError, OSError
-        Naming the option, what was expected and what came.
+        If an argument is wrong. The message names the option, what was expected and what was given.
     """
     from acl.tools.bench import instructions as bench_instructions
     from acl.tools.bench._loops import instructions_available
@@ -210,12 +210,12 @@ def checked_options(arguments: argparse.Namespace) -> Options:
 
 
 def cases(options: Options) -> list[tuple[Candidate, Case]]:
-    """Every row that was asked for.
+    """Return every row that the options ask for.
 
     Raises
     ------
     ValueError
-        If there is none, or none whose instructions can be counted although they are wanted.
+        If there is no row, or if instructions are wanted and no row's instructions can be counted.
     """
     from acl.tools.bench.instructions import COUNTABLE, countable
 
@@ -236,7 +236,7 @@ Row = dict[str, Any]
 
 
 class Lists:
-    """The lists of events that some workloads play, as files for the processes."""
+    """The event lists of the workloads that play one, written to files for the measuring processes."""
 
     def __init__(self, folder: Path, quick: bool, traces: dict[str, Any]) -> None:
         self.folder = folder
@@ -245,7 +245,7 @@ class Lists:
         self.made: dict[str, Row] = {}
 
     def of(self, case: Case) -> Row:
-        """What a job says of them: files, streams, and the peak of live bytes."""
+        """Return a job's entries for the event lists: files, number of streams, and the peak of live bytes."""
         from acl.tools.bench import workloads
 
         threads = case.parameters.get("threads", 1)
@@ -273,13 +273,13 @@ class Lists:
 
 
 def job_of(candidate: Candidate, case: Case, effort: Effort, extras: bool, lists: Lists) -> Row:
-    """What a process is told that measures a case; `extras`: percentiles and memory too."""
+    """Return the job for the process that measures a case; `extras`: also measure percentiles and memory."""
     return {"spec": candidate.spec or candidate.name, "workload": case.workload, "parameters": case.parameters,
             "effort": asdict(effort), "extras": extras, **lists.of(case)}
 
 
 def measure_apart(candidate: Candidate, job: Row, folder: Path) -> Row:
-    """The rows of a job, measured by a process of its own; or why there are none."""
+    """Run a job in a process of its own. Return its answer: the rows, or the reason why there are none."""
     from acl.tools.apart import python_command
     from acl.tools.bench.subjects import Unavailable
 
@@ -301,7 +301,7 @@ def measure_apart(candidate: Candidate, job: Row, folder: Path) -> Row:
 
 
 class Progress:
-    """Says on standard error what is being measured."""
+    """Writes to standard error what is being measured."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -309,7 +309,7 @@ class Progress:
         self.terminal = sys.stderr.isatty()
 
     def step(self, text: str) -> None:
-        """The next measurement begins."""
+        """Print the next measurement's line."""
         self.done += 1
         line = f"[{self.done}/{self.total}] {text}"
         if self.terminal:
@@ -318,20 +318,20 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Leave the line."""
+        """Clear the line, if standard error is a terminal."""
         if self.terminal:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def no_numbers(name: str, case: Case | None = None, **why: str) -> Row:
-    """The row of what could not be measured, with the keys that every row has."""
+    """Return the row of a case that was not measured, with the keys that every row has."""
     return {"workload": case and case.workload, "allocator": name, **dict.fromkeys(
         ("threads", "ns_per_pair", "p99_ns", "reserved_ratio")), **(case.parameters if case else {}), **why}
 
 
 def count_instructions(found: list[tuple[Candidate, Case]], effort: Effort, rounds: dict[str, list[Row]],
                        lists: Lists) -> None:
-    """Fill the column by callgrind, in rows where it can count; a row that should have it and has not has failed."""
+    """Fill the column of instructions with callgrind. Where it can count but did not, the row counts as failed."""
     from acl.tools.bench import instructions as bench_instructions
 
     for candidate, case in found:
@@ -347,7 +347,7 @@ def count_instructions(found: list[tuple[Candidate, Case]], effort: Effort, roun
 
 
 def collect(options: Options, found: list[tuple[Candidate, Case]]) -> list[Row]:
-    """Measure every case once in each round, in an order of the round's own; rows in the order of `found`."""
+    """Measure every case once a round, each round in its own random order. Return the rows in the order of `found`."""
     from acl.tools.bench.report import merged
 
     shuffle = random.Random(options.order)
@@ -383,7 +383,7 @@ def collect(options: Options, found: list[tuple[Candidate, Case]]) -> list[Row]:
 
 
 def measure_trace(trace: Any, candidates: Sequence[Candidate], rounds: int) -> list[Row]:
-    """Rows of a trace on one thread, with its events' time beside that of pairs: for `aclpool replay`."""
+    """Return the rows of a trace on one thread, with an event's time beside a pair's; for `aclpool replay`."""
     from acl.tools.bench.measure import Effort
 
     names = frozenset(candidate.name for candidate in candidates)
@@ -400,7 +400,7 @@ def measure_trace(trace: Any, candidates: Sequence[Candidate], rounds: int) -> l
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure and report; the exit status."""
+    """Measure and report. Return the exit status."""
     from acl.tools.bench import report
 
     os.environ.setdefault("ACL_BACKEND", "sim")
@@ -440,7 +440,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m acl.tools.bench`."""
+    """Run `python -m acl.tools.bench`."""
     parser = argparse.ArgumentParser(prog="aclpool bench")
     add_arguments(parser)
     return run(parser.parse_args(argv))

@@ -1,7 +1,7 @@
-"""Bare calls of the C API in a loop: what a wrapper's time is compared with.
+"""Bare calls of the C API in a loop, with which the time of a wrapper is compared.
 
-Each function repeats one call through the late-bound pointer, without the GIL, and gives the
-seconds it took and the last status.  It checks nothing else and makes no Python object in the loop.
+Each function repeats one call through the late-bound pointer, without the GIL, and returns the
+seconds that it took and the last status.  It checks nothing else; the loop makes no Python object.
 """
 
 from libc.stdint cimport int32_t
@@ -36,7 +36,7 @@ cdef extern from "tools/bench/clock.h" nogil:
 
 
 def get_device(size_t loops):
-    """aclrtGetDevice."""
+    """Call aclrtGetDevice."""
     cdef int32_t device
     cdef aclError status = 0
     cdef size_t _i
@@ -50,7 +50,7 @@ def get_device(size_t loops):
 
 
 def stream_query(size_t loops, size_t stream):
-    """aclrtStreamQuery."""
+    """Call aclrtStreamQuery."""
     cdef aclrtStreamStatus state
     cdef aclError status = 0
     cdef size_t _i
@@ -64,7 +64,7 @@ def stream_query(size_t loops, size_t stream):
 
 
 def event_query(size_t loops, size_t event):
-    """aclrtQueryEventStatus."""
+    """Call aclrtQueryEventStatus."""
     cdef aclrtEventRecordedStatus state
     cdef aclError status = 0
     cdef size_t _i
@@ -78,7 +78,7 @@ def event_query(size_t loops, size_t event):
 
 
 def record_event(size_t loops, size_t event, size_t stream):
-    """aclrtRecordEvent."""
+    """Call aclrtRecordEvent."""
     cdef aclError status = 0
     cdef size_t _i
     cdef unsigned long long start
@@ -91,7 +91,7 @@ def record_event(size_t loops, size_t event, size_t stream):
 
 
 def malloc_free(size_t loops, size_t size):
-    """aclrtMalloc, then aclrtFree."""
+    """Call aclrtMalloc, then aclrtFree."""
     cdef void *address = NULL
     cdef aclError status = 0
     cdef size_t _i
@@ -107,7 +107,7 @@ def malloc_free(size_t loops, size_t size):
 
 
 def memcpy(size_t loops, size_t target, size_t source, size_t size):
-    """aclrtMemcpy on the device."""
+    """Call aclrtMemcpy on the device."""
     cdef aclError status = 0
     cdef size_t _i
     cdef unsigned long long start
@@ -121,7 +121,7 @@ def memcpy(size_t loops, size_t target, size_t source, size_t size):
 
 
 def num_inputs(size_t loops, size_t desc):
-    """aclmdlGetNumInputs; the number instead of a status."""
+    """Call aclmdlGetNumInputs; returns the number of inputs instead of a status."""
     cdef size_t number = 0
     cdef size_t _i
     cdef unsigned long long start

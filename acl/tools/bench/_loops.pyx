@@ -1,15 +1,15 @@
 """The loops that every allocator is measured with.
 
 One allocator is four C values (`Allocator`): its state, alloc, free and the getter of a block's
-address.  The loops call them through those pointers, as ACL does, and never know whose they are:
-what two allocators cost is the difference of two runs of the same machine code, in a copy for each
-(tools/loops.h), and the loop's own cost is the run with empty callbacks.
+address.  The loops call them through those pointers, as ACL does, and do not know the allocator.
+Each allocator runs its own copy of the same machine code (loops.h), so two allocators are compared
+by two runs, and the loop's own cost is the run with empty callbacks.
 
-The loads: `Load.pairs` (alloc, read the address, free), `Load.replace` (a slot's block is freed,
-then another taken), `Load.random` (likewise, in slots drawn anew for each run), `Load.events` (a
-trace) and `Load.ring` (one thread allocates, another frees).  A load runs on the calling thread, on
-Python threads or on threads made by pthread_create that Python has never seen; the GIL is released
-while it runs.  Refused here: any interpretation of the results (`bench`, `replay`).
+The loads: `Load.pairs` (alloc, read the address, free), `Load.replace` (free the block of a slot,
+then allocate another), `Load.random` (the same, with slots and sizes drawn anew for each run),
+`Load.events` (a trace) and `Load.ring` (one thread allocates, another frees).  A load runs on the
+calling thread, on Python threads, or on threads made by pthread_create that Python has never seen.
+The GIL is released while it runs.  This module does not interpret results: `bench`, `replay` do.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
@@ -121,7 +121,7 @@ cdef struct Sample:
     uint64_t cpu
     uint64_t wall
     uint64_t instructions
-    uint64_t began          # on the wall, as `ended`; drawing between the parts is in it
+    uint64_t began          # wall clock, as `ended`; includes drawing between the parts
     uint64_t ended
 
 
@@ -129,12 +129,12 @@ cdef struct Worker:
     Plan *plan
     Sample *samples
     size_t repeats
-    uint32_t *arrived       # a spinning barrier: all workers start each repeat together
+    uint32_t *arrived       # a spinning barrier: all workers start each repeat at the same time
     uint32_t workers
-    aclrtContext context    # made current on the worker's thread; NULL: none
+    aclrtContext context    # made current on the worker's thread, if not NULL
 
 
-# The allocators' seats, by the address of their alloc function, in the order in which they came.
+# The seat (copy of the loops) of each allocator, by the address of its alloc function.
 seats: dict = {}
 
 
@@ -142,7 +142,7 @@ cdef size_t seat_of(Allocator *allocator) except *:
     return seats.setdefault(<size_t>allocator.alloc, len(seats) % LOADS_SEATS)
 
 
-# ---- the same work, watched ----
+# ---- events, with a counter watched ----
 
 cdef list histogram_pairs(const uint64_t *counts):
     cdef size_t i
@@ -152,7 +152,7 @@ cdef list histogram_pairs(const uint64_t *counts):
 
 cdef size_t plan_watch(Plan *plan, const uint64_t *counter, size_t first,
                        size_t count) noexcept nogil:
-    """Runs events and counts the allocations during which `counter` moved."""
+    """Run events and return the number of allocations during which `counter` changed."""
     cdef uintptr_t sink = 0
     cdef size_t moved = 0
     cdef uint64_t before
@@ -178,12 +178,12 @@ cdef void worker_wait(Worker *worker, size_t round_number) noexcept nogil:
 
 
 cdef size_t plan_part(Plan *plan, size_t left) noexcept nogil:
-    """How many of the `left` replacements are drawn and timed together."""
+    """Return how many of the `left` replacements are drawn and timed together."""
     return left if plan.draw == NULL else min(left, plan.event_count)
 
 
 cdef void plan_measure(Plan *plan, int counter, Sample *sample) noexcept nogil:
-    """One run, the first part of which is drawn already."""
+    """Measure one run; its first part must be drawn already."""
     cdef uint64_t cpu, wall, instructions
     cdef size_t left = plan.count
     cdef size_t part = plan_part(plan, left)
@@ -227,11 +227,11 @@ cdef class Subject:
     Parameters
     ----------
     name : str
-        What the results call it.
+        The allocator's name in the results.
     state, alloc, free, address : int
         The allocator's first argument and its three functions, as addresses.
     keep : object, optional
-        Kept alive as long as this object.
+        An object that is kept alive as long as this one.
     """
 
     def __init__(self, str name not None, state, alloc, free, address, keep=None):
@@ -241,7 +241,7 @@ cdef class Subject:
         self.name = name
         self.keep = keep
         self.allocator.state = <void *><size_t>state
-        # The one place where functions arrive as numbers: they are copied in, not cast.
+        # The only place where functions arrive as numbers: their addresses are copied, not cast.
         cdef uintptr_t[3] functions = [alloc, free, address]
         memcpy(&self.allocator.alloc, &functions[0], sizeof(uintptr_t))
         memcpy(&self.allocator.free, &functions[1], sizeof(uintptr_t))
@@ -258,12 +258,12 @@ cdef class Subject:
         return <size_t>block
 
     def give(self, size_t block):
-        """Free what `take` returned."""
+        """Free a block that `take` returned."""
         with nogil:
             self.allocator.free(self.allocator.state, <void *>block)
 
     def address_of(self, size_t block):
-        """Device address of a block."""
+        """Return the device address of a block."""
         cdef void *address
         with nogil:
             address = self.allocator.address(<void *>block)
@@ -271,13 +271,13 @@ cdef class Subject:
 
 
 cdef object least_size(sizes):
-    """The least of the sizes, 0 if there are none; a range may be too long to walk."""
+    """Return the least size, or 0 if there is none. A range is not iterated: it may be too long."""
     ends = (sizes[0], sizes[-1]) if isinstance(sizes, range) and sizes else sizes
     return min(ends, default=0)
 
 
 cdef class Ring:
-    """What a producer and its consumer share."""
+    """The ring of blocks between a producer and its consumer."""
 
     cdef RingBlocks *blocks
 
@@ -294,14 +294,14 @@ cdef class Ring:
 cdef class Load:
     """Work for one thread: what to allocate and free, in which order, from which allocators.
 
-    Made by `pairs`, `replace`, `random`, `events` or `ring`; `close()` frees every block that it
-    still holds.
+    Made by `pairs`, `replace`, `random`, `events` or `ring`. `close()` frees every block that the
+    load still holds.
     """
 
     cdef Plan *plan
     cdef list subjects
-    cdef Ring shared                   # the ring of a producer or a consumer
-    cdef readonly size_t allocations   # in one run
+    cdef Ring shared                   # the ring, if this is a producer or a consumer
+    cdef readonly size_t allocations   # allocations in one run
 
     def __cinit__(self):
         self.plan = <Plan *>calloc(1, sizeof(Plan))
@@ -320,7 +320,7 @@ cdef class Load:
 
     @staticmethod
     def pairs(Subject subject not None, size_t size, size_t count):
-        """`count` times: allocate `size` bytes, read the address, free."""
+        """Make a load; `count` times: allocate `size` bytes, read the address, free."""
         cdef Load load = Load([subject])
         load.plan.kind = LOAD_PAIRS
         load.plan.pair_size = size
@@ -330,7 +330,7 @@ cdef class Load:
 
     @staticmethod
     def replace(Subject subject not None, events, size_t count):
-        """`count` times: free the block in the next event's slot and allocate its size there."""
+        """Make a load; `count` times: free the next event's block, allocate the event's size."""
         cdef Load load = Load([subject])
         load.plan.kind = LOAD_REPLACE
         load.take_events(events)
@@ -344,14 +344,14 @@ cdef class Load:
     @staticmethod
     def random(Subject subject not None, size_t slots, sizes, size_t count, uint64_t seed,
                size_t part=1 << 16):
-        """`count` times: free the block in a random slot and allocate a random size there.
+        """Make a load; `count` times: free a random slot's block, allocate a random size there.
 
-        Each run draws slots and sizes anew, `part` of them at a time, outside of what is timed.
+        Each run draws slots and sizes anew, `part` of them at a time; drawing is not timed.
 
         Parameters
         ----------
         sizes : range or sequence of int
-            What sizes are drawn from, all as likely.
+            The sizes to draw from, each with the same probability.
         """
         cdef Load load = Load([subject])
         if not 1 <= slots < 1 << 32 or not count or not part or least_size(sizes) < 1:
@@ -392,7 +392,7 @@ cdef class Load:
 
     @staticmethod
     def ring(Subject subject not None, sizes, size_t count):
-        """Two loads for two threads: one allocates `count` blocks, the other frees them."""
+        """Make two loads for two threads: one allocates `count` blocks, the other frees them."""
         cdef Ring shared = Ring()
         cdef Load producer = Load([subject])
         cdef Load consumer = Load([subject])
@@ -414,7 +414,7 @@ cdef class Load:
 
     @staticmethod
     def events(subjects, events):
-        """The events in order, once a run; stream numbers index `subjects`."""
+        """Make a load that plays the events in order; stream numbers index `subjects`."""
         cdef Load load = Load(subjects)
         cdef size_t i
         load.plan.kind = LOAD_EVENTS
@@ -446,7 +446,7 @@ cdef class Load:
         return self.check_slots()
 
     cdef int check_slots(self) except -1:
-        """A slot belongs to one allocator, or `close` could not know whose block it holds."""
+        """Raise ValueError if two allocators use one slot: `close` frees it through one of them."""
         cdef Event *events = self.plan.events
         cdef size_t i
         cdef uint32_t *owners = <uint32_t *>calloc(self.plan.slot_count, sizeof(uint32_t))
@@ -462,7 +462,7 @@ cdef class Load:
         return 0
 
     def fill(self):
-        """Allocate the size of each slot's first event, in the order of slots: the warm state."""
+        """Allocate each slot's block, so that the load begins full: the warm state."""
         cdef size_t i
         cdef uintptr_t sink = 0
         if self.plan.draw != NULL:
@@ -488,7 +488,7 @@ cdef class Load:
         return <size_t>sink
 
     def touch(self, size_t count=0):
-        """Run `count` replacements or events (0: as a run has), untimed, and write to every page.
+        """Run `count` replacements or events (0: a whole run), untimed, and write to every page.
 
         Only for allocators whose addresses are memory of this process.
         """
@@ -501,17 +501,17 @@ cdef class Load:
 
     @property
     def slots(self):
-        """Slots that blocks are put in."""
+        """Number of slots that hold blocks."""
         return self.plan.slot_count
 
     @property
     def touched(self):
-        """Slots whose block the last run of a random load replaced; None of other loads."""
+        """Slots whose block the last run of a random load replaced; None for other loads."""
         return None if self.plan.draw == NULL else self.plan.draw.touched
 
     @property
     def live_peak(self):
-        """Most bytes asked for at one time of a random load, so far or since `touch` began."""
+        """Most live bytes of a random load, so far or since `touch` began; None for other loads."""
         return None if self.plan.draw == NULL else self.plan.draw.live_peak
 
     def step(self, size_t first, size_t count):
@@ -521,7 +521,7 @@ cdef class Load:
             plan_run(self.plan, first, count)
 
     def timed_step(self, size_t first, size_t count):
-        """As `step`; its thread CPU time and its time on the wall, in nanoseconds."""
+        """Do as `step`, and return its thread CPU time and its wall time in nanoseconds."""
         cdef uint64_t cpu, wall
         self.check_range(first, count)
         with nogil:
@@ -533,7 +533,7 @@ cdef class Load:
         return cpu, wall
 
     def watch(self, size_t counter, size_t first, size_t count):
-        """Run a part of an event load; how many allocations moved the uint64 at `counter`."""
+        """Run a part of an event load; return how many allocations changed `counter`, a uint64."""
         cdef size_t moved
         self.check_range(first, count)
         with nogil:
@@ -553,8 +553,8 @@ cdef class Load:
         Returns
         -------
         tuple of list
-            Two histograms, for alloc with the address read and for free: (ticks, how many),
-            rising, with the clock's own cost still in them.
+            Two histograms, for alloc with the address read and for free: (ticks, calls), in
+            rising order. The clock's own cost is included.
         """
         cdef Histogram *out = <Histogram *>calloc(1, sizeof(Histogram))
         if out == NULL:
@@ -568,22 +568,22 @@ cdef class Load:
 
     @property
     def seat(self):
-        """Which copy of the loops it runs in: each allocator's own, as long as they last."""
+        """Number of its copy of the loops; allocators share one if there are too many."""
         return self.plan.seat
 
     @property
     def failures(self):
-        """Allocations that were answered with NULL so far."""
+        """Number of allocations so far that returned NULL."""
         return self.plan.failures
 
     @property
     def held(self):
-        """Blocks in the slots."""
+        """Number of blocks in the slots."""
         cdef size_t i
         return sum(1 for i in range(self.plan.slot_count) if self.plan.slots[i] != NULL)
 
     def close(self):
-        """Free every block still held, through the allocator of its slot's last event."""
+        """Free every block still held, through the allocator of its slot."""
         cdef Event *event
         cdef size_t i
         if self.plan.slots == NULL:
@@ -619,7 +619,7 @@ cdef class Load:
 
 
 cdef class Team:
-    """The C side of some loads that run at the same time."""
+    """The C structures of some loads that run at the same time."""
 
     cdef list loads
     cdef Worker *workers
@@ -663,7 +663,7 @@ cdef class Team:
                 if pthread_create(&threads[started], NULL, worker_run, &self.workers[started]) != 0:
                     break
                 started += 1
-            # Threads that wait for one that could not be started would wait for ever.
+            # Count the threads that could not be started as arrived, or the others would wait for ever.
             for _ in range((size - started) * self.repeats):
                 counter_add(&self.arrived)
             for i in range(started):
@@ -678,7 +678,7 @@ cdef class Team:
                 for i in range(<size_t>len(self.loads))]
 
     def windows(self):
-        """For each repeat, when each worker's run began and ended, in nanoseconds on the wall."""
+        """Return, for each repeat, each worker's (began, ended) in nanoseconds (wall clock)."""
         cdef size_t count = len(self.loads)
         return [[(self.samples[i * self.repeats + j].began,
                   self.samples[i * self.repeats + j].ended)
@@ -690,27 +690,27 @@ cdef class Team:
 
 
 def run_here(load, size_t repeats):
-    """Run a load on this thread; (cpu ns, wall ns, instructions) of each repeat."""
+    """Run a load on this thread. Return (cpu ns, wall ns, instructions) of each repeat."""
     team = Team([load], repeats)
     team.run(0)
     return team.results()[0]
 
 
 def run_together(loads, size_t repeats, bint foreign, size_t context=0):
-    """Run loads at the same time, one a thread.
+    """Run loads at the same time, each on its own thread.
 
     Parameters
     ----------
     foreign : bool
-        On threads made by pthread_create, which Python has never seen; else on Python's.
+        True: threads made by pthread_create, which Python has never seen; false: Python's threads.
     context : int
-        The ACL context to make current on those threads; 0: none.
+        The ACL context to make current on those threads, if not 0.
 
     Returns
     -------
     tuple of list
-        For each load a list like `run_here`'s; and for each repeat a list of when each thread's run
-        began and ended, in nanoseconds on the wall.
+        For each load a list like `run_here`'s; and for each repeat a list of the times at which
+        each thread's run began and ended, in nanoseconds (wall clock).
     """
     team = Team(loads, repeats, context)
     if foreign:
@@ -725,24 +725,24 @@ def run_together(loads, size_t repeats, bint foreign, size_t context=0):
 
 
 def run_python(loads, size_t repeats, size_t context=0):
-    """The samples of `run_together` on Python's threads."""
+    """Return the samples of `run_together` on Python's threads."""
     return run_together(loads, repeats, False, context)[0]
 
 
 def run_foreign(loads, size_t repeats, size_t context=0):
-    """The samples of `run_together` on threads that Python has never seen."""
+    """Return the samples of `run_together` on threads that Python has never seen."""
     return run_together(loads, repeats, True, context)[0]
 
 
 def instructions_available():
-    """Whether this machine lets a thread count its own instructions."""
+    """Return True if this machine lets a thread count its own instructions."""
     cdef int counter = instructions_open()
     instructions_close(counter)
     return counter >= 0
 
 
 def ticks_per_ns():
-    """Ticks of the cheap clock in a nanosecond, and what reading it twice costs in ticks."""
+    """Return the cheap clock's ticks in a nanosecond, and the ticks that reading it twice costs."""
     cdef uint64_t wall, ticks, once, least = <uint64_t>-1
     cdef size_t _
     with nogil:

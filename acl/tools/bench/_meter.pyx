@@ -1,7 +1,7 @@
-"""Counts and times what an allocator asks of the driver, from outside the allocator.
+"""Counts and times an allocator's driver calls from outside the allocator.
 
-`start()` puts a wrapper in front of each late-bound function that `meter.h` lists, so that the
-allocator's own counters need not be believed and the time spent in the driver can be taken off.
+`start()` puts a wrapper in front of each late-bound function that `meter.h` lists. So a benchmark
+does not depend on the allocator's own counters, and can subtract the time spent in the driver.
 The wrappers are process-wide and safe on any thread.  Calls that answer from thread-local state
 (the current context or device) are not counted.
 """
@@ -89,7 +89,7 @@ METERED = tuple(meter_names[i].decode() for i in range(METER_COUNT))
 
 
 def start():
-    """Put the wrappers in place; the library is opened first. Calling it twice is harmless."""
+    """Put the wrappers in place, after opening the library. Calling it twice is harmless."""
     global running
     open_library()
     if not running:
@@ -99,7 +99,7 @@ def start():
 
 
 def stop():
-    """Take the wrappers out again."""
+    """Remove the wrappers."""
     global running
     if running:
         for i in range(METER_COUNT):
@@ -108,16 +108,16 @@ def stop():
 
 
 def readings():
-    """Each function that was called: name to (calls, ticks, bytes) since the process began."""
+    """Return name to (calls, ticks, bytes) since the process began, for each function called."""
     return {name: (meter_readings[i].calls, meter_readings[i].ticks, meter_readings[i].bytes)
             for i, name in enumerate(METERED) if meter_readings[i].calls}
 
 
 def total():
-    """All of them together: (calls, ticks)."""
+    """Return the sums over all functions: (calls, ticks)."""
     return meter_sum.calls, meter_sum.ticks
 
 
 def counter():
-    """Address of the uint64 that counts all calls, for `Load.watch`."""
+    """Return the address of the uint64 that counts all calls, for `Load.watch`."""
     return <size_t>&meter_sum.calls

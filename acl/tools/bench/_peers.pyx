@@ -1,16 +1,16 @@
 """Allocators to compare with, as the four C values that the benchmarks' loops call.
 
-floor      empty callbacks: what the loop and three indirect calls cost
+floor      empty callbacks: the cost of the loop and of three indirect calls
 library    malloc and free of any C library, given by address (libc, mimalloc, jemalloc, tcmalloc)
 functions  callbacks of the form that ACL calls, given by address
-runtime    aclrtMalloc and aclrtFree for every block, as a program without a pool does
+runtime    aclrtMalloc and aclrtFree for every block, as in a program without a pool
 soma       aclrtMemPoolMallocAsync and aclrtMemPoolFreeAsync on a stream
 python     an allocator that is a Python object, behind callbacks that take the GIL
-slowed     any of these, with a wait in front of each allocation: to see a row move
-registered whatever is registered for a stream: ours, or anybody's
+slowed     one of these, with a wait before each allocation: shows that a row can change
+registered the allocator that is registered for a stream, this package's or another
 
-A block is its own address here, but for `python`, where it is the object that Python returned. Any
-thread may call them; what the allocator behind them allows is its own affair.
+A block is its own address here, except for `python`, where it is the object that Python returned.
+Any thread may call these functions; whether the allocator allows it is not checked here.
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
@@ -59,7 +59,7 @@ cdef object subject_new(str name, void *state, AllocFunc alloc, FreeFunc free, A
 
 
 def build_type():
-    """How this package was compiled: release, debug, sanitize, tsan or coverage."""
+    """Return how this package was compiled: release, debug, sanitize, tsan or coverage."""
     return BUILD_TYPE.decode()
 
 
@@ -77,7 +77,7 @@ cdef void on_floor_free(void *state, void *block) noexcept nogil:
 
 
 def floor():
-    """Callbacks that do nothing."""
+    """Return callbacks that do nothing."""
     return subject_new("floor", nothing, on_floor_alloc, on_floor_free, on_identity, None)
 
 
@@ -88,7 +88,7 @@ ctypedef void (*LibraryFreeFunc)(void *block) noexcept nogil
 
 
 cdef class Functions:
-    """The two functions of a library, at a fixed place."""
+    """The malloc and free of a library, at an address that does not change."""
 
     cdef MallocFunc malloc
     cdef LibraryFreeFunc free
@@ -113,7 +113,7 @@ cdef void on_library_free(void *state, void *block) noexcept nogil:
 
 
 def library(str name not None, malloc, free, keep=None):
-    """`malloc` and `free` at these addresses; `keep` holds the library open."""
+    """Return `malloc` and `free` at these addresses; `keep` holds the library open."""
     if not malloc or not free:
         raise ValueError(f"{name}: malloc and free must not be NULL")
     cdef Functions functions = Functions(malloc, free)
@@ -122,7 +122,7 @@ def library(str name not None, malloc, free, keep=None):
 
 
 def functions(str name not None, state, alloc, free, address=0, keep=None):
-    """Callbacks at these addresses, as ACL calls them; without `address` a block is its own."""
+    """Return callbacks at these addresses, as ACL calls them; address 0: a block is its own."""
     cdef AddressFunc own = on_identity
     cdef uintptr_t identity
     memcpy(&identity, &own, sizeof(identity))
@@ -143,7 +143,7 @@ cdef void on_runtime_free(void *state, void *block) noexcept nogil:
 
 
 def runtime():
-    """aclrtMalloc and aclrtFree; the calling thread needs a current context."""
+    """Return aclrtMalloc and aclrtFree; the calling thread needs a current context."""
     return subject_new("aclrtMalloc", nothing, on_runtime_alloc, on_runtime_free, on_identity, None)
 
 
@@ -176,7 +176,7 @@ cdef void on_soma_free(void *state, void *block) noexcept nogil:
 
 
 def soma(size_t pool, size_t stream):
-    """A memory pool of the runtime's own, by the addresses of its handle and of a stream."""
+    """Return the runtime's own memory pool; `pool` and `stream` are addresses of the handles."""
     cdef Soma values = Soma(pool, stream)
     return subject_new("aclrtMemPoolMallocAsync", &values.pool, on_soma_alloc, on_soma_free,
                        on_identity, values)
@@ -203,7 +203,7 @@ cdef void *on_python_address(void *block) noexcept with gil:
 
 
 def python(str name not None, allocate):
-    """A Python allocator: `allocate(size)` gives an object with `ptr`, freed when it is dropped."""
+    """Return a Python allocator: `allocate(size)` returns an object with `ptr`, freed on drop."""
     return subject_new(name, <PyObject *>allocate, on_python_alloc, on_python_free,
                        on_python_address, allocate)
 
@@ -237,7 +237,7 @@ cdef void on_slowed_free(void *state, void *block) noexcept nogil:
 
 
 def slowed(CSubject subject not None, uint64_t wait_ns):
-    """The allocator, with so many nanoseconds of processor time spent before each allocation."""
+    """Return the allocator with `wait_ns` nanoseconds of processor time before each allocation."""
     cdef Slowed values = Slowed()
     values.view.behind = subject.allocator
     values.view.wait_ns = wait_ns
@@ -248,7 +248,7 @@ def slowed(CSubject subject not None, uint64_t wait_ns):
 # ---- what is registered for a stream ----
 
 def registered(str name not None, size_t stream, keep=None):
-    """The allocator that ACL would use on `stream`, as `aclrtAllocatorGetByStream` gives it."""
+    """Return the allocator that ACL would use on `stream`: `aclrtAllocatorGetByStream` tells it."""
     cdef aclrtAllocatorDesc description = NULL
     cdef aclrtAllocator allocator = NULL
     cdef aclrtAllocatorAllocFunc alloc = NULL
@@ -266,7 +266,7 @@ def registered(str name not None, size_t stream, keep=None):
 # ---- the runtime, without the classes of `acl` ----
 
 def context():
-    """The calling thread's current context as a number; 0 if it has none."""
+    """Return the calling thread's current context as a number; 0 if it has none."""
     cdef aclrtContext current = NULL
     if libacl.aclrtGetCurrentContext(&current) != ACL_SUCCESS:
         return 0
@@ -274,7 +274,7 @@ def context():
 
 
 def soma_open(int device, size_t most):
-    """A new pool for `soma`, as a number; `most` is its capacity in bytes."""
+    """Create a pool for `soma` and return it as a number; `most` is its capacity in bytes."""
     cdef aclrtMemPoolProps wanted
     cdef aclrtMemPool pool = NULL
     memset(&wanted, 0, sizeof(wanted))
@@ -288,5 +288,5 @@ def soma_open(int device, size_t most):
 
 
 def soma_close(size_t pool):
-    """Destroy what `soma_open` made."""
+    """Destroy a pool that `soma_open` made."""
     libacl.aclrtMemPoolDestroy(<aclrtMemPool>pool)

@@ -1,8 +1,8 @@
-"""What an allocator of `aclpool bench` is: its version, and how it was built.
+"""Describe an allocator of `aclpool bench`: its version, and how it was built.
 
-`version` and `build` are None where nothing tells them. For a shared library the file, the identity that
-its linker gave it, and the compiler, if that was not stripped, are told beside them. ELF files of
-64 bits are read, little-endian; of another file only the name is known.
+`version` and `build` are None if they cannot be found out. For a shared library the description also has
+the file, the build id that its linker wrote, and the compiler, if that was not stripped. Only 64-bit
+little-endian ELF files are read; of any other file only the name is known.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from acl.tools.bench import _peers
 __all__ = ["about_library", "about_ours", "about_runtime"]
 
 About = dict[str, Any]
-HEADER = struct.Struct("<16xHHIQQQIHHHHHH")         # ELF: of the file; of a section
+HEADER = struct.Struct("<16xHHIQQQIHHHHHH")         # layout of an ELF file's header; below, of a section's header
 SECTION = struct.Struct("<IIQQQQIIQQ")
-#: What the file's name says of a library that has a name for each build type.
+#: The build type in a file's name, for libraries that have one file for each build type.
 BUILDS = re.compile(r"[-_](debug|secure|asan|tsan)\b")
 
 
 def about_ours() -> About:
-    """This package: pools, policies and the floor."""
+    """Describe this package: pools, policies and the floor."""
     return {"version": acl.__version__, "build": _peers.build_type()}
 
 
 def about_runtime() -> About:
-    """The library that driver calls go to."""
+    """Describe the library that driver calls go to."""
     from acl.bind.generated._libacl import backend, cann_version, library
 
     if backend() == "sim":
@@ -42,12 +42,12 @@ def about_runtime() -> About:
 # ---- shared libraries ----
 
 def sections(data: bytes) -> dict[str, bytes]:
-    """The sections of an ELF file by name.
+    """Return the sections of an ELF file by name.
 
     Raises
     ------
     ValueError, LookupError, OverflowError, struct.error
-        For another file, or a damaged one.
+        If it is not such a file, or damaged.
     """
     if data[:6] != b"\x7fELF\x02\x01":
         raise ValueError("not an ELF file of 64 bits, little-endian")
@@ -60,7 +60,7 @@ def sections(data: bytes) -> dict[str, bytes]:
 
 
 def about_file(path: Path) -> About:
-    """The library's file, its linker's identity and its compiler, as far as they are there."""
+    """Return the library's file, and its build id and compiler if the file has them."""
     found: About = {"file": str(path)}
     try:
         parts = sections(path.read_bytes())
@@ -100,7 +100,7 @@ def jemalloc_version(library: ctypes.CDLL) -> About:
     return {"version": (version.value or b"").decode(), "build": "debug" if debug.value else "release"}
 
 
-#: By a function that only such a library has: what asks it, and whether each build type has a file name of its own.
+#: A function that only one library has: how to ask that library, and whether its build types differ in file name.
 KNOWN = {
     "mi_version": (mimalloc_version, True), "tc_version": (tcmalloc_version, True),
     "mallctl": (jemalloc_version, False), "gnu_get_libc_version": (glibc_version, False),
@@ -108,14 +108,14 @@ KNOWN = {
 
 
 class Place(ctypes.Structure):
-    """Where an address is, as `dladdr` tells it."""
+    """What `dladdr` tells of an address."""
 
     _fields_ = (("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p),
                 ("address", ctypes.c_void_p))
 
 
 def base_of(library: ctypes.CDLL, function: str) -> int | None:
-    """Where the file that has this function was loaded: it may be another that the library is linked with."""
+    """Return the base address of the file that defines `function`, which may be a dependency of `library`."""
     if not hasattr(library, function):
         return None
     place = Place()
@@ -125,7 +125,7 @@ def base_of(library: ctypes.CDLL, function: str) -> int | None:
 
 
 def about_library(path: str, library: ctypes.CDLL, malloc: str) -> About:
-    """A library, of which the function `malloc` is measured."""
+    """Describe a library whose function `malloc` is measured."""
     file = Path(path).resolve()
     named = BUILDS.search(file.name)
     found: About = {"version": None, "build": named[1] if named else None, **about_file(file)}

@@ -1,7 +1,7 @@
-"""What `aclpool bench` measures: one `Case` is one row, or a few, measured by one process.
+"""The rows of `aclpool bench`: a `Case` is one row, or a few, measured by one process.
 
-Each workload here says which cases it has, for which allocators; how a case is measured is in
-`bench_runs`, what it plays in `bench_workloads`. Nothing is imported that takes time.
+Each workload here says which cases it has for which allocators. How a case is measured is in `runs`, and
+what it plays in `workloads`. This module imports nothing that takes long to import.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["NAMES", "PARAMETERS", "QUICK_NAMES", "TITLES", "Case", "Wanted", "cases_of"]
 
 HOT_SIZE = 64 << 10
-#: What tells rows of one workload and allocator apart, in the order of their names.
+#: The parameters that distinguish rows of one workload and allocator, in the order in which names list them.
 PARAMETERS = ("size", "live_blocks", "distinct_sizes", "trace", "threads", "arena", "thread", "what")
 
 
@@ -31,29 +31,29 @@ class Case:
 
     @property
     def id(self) -> str:
-        """Such as ``W4/aclpool/threads=2/arena=own/thread=python``."""
+        """Return a name such as ``W4/aclpool/threads=2/arena=own/thread=python``."""
         return "/".join([self.workload, self.allocator, *(f"{k}={v}" for k, v in self.parameters.items())])
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which values of the parameters are measured."""
+    """The values of the parameters that are to be measured."""
 
     quick: bool = False
     sizes: tuple[int, ...] = (HOT_SIZE,)
     live: tuple[int, ...] = ()
     distinct: tuple[int, ...] = ()
     threads: tuple[int, ...] = (1, 2)
-    traces: dict[str, int] = field(default_factory=dict)        # name: streams
+    traces: dict[str, int] = field(default_factory=dict)        # number of streams by the trace's name
 
     @property
     def live_blocks(self) -> tuple[int, ...]:
-        """How many blocks are live in the rows that sweep it."""
+        """Return the numbers of live blocks of the rows that sweep them."""
         return self.live or ((100_000,) if self.quick else (100, 1_000, 10_000, 100_000, 1_000_000))
 
     @property
     def distinct_sizes(self) -> tuple[int, ...]:
-        """How many sizes there are in the rows that sweep it."""
+        """Return the numbers of distinct sizes of the rows that sweep them."""
         return self.distinct or ((1_000,) if self.quick else (1, 10, 50, 100, 300, 1_000, 3_000, 10_000))
 
 
@@ -61,12 +61,12 @@ THREADS = ("python", "foreign")
 
 
 def swept(candidate: Candidate, wanted: Wanted) -> bool:
-    """Whether it is in the rows that sweep a parameter; quick, of those known here only the floor and ours."""
+    """Return True if it has the rows that sweep a parameter; in a quick run, of those here only floor and aclpool."""
     return candidate.scaled and not (wanted.quick and candidate.environment is not None and not candidate.spec)
 
 
 def threads_of(candidate: Candidate, both: bool) -> tuple[str, ...]:
-    """Python's thread, and a foreign one too; one that takes long is measured on Python's alone."""
+    """Return the kinds of threads to measure on: Python's, and foreign ones too unless the allocator is slow there."""
     return THREADS if both and candidate.workloads is None else THREADS[:1]
 
 
@@ -149,7 +149,7 @@ TITLES = {name: title for name, (title, _) in WORKLOADS.items()}
 
 
 def cases_of(name: str, candidate: Candidate, wanted: Wanted) -> list[Case]:
-    """The cases of one workload for one allocator."""
+    """Return the cases of one workload for one allocator."""
     if candidate.workloads is not None and name not in candidate.workloads:
         return []
     return [Case(name, candidate.name, parameters) for parameters in WORKLOADS[name][1](candidate, wanted)]

@@ -1,8 +1,8 @@
 /* clock.h: the clocks of the benchmarks, and a pause for spinning threads.
 
-   ticks_now() is the cheapest monotonic counter the processor has, fenced so that it does not drift
-   into the measured code; its unit is unknown and is calibrated against CLOCK_MONOTONIC by the
-   caller. cpu_ns() and wall_ns() are in nanoseconds. All of it may be called from any thread. */
+   ticks_now() is the cheapest monotonic counter the processor has, with fences, so that the code around
+   it cannot be reordered into the measured code. Its unit is unknown; the caller calibrates it against
+   CLOCK_MONOTONIC. cpu_ns() and wall_ns() are in nanoseconds. Any thread may call all of them. */
 #ifndef ACLPOOL_TOOLS_CLOCK_H
 #define ACLPOOL_TOOLS_CLOCK_H
 
@@ -62,7 +62,7 @@ static inline void spin_pause(void)
 #include <linux/perf_event.h>
 #include <sys/syscall.h>
 
-/* A file descriptor that counts this thread's user-mode instructions, or -1 where the kernel or the
+/* Returns a file descriptor that counts this thread's user-mode instructions, or -1 if the kernel or the
    virtual machine has no such counter. */
 static inline int instructions_open(void)
 {

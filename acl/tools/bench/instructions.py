@@ -1,9 +1,9 @@
-"""Instructions per pair, counted by callgrind where the processor's counter is hidden.
+"""Count the instructions of a pair with callgrind, where the processor's counter is hidden.
 
-`count` runs a case's process under valgrind twice, with more runs of the same load the second time, and counts
-only inside the loops: the difference, divided by the pairs of those runs, is free of the start and of the warm-up.
-Valgrind refuses the barrier that the pool's lock needs to favour one thread, so the pool is counted with its
-spin lock, some twenty instructions more than it runs elsewhere.
+`count` runs a case's process under valgrind twice, with more runs of the load the second time, and counts
+only inside the loops. The difference, divided by the pairs of the additional runs, contains neither start nor
+warm-up. Valgrind refuses the memory barrier that the pool's biased lock needs, so the pool is counted with
+its spin lock, about twenty instructions more than without valgrind.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 
 __all__ = ["COUNTABLE", "available", "count", "countable", "main"]
 
-#: Workloads that run one load on the thread that they are measured by.
+#: Workloads that run one load, on the thread that measures it.
 COUNTABLE = ("W1", "W2", "W3", "W5", "live", "sizes", "day", "trace")
-RUNS = (2, 4)                   # of the load, the first and the second time
+RUNS = (2, 4)                   # runs of the load, under the first and the second valgrind
 SECONDS = 600
 LOOP = "*seat_*"
 
 
 def available() -> bool:
-    """Whether valgrind is installed."""
+    """Return True if valgrind is installed."""
     return shutil.which("valgrind") is not None
 
 
 def countable(case: Case) -> bool:
-    """Whether the instructions of a row can be counted: those on other threads run beside the loop."""
+    """Return True if the row's instructions can be counted: its load must run on the measuring thread."""
     return (case.workload in COUNTABLE and case.parameters.get("thread") != "foreign"
             and case.parameters.get("threads", 1) == 1)
 
 
 def run_once(candidate: Candidate, job: dict[str, Any], runs: int, folder: Path) -> tuple[int, int]:
-    """Instructions of so many runs, and the pairs of one.
+    """Return the instructions of `runs` runs, and the pairs of one run.
 
     Raises
     ------
     RuntimeError
-        With what valgrind or the allocator said.
+        With the message of valgrind or of the allocator.
     """
     out, answer = folder / "callgrind.out", folder / "answer.json"
     for file in (out, answer):
@@ -70,7 +70,7 @@ def run_once(candidate: Candidate, job: dict[str, Any], runs: int, folder: Path)
 
 
 def count(candidate: Candidate, job: dict[str, Any], folder: Path) -> float:
-    """Instructions of a pair in the case that `job` describes.
+    """Return the instructions of a pair in the case that `job` describes.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def count(candidate: Candidate, job: dict[str, Any], folder: Path) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """In the child: run the load, of few of many slots, as instructions do not depend on what the caches hold."""
+    """Run the load in the child, with few slots: instructions do not depend on the caches."""
     from acl.tools.bench import runs as bench_runs
     from acl.tools.bench import workloads as bench_workloads
 

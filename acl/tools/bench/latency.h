@@ -1,7 +1,7 @@
 /* latency.h: the loads of loops.h with a clock around each call, or with every block written to.
 
-   A histogram counts ticks of the cheap clock: one bucket a tick below 128, then 64 in each power of
-   two.  The clock's own cost is in them.  Included by _loops.pyx alone. */
+   A histogram counts clock ticks: one bucket for each tick below 128, then 64 buckets in each power of
+   two.  The clock's own cost is included.  Included by _loops.pyx alone. */
 #ifndef ACLPOOL_TOOLS_LATENCY_H
 #define ACLPOOL_TOOLS_LATENCY_H
 
@@ -25,14 +25,14 @@ static inline size_t bucket_of(uint64_t ticks)
     return bucket < BUCKETS ? bucket : BUCKETS - 1;
 }
 
-/* The least number of ticks that a bucket counts. */
+/* Returns the least number of ticks that a bucket counts. */
 static inline uint64_t bucket_ticks(size_t bucket)
 {
     return bucket < 128 ? bucket : (uint64_t)(64 + bucket % 64) << (bucket / 64 - 1);
 }
 
-/* Random replacements are drawn anew where their list begins, and no more than the `left` ones that will be run:
-   what a load notes of its slots is true when it ends. */
+/* Steps to the next event. At the start of the list, random replacements are drawn anew, but at most the `left`
+   ones that will run, so that what the load notes of its slots is true when it ends. */
 static inline void plan_next(Plan *plan, Event **event, size_t left)
 {
     if (*event == plan->events + plan->event_count) {
@@ -66,7 +66,7 @@ static inline void free_timed(const Allocator *allocator, void *block, Histogram
     out->free[bucket_of(ticks_now() - start)]++;
 }
 
-/* One run of a load with a clock around each call. */
+/* Does one run of a load with a clock around each call. */
 static inline void plan_time(Plan *plan, Histogram *out)
 {
     const Allocator *allocator = &plan->allocators[0];
@@ -90,7 +90,7 @@ static inline void plan_time(Plan *plan, Histogram *out)
     }
 }
 
-/* Writes to each page, so that the kernel gives the memory. */
+/* Writes to each page of a block, so that the kernel backs it with memory. */
 static inline void block_touch(const Allocator *allocator, void *block, uint64_t size)
 {
     volatile char *byte = block == NULL ? NULL : allocator->address(block);
@@ -99,8 +99,8 @@ static inline void block_touch(const Allocator *allocator, void *block, uint64_t
     }
 }
 
-/* Runs `count` replacements or events, and writes to their blocks and to those that were there.  The peak of
-   live bytes begins anew. */
+/* Runs `count` replacements or events, and writes to their blocks and to those that were live before. The peak
+   of live bytes is measured anew from here. */
 static inline void plan_touch(Plan *plan, size_t count)
 {
     uintptr_t sink = 0;

@@ -1,9 +1,9 @@
 /* loops.h: the loops around the calls under test, the same for every allocator.
 
-   A processor predicts an indirect call sooner where it has always gone to one place: a loop that had
-   called another allocator's functions before was 1.8 ns a pair slower from then on, with any.  So
-   each allocator has a copy of the loops to itself, a seat, as a program has that knows one
-   allocator.  Seats are aligned alike.  Any thread may run any seat. */
+   A processor predicts an indirect call better if it has always gone to one target: after a loop had
+   called another allocator's functions, it was 1.8 ns a pair slower with any allocator. So each
+   allocator has its own copy of the loops, called a seat, as in a program that uses one allocator.
+   All seats are aligned alike. Any thread may run any seat. */
 #ifndef ACLPOOL_TOOLS_LOOPS_H
 #define ACLPOOL_TOOLS_LOOPS_H
 
@@ -14,7 +14,7 @@
 #include "tools/bench/clock.h"
 
 typedef struct Allocator {
-    void *(*alloc)(void *allocator, size_t size); /* NULL result: no memory */
+    void *(*alloc)(void *allocator, size_t size); /* returns NULL if there is no memory */
     void (*free)(void *allocator, void *block);
     void *(*address)(void *block); /* read once for every block, as ACL does */
     void *state;                   /* first argument of alloc and free */
@@ -33,20 +33,20 @@ typedef enum LoadKind {
     LOAD_REPLACE,
     LOAD_EVENTS,
     LOAD_PRODUCE, /* allocates, and puts the blocks into a ring */
-    LOAD_CONSUME  /* frees what another thread put into the ring */
+    LOAD_CONSUME  /* frees the blocks that another thread put into the ring */
 } LoadKind;
 
-/* Random replacements are drawn in parts, each before it is timed: no list is played twice. */
+/* Random replacements are drawn in parts, each before it is timed, so that no list of them is played twice. */
 typedef struct Draw {
     uint64_t random;       /* state of the generator */
-    uint64_t first, step;  /* sizes in bytes: first + step * k, 0 <= k < size_count, */
-    uint64_t *sizes;       /* or sizes[k] */
+    uint64_t first, step;  /* a size in bytes is first + step * k, 0 <= k < size_count, */
+    uint64_t *sizes;       /* or sizes[k] if this is not NULL */
     uint64_t size_count;
-    uint64_t *held;        /* bytes in each slot */
-    uint32_t *last_run;    /* the run that replaced the slot's block last */
+    uint64_t *held;        /* bytes of the block in each slot */
+    uint32_t *last_run;    /* for each slot, the number of the last run that replaced its block */
     uint32_t run;          /* number of the run, from 1 */
     size_t touched;        /* slots replaced in this run */
-    uint64_t live;         /* bytes in all slots, and the most so far */
+    uint64_t live;         /* bytes live in all slots; below, the most so far */
     uint64_t live_peak;
 } Draw;
 
@@ -64,13 +64,13 @@ typedef struct Plan {
     size_t count; /* pairs, replacements or events in one run */
     size_t pair_size;
     Event *events;
-    size_t event_count; /* replacements go round in the events, or draw so many at a time */
+    size_t event_count; /* replacements repeat the events, or draw this many at a time */
     void **slots;
     size_t slot_count;
-    Draw *draw; /* NULL: the events are given */
-    Ring *ring; /* of a producer and its consumer */
-    uint64_t failures; /* allocations that were answered with NULL */
-    uintptr_t sink;    /* keeps the read addresses alive */
+    Draw *draw; /* NULL if the events are given */
+    Ring *ring; /* of a producer and its consumer; else NULL */
+    uint64_t failures; /* allocations that returned NULL */
+    uintptr_t sink;    /* consumes the addresses, so that reading them is not optimised away */
     Allocator allocators[LOADS_ALLOCATORS];
 } Plan;
 
@@ -102,7 +102,7 @@ static inline void draw_note(Draw *draw, uint32_t slot, uint64_t size)
     draw->last_run[slot] = draw->run;
 }
 
-/* Draws the next `count` replacements; the plan has room for them. */
+/* Draws the next `count` replacements; the plan must have room for them. */
 static inline void plan_draw(Plan *plan, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -202,7 +202,7 @@ LOOPS_INLINE void run_events(Plan *plan, size_t first, size_t count)
     plan->sink ^= sink;
 }
 
-/* Waits for the other side of a ring: other threads must run where processors are few. */
+/* Waits for the other side of a ring. Yields at times: with few processors the other thread needs this one. */
 LOOPS_INLINE void ring_wait(size_t *spins)
 {
     if (++*spins % 256 == 0) {
@@ -258,7 +258,7 @@ LOOPS_INLINE void run_consumer(Plan *plan, size_t count)
     }
 }
 
-/* The number in the assembly is all that differs: else the compiler would make them one again. */
+/* Only the number in the assembly differs; without it the compiler would merge the copies. */
 #define LOOPS_SEAT(number)                                                                          \
     static __attribute__((noinline, aligned(64), unused)) void seat_##number(                       \
         Plan *plan, size_t first, size_t count)                                                     \
@@ -282,7 +282,7 @@ LOOPS_SEAT(4) LOOPS_SEAT(5) LOOPS_SEAT(6) LOOPS_SEAT(7)
 LOOPS_SEAT(8) LOOPS_SEAT(9) LOOPS_SEAT(10) LOOPS_SEAT(11)
 LOOPS_SEAT(12) LOOPS_SEAT(13) LOOPS_SEAT(14) LOOPS_SEAT(15)
 
-/* Runs `count` pairs, replacements or events; `first` is the first event, and means nothing to other kinds. */
+/* Runs `count` pairs, replacements or events; `first` is the first event, and is ignored by other loads. */
 static inline void plan_run(Plan *plan, size_t first, size_t count)
 {
     static void (*const seats[LOADS_SEATS])(Plan *, size_t, size_t) = {

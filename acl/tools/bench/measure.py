@@ -1,8 +1,8 @@
-"""Measuring one load: how many pairs, the warm-up, samples, percentiles, memory.
+"""Measure one load: number of pairs, warm-up, samples, percentiles, memory.
 
-A load is run until three runs in a row agree, then some times more: those are the samples, thread CPU
-time or time on the wall of a pair. Percentiles come from a run of their own, with a cheap clock
-around each call, so that they do not disturb the other numbers; the clock's own cost is taken off.
+A load is run until three consecutive runs agree, then some more times: these are the samples, thread CPU
+time or wall time of a pair. Percentiles are measured in separate runs, with a cheap clock around each call,
+so that they do not disturb the other numbers; the clock's own cost is subtracted.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ __all__ = ["Effort", "Sampled", "fitting_count", "fitting_passes", "give_back_he
 
 TIMED_PART = 2048
 EMPTY_PARTS = 16
-SETTLED = 1.05          # three runs in a row within this factor: warm
-LONG_RUN = 20           # times as long as a run should be: one sample of each process is enough
-TOGETHER = 0.9          # share of a run in which all its threads have to run
+SETTLED = 1.05          # three consecutive runs within this factor of each other: the load is warm
+LONG_RUN = 20           # if a run takes this many times `run_ns`, one sample in each process is enough
+TOGETHER = 0.9          # least share of a run in which all its threads must run
 SHARES = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999, "p9999_ns": 0.9999, "worst_ns": 1.0}
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure."""
+    """How long to measure, and how often."""
 
-    rounds: int = 4                 # processes for each row; `aclpool compare` wants so many
-    samples: int = 3                # timed runs in each
-    run_ns: int = 10_000_000        # what one run should take
-    least: int = 200                # pairs in a run
+    rounds: int = 4                 # processes for each row; `aclpool compare` needs four
+    samples: int = 3                # timed runs in each process
+    run_ns: int = 10_000_000        # target time of one run
+    least: int = 200                # least number of pairs in a run
     warm_runs: int = 30
-    warm_ns: int = 300_000_000    # of processor time
-    touch_bytes: int = 32 << 30     # most that is written for the resident memory of a row
+    warm_ns: int = 300_000_000    # most processor time of the warm-up
+    touch_bytes: int = 32 << 30     # most bytes written to measure the resident memory of a row
 
     @classmethod
     def quick(cls) -> Effort:
-        """A first impression, for CI."""
+        """Return the effort of a quick run, for CI."""
         return cls(run_ns=2_000_000, least=50, warm_runs=20, warm_ns=60_000_000, touch_bytes=1 << 30)
 
 
@@ -63,7 +63,7 @@ class Sampled:
 
 
 def warm_up(once: Callable[[], float], effort: Effort) -> dict[str, Any]:
-    """Repeat `once` until three times in a row agree; how long that took, and whether they did."""
+    """Repeat `once` until three consecutive times agree. Return the runs and the time it took, and if they agreed."""
     times: list[float] = []
     begun, worked = time.monotonic_ns(), time.process_time_ns()
     stable = False
@@ -77,24 +77,24 @@ def warm_up(once: Callable[[], float], effort: Effort) -> dict[str, Any]:
 
 
 def fitting_count(make: Callable[[int], Load], effort: Effort, most: int) -> int:
-    """How many pairs take about as long as a run should."""
+    """Return the number of pairs that take about as long as a run should."""
     probe = make(effort.least)
     runs = run_here(probe, 1)
     if runs[0][1] < effort.run_ns:
         runs += run_here(probe, 2)
     cpu, wall, _ = min(runs, key=lambda sample: sample[1])
-    each = max(cpu, wall, 1) / probe.allocations            # it may have more pairs than it was asked for
+    each = max(cpu, wall, 1) / probe.allocations            # the probe may have more pairs than it was asked for
     probe.close()
     return max(effort.least, min(most, int(effort.run_ns / each)))
 
 
 def fitting_passes(load: Load, effort: Effort) -> int:
-    """How many passes over a list of events take about as long as a run should."""
+    """Return the number of passes over a list of events that take about as long as a run should."""
     return max(1, effort.run_ns // max(1, *min(run_here(load, 2))[:2]))
 
 
 def sample_alone(load: Load, effort: Effort, passes: int = 1) -> Sampled:
-    """Samples of a load on this thread, each the mean of so many passes; `load.allocations` are a pass's pairs."""
+    """Return samples of a load on this thread, each the mean of `passes` passes of `load.allocations` pairs."""
     pairs = load.allocations * passes
 
     def once() -> tuple[float, ...]:
@@ -113,7 +113,7 @@ Run = tuple[float, float, float, float]         # cpu, wall, instructions, overl
 
 
 def overlap(windows: Windows, of: int | None = None) -> float:
-    """Share of the run of thread `of` in which every other thread ran too; None: of the longest run."""
+    """Return the share of thread `of`'s run in which all other threads ran too; None: of the longest run."""
     common = min(ended for _, ended in windows) - max(began for began, _ in windows)
     longest = max(ended - began for began, ended in (windows if of is None else [windows[of]]))
     return max(0, common) / max(1, longest)
@@ -121,10 +121,10 @@ def overlap(windows: Windows, of: int | None = None) -> float:
 
 def sample_together(loads: Sequence[Load], effort: Effort, foreign: bool, context: int,
                     join: Callable[[Sequence[float]], float] = statistics.mean, of: int | None = None) -> Sampled:
-    """Samples of loads that run at the same time, one a thread: those of thread `of`, or what `join` makes of all.
+    """Return samples of loads that run at the same time, each on its own thread.
 
-    Runs whose threads did not overlap are repeated, a few times; if they never do, the samples stay and
-    `overlap` tells.
+    A sample is that of thread `of`, or what `join` makes of all threads. Runs whose threads did not overlap
+    are repeated a few times; if they never do, the samples stay and `overlap` tells.
     """
     def once(repeats: int) -> list[Run]:
         results, windows = run_together(loads, repeats, foreign, context)
@@ -146,11 +146,11 @@ def sample_together(loads: Sequence[Load], effort: Effort, foreign: bool, contex
 
 
 def timed_pass(load: Load, events: int, size: int = TIMED_PART) -> list[tuple[float, float]]:
-    """Nanoseconds of the parts of one pass over a load of events: in driver calls, and outside them.
+    """Return for each part of one pass over the events the nanoseconds in driver calls, and outside them.
 
-    The driver's share is taken off the time on the wall, as driver calls may sleep; that counts
-    other programs too where CPU time does not, so the smaller of the two is what the part took
-    outside the driver. What a part without events takes, that is the clocks, is taken off.
+    Driver calls may sleep, so their time is subtracted from the wall time. The wall time includes the time of
+    other programs, and CPU time does not: so the smaller of the two is taken as the part's time outside the
+    driver. The time of a part without events, which is that of the clocks, is subtracted.
     """
     scale = clock_scale()[0]
     empty = [load.timed_step(0, 0) for _ in range(EMPTY_PARTS)]
@@ -172,13 +172,13 @@ def clock_scale() -> tuple[float, int]:
 
 
 def nanoseconds(ticks: int) -> float:
-    """Without the clock's own cost."""
+    """Return the time in nanoseconds, without the clock's own cost."""
     scale, cost = clock_scale()
     return round(max(0, ticks - cost) / scale, 1)
 
 
 def percentile(histogram: Sequence[tuple[int, int]], share: float) -> float | None:
-    """Nanoseconds below which `share` of the calls stayed."""
+    """Return the nanoseconds that `share` of the calls did not exceed."""
     wanted = share * sum(count for _, count in histogram)
     seen = 0
     for ticks, count in histogram:
@@ -189,7 +189,7 @@ def percentile(histogram: Sequence[tuple[int, int]], share: float) -> float | No
 
 
 def latencies(load: Load, runs: int = 1) -> dict[str, Any]:
-    """Percentiles of some runs, their longest call, and the histograms: of alloc with the address read, and of free."""
+    """Return percentiles and histograms of some runs: of alloc with the address read, and of free."""
     counts: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
     for _ in range(runs):
         for count, histogram in zip(counts, load.latencies(), strict=True):
@@ -206,31 +206,31 @@ def latencies(load: Load, runs: int = 1) -> dict[str, Any]:
 # ---- resident memory ----
 
 def resident(key: str) -> int:
-    """VmRSS or VmHWM of this process, in bytes."""
+    """Return VmRSS or VmHWM of this process, in bytes."""
     found = re.search(rf"^{key}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
     return int(found[1]) << 10 if found else 0
 
 
 def available_bytes() -> int:
-    """Memory that programs can still get on this machine."""
+    """Return the bytes of memory that programs can still get on this machine."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
     return int(found[1]) << 10 if found else 0
 
 
 def give_back_heap() -> None:
-    """Make the C library's allocator give back what is free, or a peak above now would leave that out."""
+    """Make the C library's allocator return its free memory: a later peak would not show what is served from it."""
     gc.collect()
     here = ctypes.CDLL(None)
     for name, arguments in (("malloc_trim", (0,)), ("mi_collect", (1,)), ("MallocExtension_ReleaseFreeMemory", ()),
-                            ("mallctl", (b"arena.4096.purge", None, None, None, 0))):      # jemalloc: of all arenas
+                            ("mallctl", (b"arena.4096.purge", None, None, None, 0))):      # jemalloc: all arenas
         if hasattr(here, name):
             getattr(here, name)(*arguments)
 
 
 def touched_peak(load: Load, count: int, base: int) -> int | None:
-    """Run `count` pairs or events with every page written, and say how much the process grew above `base`.
+    """Run `count` pairs or events with every page written, and return the growth of the process above `base`.
 
-    None where the kernel does not let the peak be reset.
+    None if the kernel does not let the peak be reset.
     """
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

@@ -1,8 +1,8 @@
 /* meter.h: wrappers around the late-bound driver functions that count and time their calls.
 
-   One line in METER_CALLS per function.  METER_WRAPPER(call) is what stands in for it, METER_REAL(call)
-   is where the wrapper finds the function it stands for.  Counters are relaxed atomics: any thread may
-   call, and a reading taken while others call is a little old.  Included by _meter.pyx alone. */
+   METER_CALLS has one line for each function.  METER_WRAPPER(call) is the function that replaces it,
+   METER_REAL(call) the pointer through which the wrapper calls the original.  Counters are relaxed atomics:
+   any thread may call, and a reading may miss concurrent calls.  Included by _meter.pyx alone. */
 #ifndef ACLPOOL_TOOLS_METER_H
 #define ACLPOOL_TOOLS_METER_H
 
@@ -61,8 +61,8 @@ enum { METER_CALLS(METER_ENUM) METER_COUNT };
 static MeterReading meter_readings[METER_COUNT];
 static MeterReading meter_sum;
 
-/* The counting itself is no work of the allocator's: as much of it as can lies before the second look
-   at the clock. */
+/* Counts and times a call. The allocator's time should not contain the counting, so as much of it as possible
+   is done before the clock is read for the second time. */
 static inline aclError meter_note(int call, uint64_t start, uint64_t size, aclError status)
 {
     MeterReading *reading = &meter_readings[call];
@@ -98,7 +98,7 @@ static const char *const meter_names[METER_COUNT] = {METER_CALLS(METER_NAME)};
         memcpy(slot, &meter_real_##name, sizeof meter_real_##name);                                \
         break;
 
-/* Puts the wrapper of `call` in the pointer at `slot`. */
+/* Replaces the pointer at `slot` by the wrapper of `call`. */
 static void meter_swap(int call, void **slot)
 {
     void *wrapper = NULL;
@@ -108,7 +108,7 @@ static void meter_swap(int call, void **slot)
     memcpy(slot, &wrapper, sizeof wrapper);
 }
 
-/* Puts the function itself back. */
+/* Puts the original function back. */
 static void meter_back(int call, void **slot)
 {
     switch (call) {

@@ -1,6 +1,6 @@
-"""What `aclpool bench` says: the machine, the merged rows, the table, the plots.
+"""The report of `aclpool bench`: the machine, the merged rows, the table, the plots.
 
-Rows are the dicts of `bench_runs`; nothing is measured here.
+Rows are the dicts of `runs`; nothing is measured here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from acl.tools.bench.cases import PARAMETERS, TITLES
 __all__ = ["machine", "merged", "plot", "plot_latency", "plot_memory", "subjects", "text", "with_floor"]
 
 Row = dict[str, Any]
-TOGETHER = 0.9      # threads of a row overlapped for less of its time: it is marked and not compared
+TOGETHER = 0.9      # a row is marked and not compared if its threads overlapped for a smaller share of its time
 # Column: heading, key, format.
 COLUMNS = (
     ("ns/pair", "ns_per_pair", "{:,.1f}"), ("from", "ns_per_pair_low", "{:,.1f}"),
@@ -59,20 +59,20 @@ def processor() -> str:
 
 
 def virtualisation() -> str | None:
-    """What the machine runs on, if it is virtual."""
+    """Return what the machine runs on, if it is virtual."""
     if re.search(r"^flags\s*:.*\bhypervisor\b", read("/proc/cpuinfo"), re.MULTILINE) or read("/sys/hypervisor/type"):
         return read("/sys/hypervisor/type") or read("/sys/class/dmi/id/sys_vendor") or "a hypervisor"
     return None
 
 
 def throttles() -> int:
-    """How often the processor slowed itself down since it was started."""
+    """Return how often the processor throttled itself since it was started."""
     files = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
     return sum(int(count) for count in map(read, map(str, files)) if count.isdigit())
 
 
 def warnings_of(found: Row) -> list[str]:
-    """What makes the numbers less sure, in words."""
+    """Return what makes the numbers less certain, in words."""
     texts = []
     free = len(found["affinity"])
     if found["load_average"] > 0.5 * free:
@@ -90,7 +90,7 @@ def warnings_of(found: Row) -> list[str]:
 
 
 def machine() -> Row:
-    """Where and with what the numbers were taken."""
+    """Describe the machine and the build with which the numbers were measured."""
     import acl
     from acl.bind.generated._libacl import backend, library
     from acl.tools.bench._loops import instructions_available, ticks_per_ns
@@ -112,19 +112,19 @@ def machine() -> Row:
 
 
 def subjects(rows: Sequence[Row]) -> dict[str, Row]:
-    """What the allocators are, by name: version, build type, and of libraries the file."""
+    """Return the allocators by name: version, build type, and for libraries the file."""
     return {row["allocator"]: row["about"] for row in rows if row.get("about")}
 
 
 def named(subject: str, about: Row) -> str:
-    """An allocator with its version and build type, as far as they are known."""
+    """Return an allocator's name with its version and build type, if they are known."""
     return " ".join([subject, *(str(about[key]) for key in ("version", "build") if about.get(key))])
 
 
 # ---- rows ----
 
 def merged(rounds: Sequence[Row]) -> Row:
-    """One row of those that the rounds' processes gave; the first has what is measured once."""
+    """Merge the rows of the rounds' processes into one; values that are measured once are taken from the first."""
     row = dict(rounds[0])
     middles = [statistics.median(each["samples"]) for each in rounds]
     row["samples"] = [each["samples"] for each in rounds]
@@ -141,7 +141,7 @@ def merged(rounds: Sequence[Row]) -> Row:
 
 
 def with_floor(rows: list[Row]) -> list[Row]:
-    """The rows, each with its multiple of the floor's row of the same kind, and its marks."""
+    """Return the rows, each with its multiple of the corresponding row of the floor, and its marks."""
     def kind(row: Row) -> tuple[Any, ...]:
         return tuple(row.get(key) for key in ("workload", *PARAMETERS) if key != "arena")
 
@@ -158,7 +158,7 @@ def with_floor(rows: list[Row]) -> list[Row]:
 
 
 def marks(row: Row, usual: float) -> str | None:
-    """Letters for what makes a row unsure; the legend explains them."""
+    """Return the letters of what makes a row uncertain; the legend explains them."""
     disturbed = [max(pair) > 1.15 * usual for pair in row["floor_around_ns"]]
     letters = {"o": row["overlap"] is not None and row["overlap"] < TOGETHER, "w": not row["stable"],
                "d": 2 * sum(disturbed) > len(disturbed)}
@@ -168,7 +168,7 @@ def marks(row: Row, usual: float) -> str | None:
 # ---- the table ----
 
 def label(row: Row) -> str:
-    """The row's first column."""
+    """Return the text of the row's first column."""
     forms = {"size": "{:,} B", "live_blocks": "{:,} live", "distinct_sizes": "{:,} sizes", "threads": "{} threads",
              "arena": "{} arena", "thread": "{}", "trace": "{}", "what": "{}"}
     parts = [forms[key].format(row[key]) for key in PARAMETERS
@@ -186,7 +186,7 @@ def empty(key: str, value: float | None) -> bool:
 
 
 def block(title: str, rows: list[Row]) -> str:
-    """A workload's table; columns that nobody filled are left out."""
+    """Return a workload's table, without the columns that are empty."""
     lines = [[title, *(heading for heading, _, _ in COLUMNS)], *(cells(row) for row in rows)]
     used = [0] + [i for i in range(1, len(lines[0])) if any(line[i] for line in lines[1:])]
     widths = {i: max(len(line[i]) for line in lines) for i in used}
@@ -200,7 +200,7 @@ def block(title: str, rows: list[Row]) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """All results, one block per workload, for a terminal."""
+    """Return all results for a terminal, one block for each workload."""
     blocks = []
     for name, title in TITLES.items():
         chosen = [row for row in rows if row["workload"] == name and row.get("ns_per_pair") is not None]
@@ -212,7 +212,7 @@ def table(rows: list[Row]) -> str:
 
 
 def text(document: Row) -> str:
-    """The whole report: what was measured where, the tables, the legend."""
+    """Return the whole report: the machine, the allocators, the tables, the legend."""
     found, effort = document["machine"], document["effort"]
     head = (f"{found['processor']}, {len(found['affinity'])} cores"
             + (f", virtual ({found['virtualisation']})" if found["virtualisation"] else "")
@@ -226,7 +226,7 @@ def text(document: Row) -> str:
 # ---- plots ----
 
 def plot(rows: list[Row], file_name: str) -> None:
-    """A bar chart of ns per pair (logarithmic), grouped by workload."""
+    """Draw a bar chart of ns per pair (logarithmic), grouped by workload."""
     from acl.tools.plots import bars, save
 
     groups = []
@@ -239,7 +239,7 @@ def plot(rows: list[Row], file_name: str) -> None:
 
 
 def plot_latency(rows: list[Row], file_name: str) -> None:
-    """Latency of an allocation by its percentile: both axes logarithmic, the right end is the worst call."""
+    """Plot the latency of an allocation by its percentile: both axes logarithmic, the right end is the worst call."""
     from acl.tools.plots import lines, save
 
     series = []
@@ -256,7 +256,7 @@ def plot_latency(rows: list[Row], file_name: str) -> None:
 
 
 def plot_memory(rows: list[Row], file_name: str) -> None:
-    """Time of a pair against the memory that it costs, reserved or resident over live."""
+    """Plot the time of a pair against the memory that it costs, reserved or resident over live."""
     from acl.tools.plots import points, save
 
     named = [(f"{row['workload']} {row['allocator']}", row["ns_per_pair"],

@@ -1,9 +1,9 @@
-"""How each case of `aclpool bench` is measured: this module is what a process of its own runs.
+"""Measure one case of `aclpool bench`: this module runs in a process of its own.
 
-`main` reads a job (JSON), opens the one allocator, measures the one case, and writes rows
-to the file that the job names. A row is a dict; `samples` are nanoseconds of a pair in each timed run:
-thread CPU time, or where threads work together the time on the wall. In the first of a case's
-processes, a run for percentiles and one for the resident memory follow.
+`main` reads a job (JSON), opens the allocator, measures the case, and writes its rows to the file
+that the job names. A row is a dict; `samples` are the nanoseconds of a pair in each timed run: thread
+CPU time, or wall time if several threads work together. The first process of a case then measures
+percentiles and resident memory, in a run for each.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = ["RUNS", "Job", "main", "measure_case"]
 
 Row = dict[str, Any]
 MOST = 4_000_000
-MOST_TOGETHER = 1 << 20         # replacements drawn at once
-LONG_PART = 8192                # events: no best part is chosen here, so the clocks are to weigh little
+MOST_TOGETHER = 1 << 20         # most replacements drawn at once
+LONG_PART = 8192                # events in a part; parts are long, so that reading the clocks weighs little
 FLOOR_PAIRS = 20_000
-RATIO_FROM = 16 << 20           # bytes live: below, a ratio tells the size of a page
-COUNTED_PAIRS = 4_000           # of a run under callgrind, which takes fifty times as long
+RATIO_FROM = 16 << 20           # least live bytes for a ratio: with fewer, it would show the size of a page
+COUNTED_PAIRS = 4_000           # pairs in a run under callgrind, which takes fifty times as long
 
 
 @dataclass
@@ -45,12 +45,12 @@ class Job:
     candidate: Candidate
     opened: Opened
     effort: Effort
-    extras: bool = True                     # percentiles and memory too
-    events: tuple[bytes, ...] = ()          # of workloads that play a list: one for each stream
-    streams: int = 1                        # that the first of them names
-    live_peak: int = 0                      # bytes, while they play
+    extras: bool = True                     # measure percentiles and memory too
+    events: tuple[bytes, ...] = ()          # the event lists, for workloads that play them: one for each stream
+    streams: int = 1                        # number of streams in the first list
+    live_peak: int = 0                      # most bytes live while the lists are played
     base: int = 0                           # bytes resident when the allocator was opened
-    counted: int = 0                        # runs of the load whose instructions are counted; 0: times are taken
+    counted: int = 0                        # runs of the load whose instructions are counted; 0: measure times
 
     @property
     def subject(self) -> Subject:
@@ -59,15 +59,15 @@ class Job:
 
     @property
     def python(self) -> bool:
-        """Whether its callbacks run Python code, which takes far longer on threads that Python has not made."""
+        """True if its callbacks run Python code, which takes far longer on threads that Python has not made."""
         return self.candidate.python or self.opened.python
 
     def parameter(self, name: str, default: Any = None) -> Any:
-        """A parameter of the case."""
+        """Return a parameter of the case."""
         return self.case.parameters.get(name, default)
 
     def sized(self, make: Callable[[int], Load], most: int = MOST) -> Load:
-        """A load of as many pairs as fill a run."""
+        """Make a load of as many pairs as fill a run."""
         if self.counted:
             return make(COUNTED_PAIRS)
         slow = self.python and self.parameter("thread") == "foreign"
@@ -76,7 +76,7 @@ class Job:
 
 
 def row(job: Job, load: Load, sampled: Sampled, samples: list[float], **more: Any) -> Row:
-    """A row of results; `more` fills the columns that not every workload has."""
+    """Return a row of results; `more` fills the columns that not every workload has."""
     parameters: Row = {key: job.case.parameters.get(key) for key in PARAMETERS}
     return {
         "workload": job.case.workload, "allocator": job.case.allocator, **parameters,
@@ -90,12 +90,12 @@ def row(job: Job, load: Load, sampled: Sampled, samples: list[float], **more: An
 
 
 def check_slots(loads: Sequence[Load]) -> None:
-    """Refuse a run of random replacements that left a tenth of the slots alone: it measured the others only.
+    """Raise AssertionError if a run of random replacements used less than nine tenths of the slots.
 
     Raises
     ------
     AssertionError
-        With the numbers.
+        With the number of slots whose block was replaced, and of all slots.
     """
     for load in loads:
         if load.touched is not None and load.touched < 0.9 * load.slots:
@@ -105,7 +105,7 @@ def check_slots(loads: Sequence[Load]) -> None:
 # ---- one thread ----
 
 def measured(job: Job, load: Load, events: int = 0, **more: Any) -> list[Row]:
-    """Samples, then percentiles and memory, of a load on one thread; ends the load."""
+    """Measure a load on one thread: samples, then percentiles and memory. Closes the load."""
     if job.counted:
         run_here(load, job.counted)
         load.close()
@@ -128,7 +128,7 @@ def measured(job: Job, load: Load, events: int = 0, **more: Any) -> list[Row]:
 
 
 def metered(load: Load, events: int, runs: int) -> Row:
-    """Driver calls of the pool, and the time without them by the wall clock, in runs of their own."""
+    """Return the pool's driver calls, and the wall time without them, measured in separate runs."""
     calls, host = 0, []
     for _ in range(runs):
         before = _meter.total()
@@ -139,14 +139,14 @@ def metered(load: Load, events: int, runs: int) -> Row:
         cpu, wall, _ = run_here(load, 1)[0]
         after = _meter.total()
         calls += after[0] - before[0]
-        # The driver's calls may sleep, so their share is of the wall's time; that counts other
-        # programs too, and CPU time is an upper bound.
+        # The driver's calls may sleep, so their time is subtracted from the wall time. That includes
+        # the time of other programs; the CPU time is an upper bound.
         host.append(min(cpu, max(0.0, wall - (after[1] - before[1]) / clock_scale()[0])) / load.allocations)
     return {"driver_calls": calls / len(host), "ns_per_pair_host": round(statistics.median(host), 2)}
 
 
 def memory(job: Job, peak: int) -> Row:
-    """What the allocator says that it holds, beside the peak of what was asked for."""
+    """Return the bytes that the allocator reports as reserved, beside the peak of the bytes asked for."""
     if job.opened.reserved_peak is None or not peak:
         return {"live_peak": peak or None}
     reserved = job.opened.reserved_peak()
@@ -155,7 +155,7 @@ def memory(job: Job, peak: int) -> Row:
 
 
 def touched(job: Job, load: Load) -> Row:
-    """Resident bytes of an allocator of host memory whose blocks are all written to."""
+    """Measure the resident bytes of an allocator of host memory whose blocks are all written to."""
     peak = load.live_peak or job.live_peak
     if not job.opened.host or not peak or load.slots < 2:
         return {}
@@ -167,27 +167,27 @@ def touched(job: Job, load: Load) -> Row:
     if work > job.effort.touch_bytes or 2 * peak > measure.available_bytes():
         return {"rss_peak": None, "rss_why": f"would write {work >> 30} GiB"}
     rss = measure.touched_peak(load, count, job.base)
-    peak = load.live_peak or peak               # of this pass
+    peak = load.live_peak or peak               # the peak of this pass
     return {"rss_peak": rss, "rss_ratio": rss and round(rss / peak, 4)}
 
 
 def run_hot(job: Job) -> list[Row]:
-    """W1."""
+    """Measure W1."""
     return measured(job, job.sized(partial(Load.pairs, job.subject, job.parameter("size"))))
 
 
 def run_mixed(job: Job) -> list[Row]:
-    """W2."""
+    """Measure W2."""
     return measured(job, job.sized(partial(workloads.mixed, job.subject), MOST_TOGETHER))
 
 
 def run_random(job: Job) -> list[Row]:
-    """W3."""
+    """Measure W3."""
     return measured(job, job.sized(partial(workloads.random_sizes, job.subject)))
 
 
 def run_live(job: Job) -> list[Row]:
-    """A hot pair, or a random replacement, beside many live blocks."""
+    """Measure a hot pair, or a random replacement, beside many live blocks."""
     live = job.parameter("live_blocks")
     if job.parameter("what") != "hot pair":
         return measured(job, job.sized(partial(workloads.live_blocks, job.subject, live), max(MOST, 4 * live)))
@@ -198,14 +198,14 @@ def run_live(job: Job) -> list[Row]:
 
 
 def run_sizes(job: Job) -> list[Row]:
-    """Hot pairs of many sizes, and replacements of many sizes in 64 slots."""
+    """Measure hot pairs of many sizes, or replacements of many sizes in 64 slots."""
     slots = 1 if job.parameter("what") == "hot pair" else 64
     make = partial(workloads.distinct_sizes, job.subject, job.parameter("distinct_sizes"), slots)
     return measured(job, job.sized(make))
 
 
 def run_events(job: Job) -> list[Row]:
-    """W5 and a service's day: a list of events, again and again."""
+    """Measure W5 or a service's day: a list of events, played repeatedly."""
     load = Load.events([job.subject], job.events[0])
     calls = _meter.readings()
     load.step(0, len(job.events[0]) // workloads.EVENT.size)
@@ -214,7 +214,7 @@ def run_events(job: Job) -> list[Row]:
 
 
 def first_pass(job: Job, before: dict[str, tuple[int, int, int]]) -> Row:
-    """After the first pass, whose blocks are all free again: what is still held, and the driver's time, modelled."""
+    """Return what is still reserved after the first pass, which freed all blocks, and the modelled driver time."""
     result: Row = {}
     if job.opened.reserved is not None:
         result["reserved_after"] = job.opened.reserved()
@@ -232,7 +232,7 @@ def first_pass(job: Job, before: dict[str, tuple[int, int, int]]) -> Row:
 # ---- several threads ----
 
 def arenas(job: Job, count: int, shared: bool = False) -> list[Subject]:
-    """An arena for each thread, or one for all."""
+    """Return an arena for each thread, or one for all."""
     if shared or job.opened.another is None:
         return [job.subject] * count
     return [job.subject, *(job.opened.another() for _ in range(count - 1))]
@@ -240,7 +240,7 @@ def arenas(job: Job, count: int, shared: bool = False) -> list[Subject]:
 
 def together(job: Job, loads: list[Load], join: Callable[[Sequence[float]], float] = statistics.mean,
              of: int | None = None) -> list[Row]:
-    """Samples of loads on a thread each, by the wall clock: threads wait for each other."""
+    """Measure loads on a thread each, by the wall clock, because threads wait for each other."""
     sampled = measure.sample_together(loads, job.effort, job.parameter("thread", "python") == "foreign",
                                       _peers.context(), join, of)
     check_slots(loads)
@@ -253,7 +253,7 @@ def together(job: Job, loads: list[Load], join: Callable[[Sequence[float]], floa
 
 
 def run_threads(job: Job) -> list[Row]:
-    """W4."""
+    """Measure W4."""
     threads = job.parameter("threads")
     sample = job.sized(partial(workloads.mixed, job.subject), MOST_TOGETHER)
     sample.close()
@@ -263,13 +263,13 @@ def run_threads(job: Job) -> list[Row]:
 
 
 def run_handover(job: Job) -> list[Row]:
-    """One thread allocates, another frees: the time of the slower one."""
+    """Measure a producer and a consumer: one thread allocates, another frees; the slower one's time counts."""
     alone = job.sized(partial(Load.pairs, job.subject, workloads.HOT_SIZE))
     return together(job, list(Load.ring(job.subject, [512 << i for i in range(10)], alone.allocations // 4 + 1)), max)
 
 
 def run_tenants(job: Job) -> list[Row]:
-    """Two tenants on an arena each; the row is of the one that the case names, beside whom the other works longer."""
+    """Measure two tenants, each on its own arena. The case names the measured one; the other works longer beside it."""
     asked = int(job.parameter("what") == "large blocks")
     counts = []
     for large, subject in enumerate(arenas(job, 2)):
@@ -282,7 +282,7 @@ def run_tenants(job: Job) -> list[Row]:
 
 
 def run_trace(job: Job) -> list[Row]:
-    """A trace on one thread, or each of its streams on a thread of its own."""
+    """Measure a trace on one thread, or each of its streams on a thread of its own."""
     if job.parameter("threads") == 1:
         load = Load.events(arenas(job, job.streams), job.events[0])
         load.step(0, len(job.events[0]) // workloads.EVENT.size)
@@ -303,7 +303,7 @@ def python_ns(call: Callable[[int], Any], count: int) -> float:
 
 
 def run_python(job: Job) -> list[Row]:
-    """Allocate and drop in a Python loop; the loop with a call of nothing is the floor."""
+    """Measure allocate and drop in a Python loop; the floor is the loop with a call that does nothing."""
     call = job.opened.call
     if call is None:
         raise LookupError(f"{job.case.allocator} has no call from Python")
@@ -325,13 +325,13 @@ RUNS: dict[str, Callable[[Job], list[Row]]] = {
 # ---- the process ----
 
 def floor_ns() -> float:
-    """The empty loop, by which runs of one machine at different moments are told apart."""
+    """Return the time of the empty loop, which shows how fast the machine is at this moment."""
     load = Load.pairs(_peers.floor(), workloads.HOT_SIZE, FLOOR_PAIRS)
     return min(cpu for cpu, _, _ in run_here(load, 5)) / FLOOR_PAIRS
 
 
 def measure_case(job: Job) -> list[Row]:
-    """The rows of a job, with the floor before and after it."""
+    """Return the rows of a job, each with the floor before and after it."""
     before = floor_ns()
     rows = RUNS[job.case.workload](job)
     for each in rows:

@@ -1,15 +1,15 @@
 """The allocators that `aclpool bench` compares: how each is found, opened and closed.
 
-A `Candidate` is known by its `spec`, a text from which the process that measures it makes it again:
+A `Candidate` is known by its `spec`, a text from which the measuring process makes the candidate again:
 
     NAME                        one of those below
-    pool:granule=32MiB          ours, with these options
+    pool:granule=32MiB          this package's pool, with these options
     policy:torch                the bookkeeping of another pool, as in `aclpool replay`
     library:NAME=FILE:F:G       functions F(size) and G(block) of a shared library
-    [NAME=]module:factory       what a function returns: see docs/benchmarking.md
+    [NAME=]module:factory       the allocator that a function returns: see docs/benchmarking.md
 
-`open()` makes a `Subject` for the loops or raises `Unavailable` with the reason, which the table shows.
-Nothing is installed or downloaded: what is not on the machine is left out.
+`open()` makes a `Subject` for the loops, or raises `Unavailable` with the reason, which the table shows.
+Nothing is installed or downloaded: an allocator that is not on the machine is left out.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ LIBRARY_FOLDERS = ("/usr/local/lib", "/usr/lib/*-linux-gnu", "/lib/*-linux-gnu",
 
 
 class Unavailable(Exception):
-    """Why an allocator cannot be measured here."""
+    """Raised with the reason if an allocator cannot be measured here."""
 
 
 @dataclass
 class Opened:
-    """An open allocator: its subjects, one per arena, and what closes it."""
+    """An open allocator: its subjects, one for each arena, and the function that closes it."""
 
     subject: Subject
-    another: Callable[[], Subject] | None = None    # a second arena of the same allocator
+    another: Callable[[], Subject] | None = None    # makes a second arena of the same allocator
     close: Callable[[], None] = lambda: None
-    reserved_peak: Callable[[], int] | None = None  # most bytes reserved so far
-    reserved: Callable[[], int] | None = None       # bytes reserved now
+    reserved_peak: Callable[[], int] | None = None  # returns the most bytes reserved so far
+    reserved: Callable[[], int] | None = None       # returns the bytes reserved now
     under_test: PoolUnderTest | None = None
     host: bool = False                              # blocks are memory of this process
     python: bool = False                            # its callbacks run Python code
-    call: Callable[[int], Any] | None = None        # what a Python program calls, and drops the result of
-    about: dict[str, Any] = field(default_factory=dict)     # version, build and what else tells two of them apart
+    call: Callable[[int], Any] | None = None        # allocates from Python; dropping the result frees it
+    about: dict[str, Any] = field(default_factory=dict)     # version, build, and what else distinguishes two allocators
 
     def __enter__(self) -> Opened:
         return self
@@ -73,17 +73,17 @@ class Candidate:
     shareable : bool
         Several threads may use one subject.
     environment : callable, optional
-        The variables that it must find when its process begins; then it gets a process of its own.
+        Returns the environment variables that its process must start with.
     workloads : tuple of str, optional
-        The only ones that it is measured with, if the others would take too long.
+        The only workloads that it is measured with, because the others would take too long.
     scaled : bool
         It is in the rows that sweep a parameter, which take long.
     from_python : bool
-        Opened, it has a `call`.
+        The opened allocator has a `call`.
     quick : bool
-        It is in a quick run, if nothing else was asked for.
+        It is in a quick run, if no allocator was asked for by name.
     spec : str
-        What makes it again in another process; its name if empty.
+        Text from which another process makes it again; if empty, its name.
     """
 
     name: str
@@ -98,12 +98,12 @@ class Candidate:
     spec: str = ""
 
     def variables(self) -> dict[str, str]:
-        """The environment of a process that opens it.
+        """Return the environment for a process that opens it.
 
         Raises
         ------
         Unavailable
-            If what they name is not here.
+            If a file that they name is not on this machine.
         """
         return {**os.environ, **(self.environment() if self.environment else {})}
 
@@ -111,33 +111,33 @@ class Candidate:
 # ---- ours ----
 
 class SimulatorBooks:
-    """Physical bytes by the simulator's own count, above what was taken before."""
+    """The simulator's count of physical bytes, above those that were taken before."""
 
     def __init__(self) -> None:
         self.base = acl.sim.physical_bytes(0)
         acl.sim.reset_physical_peak(0)
 
     def reserved(self) -> int:
-        """Bytes taken now."""
+        """Return the bytes taken now."""
         return int(acl.sim.physical_bytes(0) - self.base)
 
     def reserved_peak(self) -> int:
-        """Most bytes taken at any time since this was made."""
+        """Return the most bytes taken at any time since this object was made."""
         return int(acl.sim.physical_peak(0) - self.base)
 
 
 class PoolBooks:
-    """The pool's own count, for a device whose books nobody keeps for us."""
+    """The pool's own count, for a device that is not the simulator's."""
 
     def __init__(self, pool: Any) -> None:
         self.pool = pool
 
     def reserved(self) -> int:
-        """Bytes reserved now."""
+        """Return the bytes reserved now."""
         return int(self.pool.stats().reserved)
 
     def reserved_peak(self) -> int:
-        """Most bytes reserved at any time."""
+        """Return the most bytes reserved at any time."""
         return int(self.pool.stats().reserved_peak)
 
 
@@ -148,7 +148,7 @@ class PoolUnderTest:
         acl.Device(0).use()
         simulated = acl.backend() == "sim"
         books = SimulatorBooks() if simulated else None
-        # A pool takes its driver functions when it is made: the wrappers stay with this one alone.
+        # A pool reads its driver functions when it is made, so only this pool calls the wrappers.
         _meter.start()
         try:
             self.pool = acl.Pool(device=0, **options)
@@ -158,18 +158,18 @@ class PoolUnderTest:
         self.streams: list[Any] = []
 
     def subject(self) -> Subject:
-        """The arena of a new stream, through `aclrtAllocatorGetByStream`."""
+        """Return the arena of a new stream, through `aclrtAllocatorGetByStream`."""
         stream = acl.Stream()
         self.streams.append(stream)
         self.pool.register(stream)
         return _peers.registered("aclpool", stream.handle, (self.pool, stream))
 
     def steals(self) -> int:
-        """How often pages were moved inside the pool, by its own count."""
+        """Return how often pages were moved inside the pool, by the pool's own count."""
         return int(self.pool.stats().steals)
 
     def close(self) -> None:
-        """Unregister and give the memory back; every block must be free by then."""
+        """Unregister the streams and close the pool; every block must be free by then."""
         for stream in self.streams:
             stream.synchronize()
             self.pool.unregister(stream)
@@ -198,7 +198,7 @@ def runtime_ready() -> None:
 
 
 def with_books(opened: Opened) -> Opened:
-    """An allocator that takes from the device whatever it reserves, with the simulator's books."""
+    """Add the simulator's count to an allocator that has no count of its own."""
     if acl.backend() != "sim":
         return opened
     books = SimulatorBooks()
@@ -237,7 +237,7 @@ LIBRARIES = {
 
 
 def library_path(files: Sequence[str]) -> str:
-    """Where the loader finds one of these libraries; a path stays itself."""
+    """Return the file that the loader would find for one of these names; a path is returned resolved."""
     for file in files:
         if "/" in file and Path(file).is_file():
             return str(Path(file).resolve())
@@ -253,7 +253,7 @@ def address_of(library: ctypes.CDLL, name: str) -> int:
 
 
 def open_library(name: str, files: Sequence[str], malloc: str, free: str) -> Opened:
-    """Functions of a library that this process was started with."""
+    """Open functions of a library that was loaded when this process started."""
     try:
         path = library_path(files)
         library = ctypes.CDLL(path)
@@ -270,7 +270,7 @@ def open_glibc() -> Opened:
 
 
 def library_candidate(name: str, files: Sequence[str], malloc: str, free: str, **more: Any) -> Candidate:
-    """A library is loaded before all others, as programs use it: loaded later, some refuse and some abort."""
+    """Return a candidate whose library is loaded before all others: loaded later, some refuse and some abort."""
     return Candidate(name, lambda: open_library(name, files, malloc, free),
                      environment=lambda: {"LD_PRELOAD": library_path(files)}, **more)
 
@@ -278,7 +278,7 @@ def library_candidate(name: str, files: Sequence[str], malloc: str, free: str, *
 # ---- Python behind ctypes ----
 
 class FreeListAllocator:
-    """The least that a Python allocator must do: a dict of free lists, addresses that are numbers."""
+    """A minimal Python allocator: a dict of free lists; addresses are numbers."""
 
     def __init__(self) -> None:
         self.top = 1 << 40
@@ -287,7 +287,7 @@ class FreeListAllocator:
         self.free_lists: dict[int, list[int]] = {}
 
     def alloc(self, state: int | None, size: int) -> int:
-        """A block from the free list of exactly this size, or a new one."""
+        """Return a block from the free list of exactly this size, or a new one."""
         stock = self.free_lists.get(size)
         if stock:
             return stock.pop()
@@ -301,7 +301,7 @@ class FreeListAllocator:
         return block
 
     def free(self, state: int | None, block: int) -> None:
-        """Back to the free list."""
+        """Put the block on its free list."""
         size = self.sizes[block]
         stock = self.free_lists.get(size)
         if stock is None:
@@ -310,7 +310,7 @@ class FreeListAllocator:
             stock.append(block)
 
     def flush(self) -> None:
-        """What is free goes back to the device, when that is full."""
+        """Return all free blocks to the device; called when the device is full."""
         self.most = max(self.most, self.reserved)
         for size, stock in self.free_lists.items():
             self.reserved -= len(stock) * ((size + 511) // 512 * 512)
@@ -344,10 +344,10 @@ def open_ctypes_empty() -> Opened:
                   about=about_ours())
 
 
-# ---- other pools, on a device of numbers ----
+# ---- other pools, on a device that only counts ----
 
 class Counted:
-    """Device memory that is only counted, for pools that want a device under them."""
+    """A device without memory that counts bytes, for pools that need a device under them."""
 
     def __init__(self) -> None:
         self.top = 1 << 40
@@ -355,7 +355,7 @@ class Counted:
         self.reserved = self.most = 0
 
     def malloc(self, size: int, device: int = 0) -> int:
-        """A new address."""
+        """Return a new address."""
         size = (size + 511) // 512 * 512
         self.top += size
         self.sizes[self.top - size] = size
@@ -364,11 +364,11 @@ class Counted:
         return self.top - size
 
     def free(self, address: int, device: int = 0) -> None:
-        """Counted as given back."""
+        """Count the block as returned."""
         self.reserved -= self.sizes.pop(address)
 
     def opened(self, name: str, allocate: Callable[[int], Any], version: str) -> Opened:
-        """An allocator on this device."""
+        """Return an opened allocator on this device."""
         return Opened(_peers.python(name, allocate), reserved=lambda: self.reserved,
                       reserved_peak=lambda: self.most, call=allocate, about={"version": version, "build": None})
 
@@ -418,12 +418,12 @@ def open_policy(name: str) -> Opened:
 
 
 def function_address(value: Any) -> int:
-    """A function's address: a number, or a ctypes function."""
+    """Return a function's address; it is given as a number or as a ctypes function."""
     return value if isinstance(value, int) else ctypes.cast(value, ctypes.c_void_p).value or 0
 
 
 def own_subject(name: str, made: Any) -> Subject:
-    """The callbacks of what a factory returned: docs/benchmarking.md has the interface."""
+    """Make a subject of what a factory returned; docs/benchmarking.md describes the interface."""
     if callable(getattr(made, "allocate", None)):
         block = made.allocate(512)
         if not isinstance(getattr(block, "ptr", None), int):
@@ -452,7 +452,7 @@ def open_own(name: str, module: str, factory: str) -> Opened:
 
 
 def pool_candidate(spec: str, text: str) -> Candidate:
-    """Ours with options, such as ``granule=32MiB,limit=8GiB``."""
+    """Return this package's pool with options, such as ``granule=32MiB,limit=8GiB``."""
     words = {"true": True, "false": False, "none": None}
     options = {}
     for part in filter(None, text.split(",")):
@@ -464,12 +464,12 @@ def pool_candidate(spec: str, text: str) -> Candidate:
 
 
 def candidate_of(spec: str) -> Candidate:
-    """The candidate that a text stands for: the module's text says which there are.
+    """Return the candidate that a text names; the module's docstring lists the forms.
 
     Raises
     ------
     ValueError
-        For one that no allocator has.
+        If no allocator has this name.
     """
     kind, _, rest = spec.partition(":")
     if kind == "pool":
@@ -519,19 +519,19 @@ CANDIDATES = (
 
 
 def plugged_in() -> dict[str, str]:
-    """What installed packages offer as entry points of the group ``aclpool.allocators``: module:factory by name."""
+    """Return the entry points ``aclpool.allocators`` of installed packages: module:factory by name."""
     from importlib.metadata import entry_points
 
     return {point.name: point.value for point in entry_points(group="aclpool.allocators")}
 
 
 def choose(wanted: str, quick: bool = False) -> tuple[Candidate, ...]:
-    """The candidates that `--peers` asks for; the floor and ours are always among them.
+    """Return the candidates that `--peers` asks for; the floor and this package's pool are always among them.
 
     Raises
     ------
     ValueError
-        For a name that no allocator here has.
+        If no allocator here has a name that was given.
     """
     if wanted == "all":
         return tuple(candidate for candidate in CANDIDATES if candidate.quick or not quick)

@@ -6,9 +6,9 @@ W3  random sizes: uniform from 1 B to 8 MiB, 1000 slots, a random one's block re
 W4  W2 on several threads at once.
 W5  dynamic-shape inference: a synthetic transformer of 32 layers, another sequence length each step.
 
-All randomness comes from seeds that are part of the definition; replacements are drawn anew for each
-run. A run replaces each slot's block four times or more on average, or it would measure those few that
-it touches.
+All random numbers come from seeds that are part of the definition; each run draws its replacements anew.
+A run replaces each slot's block four times or more on average, because a shorter one would measure only
+the few slots that it uses.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ assert EVENT.size == EVENT_BYTES
 
 
 def packed(rows: Sequence[tuple[int, int]]) -> bytes:
-    """Events of one stream from (size, slot); size 0 frees."""
+    """Pack the events of one stream from (size, slot); size 0 frees."""
     return b"".join([EVENT.pack(size, slot, 0) for size, slot in rows])
 
 
 # ---- replacements ----
 
 def replacing(subject: Subject, slots: int, sizes: Sequence[int], count: int, seed: int) -> Load:
-    """A full load of random replacements, at least four for each slot."""
+    """Return a full load of random replacements, at least four for each slot."""
     load = Load.random(subject, slots, sizes, max(count, STEPS_PER_SLOT * slots), seed)
     load.fill()
     return load
 
 
 def mixed(subject: Subject, count: int, seed: int = 2) -> Load:
-    """W2, full. On several threads drawing must not pause the loop, so all is drawn at once."""
+    """Return W2, full. All replacements are drawn at once: several threads must not pause to draw."""
     load = Load.random(subject, MIXED_SLOTS, MIXED_SIZES, max(count, STEPS_PER_SLOT * MIXED_SLOTS), seed, 1 << 20)
     load.fill()
     return load
 
 
 def random_sizes(subject: Subject, count: int, seed: int = 3) -> Load:
-    """W3, full."""
+    """Return W3, full."""
     return replacing(subject, RANDOM_SLOTS, RANDOM_SIZES, count, seed)
 
 
 def live_blocks(subject: Subject, live: int, count: int, seed: int = 6) -> Load:
-    """`live` small blocks, replaced at random: what the cost looks like beside many live blocks."""
+    """Return a load of `live` small blocks, replaced at random: the cost beside many live blocks."""
     return replacing(subject, live, SMALL_SIZES, count, seed)
 
 
 def distinct_sizes(subject: Subject, distinct: int, slots: int, count: int, seed: int = 7) -> Load:
-    """Replacements in a few slots, of sizes drawn from `distinct` multiples of 512 B; one slot: hot pairs."""
+    """Return replacements in a few slots, of sizes from `distinct` multiples of 512 B; one slot gives hot pairs."""
     load = Load.random(subject, slots, range(512, 512 * distinct + 1, 512),
                        max(count, STEPS_PER_SLOT * max(slots, distinct)), seed)
     load.fill()
@@ -76,7 +76,7 @@ def distinct_sizes(subject: Subject, distinct: int, slots: int, count: int, seed
 
 
 def tenant(subject: Subject, large: bool, count: int, seed: int = 8) -> Load:
-    """One of two tenants: 4,096 blocks of at most 4 KiB, or 32 of 1 to 64 MiB."""
+    """Return one of two tenants: 4,096 blocks of at most 4 KiB, or 32 of 1 to 64 MiB."""
     if large:
         return replacing(subject, LARGE_SLOTS, LARGE_SIZES, count, seed)
     return replacing(subject, 4096, SMALL_SIZES, count, seed)
@@ -96,7 +96,7 @@ class Inference:
         self.peak = 0
 
     def take(self, size: int) -> int:
-        """Allocate; the slot stands for the block."""
+        """Write an allocation; the returned slot stands for the block."""
         slot = self.spare.pop() if self.spare else self.slots
         self.slots = max(self.slots, slot + 1)
         self.rows.append((size, slot))
@@ -106,25 +106,25 @@ class Inference:
         return slot
 
     def give(self, *slots: int) -> None:
-        """Free in this order."""
+        """Write frees in this order."""
         for slot in slots:
             self.rows.append((0, slot))
             self.live -= self.sizes.pop(slot)
             self.spare.append(slot)
 
     def tensor(self, rows: int, columns: int) -> int:
-        """An fp16 tensor, padded as GE pads it."""
+        """Allocate an fp16 tensor, padded as GE pads it."""
         return self.take((rows * columns * 2 + 31) // 32 * 32 + 32)
 
     def op(self, rows: int, columns: int, workspace: int, last_uses: tuple[int, ...] = ()) -> int:
-        """One operator: its output, its workspace for the launch, then what nobody needs any more."""
+        """Run one operator: allocate its output and workspace, free the workspace and the tensors last used here."""
         output = self.tensor(rows, columns)
         scratch = self.take((workspace + 511) // 512 * 512)
         self.give(scratch, *last_uses)
         return output
 
     def layer(self, tokens: int, residual: int) -> tuple[int, int, int]:
-        """A decoder layer; returns the new residual and the keys and values that outlive it."""
+        """Run a decoder layer; return the new residual, and the keys and values, which are freed later."""
         norm = self.op(tokens, HIDDEN, 4 * tokens)
         query = self.op(tokens, HIDDEN, MATMUL_WORKSPACE)
         key = self.op(tokens, HIDDEN, MATMUL_WORKSPACE)
@@ -140,7 +140,7 @@ class Inference:
         return self.op(tokens, HIDDEN, 512, (middle, down)), key, value
 
     def step(self, tokens: int) -> None:
-        """One run of the model; keys and values go first in, first out at its end."""
+        """Run the model once; keys and values are freed in the order of their allocation, at the end."""
         residual = self.tensor(tokens, HIDDEN)
         kept: list[int] = []
         for _ in range(LAYERS):
@@ -151,7 +151,7 @@ class Inference:
 
 
 def inference(seed: int = 5, steps: int = 64) -> tuple[bytes, int]:
-    """W5: the events of `steps` runs with random sequence lengths, and the peak of live bytes."""
+    """Return W5: the events of `steps` runs with random sequence lengths, and the peak of live bytes."""
     lengths = random.Random(seed)
     model = Inference()
     for _ in range(steps):
@@ -160,7 +160,7 @@ def inference(seed: int = 5, steps: int = 64) -> tuple[bytes, int]:
 
 
 def day(seed: int = 9, ticks: int = 20_000) -> tuple[bytes, int]:
-    """A service's day: 4 requests at night, 200 at noon; their blocks have 4 KiB to 16 MiB, all freed at its end."""
+    """Return a service's day: 4 requests at night, 200 at noon, blocks of 4 KiB to 16 MiB, all freed at its end."""
     chance = random.Random(seed)
     model = Inference()
     live: list[int] = []
