@@ -1,9 +1,9 @@
 """`aclpool demo`: dynamic-shape inference on the simulator, with and without the pool, in seconds.
 
 Two small models (made here, nothing is downloaded) answer requests of changing shapes on several
-streams, three ways: with no allocator registered, with one written in Python, with `acl.Pool`. Every
-output is compared with an independent computation. A table goes to standard output, the timelines of
-memory into one HTML file; progress goes to standard error.
+streams, three ways: with no allocator registered, with one written in Python, and with `acl.Pool`. Every
+output is compared with an independent computation. A table is written to standard output, the timelines of
+memory to one HTML file, progress to standard error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ what is reported
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `aclpool demo`."""
+    """Add the options of `aclpool demo`."""
     parser.description = DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--requests", type=int, default=400, metavar="N", help="how many (default: 400)")
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command line of `aclpool demo`."""
+    """Add the subcommand `demo`."""
     add_arguments(subparsers.add_parser("demo", help="dynamic-shape inference with and without the pool"))
 
 
@@ -61,7 +61,7 @@ def say(text: str = "", end: str = "\n") -> None:
 
 
 def progress(what: str, total: int) -> Callable[[int], None]:
-    """A function that shows how many are done: in place on a terminal, else only the last."""
+    """Return a function that shows how many are done: in place on a terminal, else only the last."""
     live = sys.stderr.isatty()
 
     def told(done: int) -> None:
@@ -75,7 +75,7 @@ def progress(what: str, total: int) -> Callable[[int], None]:
 
 
 def measure_all(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[Measured]]:
-    """What was run, and what each way took."""
+    """Measure all ways. Return a description of the run, and each way's measurements."""
     import acl
     from acl import sim
     from acl.tools.demo import measure as demo_run
@@ -94,7 +94,7 @@ def measure_all(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[Mea
                  for way, what in demo_run.WAYS.items()]
     finally:
         sim.configure(latency="off")
-    # Nobody is asked where no allocator is registered, but what is asked for is the same.
+    # Without a registered allocator no request is seen, but what the models ask for is the same.
     found[0].requested, found[0].requested_peak = found[-1].requested, found[-1].requested_peak
     about = {
         "version": acl.__version__, "requests": len(work), "streams": arguments.streams,
@@ -105,7 +105,7 @@ def measure_all(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[Mea
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo; 1 if an output was wrong."""
+    """Run the demo. Return 1 if an output was wrong."""
     from acl.tools.demo import report as demo_report
     from acl.tools.outputs import check_output
 
@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     # The models are ONNX files, which only the simulator reads.
     os.environ["ACL_BACKEND"] = "sim"
-    # NumPy's products are small here: more threads only wait for each other.
+    # NumPy's products are small here: several threads would only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     started = time.perf_counter()
     about, found = measure_all(arguments)

@@ -1,8 +1,8 @@
-"""Stands between ACL and an allocator: counts and times its callbacks, and follows the live bytes.
+"""Stands between ACL and an allocator: counts and times its callbacks, and tracks the live bytes.
 
-A `Watch` registers itself for a stream in front of any allocator, which it is told as five numbers,
-and hands every call on.  So an allocator in C and one in Python are timed by the same clock, from
-where ACL stands.  One thread at a time; the GIL is not needed by the callbacks.  It is registered
+A `Watch` registers itself for a stream in front of any allocator, which is given as numbers, and
+forwards every call.  So an allocator in C and one in Python are timed by the same clock, as ACL sees
+them.  One thread at a time; the callbacks do not need the GIL.  It is registered
 until `unregister`, and must live until the models that ran on the stream are unloaded.
 """
 
@@ -38,7 +38,7 @@ cdef struct Sums:
     uint64_t ticks
     uint64_t live               # bytes asked for and not freed
     uint64_t peak
-    uint64_t[256] took          # calls by duration: four steps for each power of two of ticks
+    uint64_t[256] took          # calls by ticks: four buckets for each power of two
 
 
 cdef struct Watched:
@@ -50,7 +50,7 @@ cdef struct Watched:
 
 
 cdef struct Held:
-    void *block                 # what the watched allocator gave
+    void *block                 # the block of the watched allocator
     Watched *owner
     size_t size
 
@@ -110,23 +110,23 @@ cdef void *on_address(void *block) noexcept nogil:
 
 @cython.final
 cdef class Tally:
-    """Sums over watched streams, and over what the user tells of buffers of their own."""
+    """Sums over watched streams, and over the buffers that the caller reports with `add` and `take`."""
 
     cdef Sums sums
 
     @property
     def calls(self):
-        """How many callbacks there were."""
+        """The number of callbacks."""
         return self.sums.calls
 
     @property
     def ticks(self):
-        """The time spent in them, in the unit of `_loops.ticks_per_ns`."""
+        """The time in callbacks, in the unit of `_loops.ticks_per_ns`."""
         return self.sums.ticks
 
     @property
     def took(self):
-        """Calls by ticks: pairs of an upper limit, a quarter too high at most, and how many."""
+        """Pairs (upper limit in ticks, number of calls); a limit is at most a quarter too high."""
         return [((5 + i % 4) << (i // 4 - 2), self.sums.took[i])
                 for i in range(8, 256) if self.sums.took[i]]
 
@@ -137,21 +137,21 @@ cdef class Tally:
 
     @property
     def peak(self):
-        """The most that `live` was."""
+        """The most that `live` was since `reset_peak`."""
         return self.sums.peak
 
     def reset_peak(self):
-        """Return the peak, and measure the next one from what is live now."""
+        """Return the peak, and start the next one from the bytes that are live now."""
         peak = self.sums.peak
         self.sums.peak = self.sums.live
         return peak
 
     def add(self, nbytes):
-        """So many bytes are live from now on."""
+        """Count `nbytes` more live bytes."""
         live_add(&self.sums, nbytes)
 
     def take(self, nbytes):
-        """So many bytes less are live."""
+        """Count `nbytes` fewer live bytes."""
         self.sums.live -= nbytes
 
 
@@ -166,7 +166,7 @@ cdef class Watch:
     allocator, alloc, release, address : int
         The allocator's object and functions.
     tally : Tally
-        Where it counts.
+        The sums to which it adds.
     """
 
     cdef Watched watched
@@ -175,7 +175,7 @@ cdef class Watch:
 
     def __init__(self, size_t stream, size_t allocator, size_t alloc, size_t release,
                  size_t address, Tally tally not None):
-        # Stored through `void **`: numbers are all that Python has of a function.
+        # Stored through `void **`: Python knows a function only as a number.
         (<void **> &self.watched.alloc)[0] = <void *> alloc
         (<void **> &self.watched.free)[0] = <void *> release
         (<void **> &self.watched.address)[0] = <void *> address
@@ -206,5 +206,5 @@ cdef class Watch:
         return 0
 
     def unregister(self):
-        """End it; the stream has no allocator then."""
+        """Unregister; the stream has no allocator then."""
         check(aclrtAllocatorUnregister(self.stream), "aclrtAllocatorUnregister")

@@ -1,8 +1,8 @@
-"""The demo's measurements: the same requests served three ways, every output checked.
+"""Measure the demo: the same requests served three ways, every output checked.
 
 Each stream has a thread that serves its share of the requests one after another, as a server would;
-the models are shared.  What the streams' allocators are asked is timed in C (`_watch`), what they take
-from the device is read in the simulator's own books.  Only the simulator: the models are ONNX files.
+the models are shared.  Calls of the streams' allocators are timed in C (`_watch`); the bytes taken from the
+device are read from the simulator's accounting.  Only the simulator can be used: the models are ONNX files.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from acl.tools.onnx_writer import Builder
 
 __all__ = ["WAYS", "Measured", "PythonAllocator", "measure"]
 
-#: Name and what it means.
+#: Each way's name and its text in the table.
 WAYS = {
     "none": "no allocator registered",
     "python": "Python allocator (ctypes)",
     "pool": "acl.Pool",
 }
-# What takes memory from the device: the calls that a pool is there to avoid.
+# The calls that take memory from the device, which a pool is meant to avoid.
 DEVICE_CALLS = ("aclrtMalloc", "aclrtMallocAlign32", "aclrtMallocPhysical")
 ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -40,9 +40,9 @@ ADDRESS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
 class PythonAllocator:
-    """The cache that one writes first: free lists of powers of two, in Python, behind ctypes.
+    """A simple cache, as a first attempt would be: free lists of powers of two, in Python, behind ctypes.
 
-    For one stream: a freed block is used again in the stream's order.
+    It serves one stream: a freed block is used again in the stream's order.
     """
 
     def __init__(self) -> None:
@@ -65,11 +65,11 @@ class PythonAllocator:
         self.idle.setdefault(self.live.pop(block), []).append(block)
 
     def addresses(self) -> list[int]:
-        """The three functions, as C sees them."""
+        """Return the addresses of the three functions."""
         return [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in self.functions]
 
     def close(self) -> None:
-        """Give everything back to the device."""
+        """Free all cached blocks of the device."""
         for blocks in self.idle.values():
             for block in blocks:
                 acl.rt.free(block)
@@ -77,24 +77,24 @@ class PythonAllocator:
 
 @dataclass
 class Measured:
-    """What one way took.
+    """The measurements of one way.
 
     Attributes
     ----------
     latencies_ms
-        One for each request, in the order in which they were done.
+        One for each request, in the order in which they were finished.
     device_calls, device_calls_late
         Allocations of device memory, and those of them in the second half of the requests.
     reserved, requested
         Bytes taken from the device, and bytes asked for, after each request.
     reserved_peak, requested_peak
-        The most of each; asked for: the sum of the streams' own peaks.
+        The most of each. For requested bytes it is the sum of the streams' own peaks.
     callbacks, callback_ms
         Calls of the allocator's functions and the time in them.
     callback_p50_ns, callback_p99_ns
-        How long one takes.
+        The time of one such call: median, and 99th percentile.
     wrong
-        What was wrong with outputs.
+        A text for each wrong output.
     """
 
     way: str
@@ -118,7 +118,7 @@ class Measured:
         return self.reserved_peak / max(self.requested_peak, 1)
 
     def summary(self) -> dict[str, Any]:
-        """The numbers, for the table and for JSON."""
+        """Return the numbers, for the table and for JSON."""
         p50, p99 = np.percentile(self.latencies_ms, [50, 99])
         return {
             "way": self.way, "what": WAYS[self.way], "requests": len(self.latencies_ms),
@@ -132,7 +132,7 @@ class Measured:
 
 
 class _Lane:
-    """One stream with its allocator, and what it was asked for."""
+    """One stream with its allocator, and the bytes that were asked of it."""
 
     def __init__(self, way: str, pool: acl.Pool | None, stack: ExitStack) -> None:
         self.stream = stack.enter_context(acl.Stream(0))
@@ -160,7 +160,7 @@ class _Lane:
 
 
 def difference(got: Sequence[Any], expected: Sequence[Any]) -> str:
-    """What is wrong with outputs, or nothing."""
+    """Return what is wrong with the outputs, or an empty text."""
     for i, (mine, right) in enumerate(zip(got, expected, strict=True)):
         if mine.shape != right.shape:
             return f"output {i} has the shape {mine.shape}, expected {right.shape}"
@@ -170,7 +170,7 @@ def difference(got: Sequence[Any], expected: Sequence[Any]) -> str:
 
 
 def quantile(took: Sequence[tuple[int, int]], share: float) -> int:
-    """The limit that such a share of the calls stays below; 0 if there are none."""
+    """Return the limit that `share` of the calls stays below; 0 if there are no calls."""
     wanted = share * sum(count for _, count in took)
     for limit, count in took:
         wanted -= count
@@ -185,7 +185,7 @@ def device_calls() -> int:
 
 
 class _Service:
-    """Serves the requests of one way and writes down what happens."""
+    """Serves the requests of one way and records the measurements."""
 
     def __init__(self, measured: Measured, models: dict[str, acl.Model], work: Sequence[Request],
                  expected: Sequence[Sequence[Any]], told: Callable[[int], None]) -> None:
@@ -196,7 +196,7 @@ class _Service:
         self.failed: list[BaseException] = []
 
     def serve(self, lane: _Lane, lanes: Sequence[_Lane], mine: Sequence[int]) -> None:
-        """One stream's share, in a thread of its own."""
+        """Serve one stream's share of the requests, in a thread of its own."""
         try:
             for number in mine:
                 elapsed = self.answer(lane, number)
@@ -250,12 +250,12 @@ class _Service:
 
 def measure(way: str, models: dict[str, Builder], work: Sequence[Request], expected: Sequence[Sequence[Any]],
             streams: int, told: Callable[[int], None]) -> Measured:
-    """Serve the requests on so many streams in one of the `WAYS`.
+    """Serve the requests on `streams` streams in one of the `WAYS`, and return the measurements.
 
     Parameters
     ----------
     expected : sequence of sequence of array
-        The right outputs of each request.
+        The correct outputs of each request.
     told : callable
         Called with the number of requests that are done.
     """
@@ -267,7 +267,7 @@ def measure(way: str, models: dict[str, Builder], work: Sequence[Request], expec
             stack.callback(lane.close, pool)
         loaded = {name: stack.enter_context(acl.Model(model.to_bytes())) for name, model in models.items()}
         for model in loaded.values():
-            # The first run of a model asks for its output shapes, in memory of ACL's own.
+            # In its first run a model takes memory for its output shapes, not through the allocator: run it before.
             model(*[np.zeros([extent if extent > 0 else 16 for extent in info.shape], info.dtype)
                     for info in model.inputs])
         sim.reset_physical_peak()

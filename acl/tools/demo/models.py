@@ -1,7 +1,7 @@
 """The demo's models: a transformer encoder and a detector-like CNN, with requests of changing shapes.
 
-Built with the project's own ONNX writer, so nothing is downloaded and nothing need be installed.
-Weights are random numbers from a fixed seed: the results mean nothing, but they are exact to check.
+They are built with this package's own ONNX writer, so nothing is downloaded or installed.
+Weights are random numbers from a fixed seed: the results mean nothing, but they can be checked exactly.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Request(NamedTuple):
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The inputs' shapes."""
+        """The shapes of the inputs."""
         return tuple(array.shape for array in self.inputs)
 
 
 class _Parts:
-    """A builder with random weights."""
+    """A builder of layers with random weights."""
 
     def __init__(self, name: str, seed: int) -> None:
         self.builder = Builder(name=name)
@@ -79,7 +79,7 @@ class _Parts:
 
 
 def encoder(layers: int = 2) -> Builder:
-    """Transformer layers on [batch, tokens, width], with a mask of [batch, tokens]."""
+    """Build transformer layers on [batch, tokens, width], with a mask of [batch, tokens]."""
     parts = _Parts("encoder", 1)
     b = parts.builder
     x = b.input("tokens", "float32", ["batch", "length", WIDTH])
@@ -96,7 +96,7 @@ def encoder(layers: int = 2) -> Builder:
 
 
 def detector() -> Builder:
-    """Features at two scales of an image of any size, joined, to boxes and class scores per place."""
+    """Build a detector: features at two scales of an image of any size, joined; boxes and class scores per place."""
     parts = _Parts("detector", 2)
     b = parts.builder
     x = b.input("image", "float32", ["batch", 3, "height", "width"])
@@ -117,7 +117,7 @@ def detector() -> Builder:
 
 
 def requests(count: int, seed: int) -> Iterator[Request]:
-    """That many requests, of the two models in turn, with shapes that keep changing."""
+    """Yield `count` requests, to the two models in turn, with changing shapes."""
     random = np.random.default_rng(seed)
     for number in range(count):
         batch = int(random.integers(1, 5))
@@ -133,7 +133,7 @@ def requests(count: int, seed: int) -> Iterator[Request]:
 
 
 def expected(models: dict[str, Builder], work: Sequence[Request]) -> tuple[str, list[list[Array]]]:
-    """Who computed it, and the outputs of each request: by ONNX Runtime if it is there, else by NumPy."""
+    """Return what computed the outputs, and each request's outputs: ONNX Runtime if it is installed, else NumPy."""
     try:
         import onnxruntime  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:

@@ -1,6 +1,6 @@
-"""What `aclpool demo` says: the table, and a page of HTML that needs nothing but itself.
+"""The report of `aclpool demo`: the table, and one page of HTML without further files.
 
-The page follows the reader's light or dark setting, has its drawings inline and no script.  Nothing
+The page follows the reader's light or dark setting, and has inline drawings and no script.  Nothing
 is measured here.
 """
 
@@ -26,7 +26,7 @@ WIDE, HIGH, LEFT, BOTTOM, TOP = 720, 190, 58, 24, 8
 
 
 def duration(ns: float) -> str:
-    """Nanoseconds as people read them."""
+    """Return nanoseconds as a text with a suitable unit."""
     for unit in ("ns", "us"):
         if ns < 1000:
             return f"{ns:.0f} {unit}" if unit == "ns" else f"{ns:.1f} {unit}"
@@ -46,7 +46,7 @@ def cells(row: Row) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """One line for each way."""
+    """Return a table with one line for each way."""
     lines = [list(COLUMNS), *(cells(row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
     made = ["  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
@@ -55,7 +55,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def verdict(rows: Sequence[Row], judge: str) -> str:
-    """The table in two sentences."""
+    """Return the result in two sentences."""
     first, last = rows[0], rows[-1]
     wrong = sum(row["wrong_outputs"] for row in rows)
     checked = f"all outputs of {len(rows)} x {last['requests']} requests agree with {judge}"
@@ -95,7 +95,7 @@ svg .asked { fill: none; stroke: var(--asked); stroke-width: 1.2; }
 
 
 def steps(top: float) -> list[int]:
-    """Round numbers of MiB from 0 to about the top."""
+    """Return round numbers of MiB from 0 to about the top."""
     step = 1
     while top / step > 5:
         step *= 2
@@ -107,7 +107,7 @@ def path(values: Sequence[float], x: Any, y: Any) -> str:
 
 
 def timeline(one: Measured, top: float) -> str:
-    """Bytes taken and asked for over the requests, as SVG; `top` in MiB is the same for all ways."""
+    """Return bytes taken and asked for over the requests, as SVG; `top` in MiB is the same for all ways."""
     count = max(len(one.reserved) - 1, 1)
 
     def x(i: float) -> float:
@@ -154,7 +154,7 @@ calls nobody.</li>
 
 
 def page(about: Row, found: Sequence[Measured]) -> str:
-    """The report."""
+    """Return the report as HTML."""
     from acl.tools.demo.measure import WAYS
 
     rows = [one.summary() for one in found]

@@ -1,8 +1,8 @@
-"""`aclpool replay`: a trace of allocations, replayed against the pool and against other policies.
+"""`aclpool replay`: replay a trace of allocations against the pool and against other policies.
 
-The pool is the real one, on the simulator, one registered stream per stream of the trace; it is called
-through the pointers that ACL got. Other policies are bookkeeping only, on the same events. Progress
-goes to standard error; `--json -` prints the JSON document to standard output and nothing else.
+The pool is the real one, on the simulator, with one registered stream for each stream of the trace. It is
+called through the pointers that ACL gets. Of other policies only the bookkeeping runs, on the same events.
+Progress is written to standard error. `--json -` writes the JSON document to standard output, nothing else.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ what is reported
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `aclpool replay`."""
+    """Add the options of `aclpool replay`."""
     parser.description = DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("trace", metavar="TRACE",
@@ -77,17 +77,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command line of `aclpool replay`."""
+    """Add the subcommand `replay`."""
     add_arguments(subparsers.add_parser("replay", help="a trace of allocations on the pool and on other policies"))
 
 
 def chosen_policies(text: str) -> tuple[str, ...]:
-    """The policies that `--policy` names.
+    """Return the policies that `--policy` names.
 
     Raises
     ------
     ValueError
-        For one that there is not.
+        If there is no policy of a name.
     """
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if "all" in names:
@@ -102,12 +102,12 @@ MOST_STREAMS = 64
 
 
 def say(text: str) -> None:
-    """A line of progress."""
+    """Print a line of progress."""
     print(text, file=sys.stderr, flush=True)
 
 
 def document_of(trace: Trace, ours: Replay, policies: dict[str, tuple[Replay, Replay]]) -> dict[str, Any]:
-    """The JSON document: the pool's numbers on top, the policies' below."""
+    """Return the JSON document: the pool's numbers at the top level, the policies' below."""
     document: dict[str, Any] = {"trace": trace.name, "allocator": "aclpool", **ours.numbers}
     if policies:
         document["policies"] = {
@@ -122,7 +122,7 @@ HEADINGS = ("", "ns/event", "host", "of runs", "reserved", "ratio", "steals", "s
 
 
 def line(name: str, numbers: dict[str, Any]) -> str:
-    """One allocator's line of the table."""
+    """Return one allocator's line of the table."""
     mark = "*" if numbers["failures"] else ""
     cells = (
         name, f"{numbers['ns_per_event']:,.1f}", f"{numbers['ns_per_event_host']:,.1f}",
@@ -136,7 +136,7 @@ def line(name: str, numbers: dict[str, Any]) -> str:
 
 
 def allocator_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Real allocators, timed on the same events by processes of their own."""
+    """Return the lines of real allocators, each timed on the same events in a process of its own."""
     text = []
     for row in rows:
         if row.get("ns_per_event") is None:
@@ -152,7 +152,7 @@ def allocator_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def table(document: dict[str, Any]) -> str:
-    """The results for a terminal."""
+    """Return the results for a terminal."""
     text = [
         f"{document['trace']}: {document['events']:,} events on {document['streams']} stream(s), "
         f"live peak {document['live_peak'] / (1 << 20):,.0f} MiB"
@@ -181,7 +181,7 @@ def table(document: dict[str, Any]) -> str:
 
 
 def plot(trace: Trace, ours: Replay, policies: dict[str, tuple[Replay, Replay]], passes: int, file: str) -> None:
-    """Live and reserved bytes over the events."""
+    """Plot live and reserved bytes over the events."""
     from acl.tools.plots import lines, save
     from acl.tools.replay.measure import POINTS
 
@@ -196,12 +196,12 @@ def plot(trace: Trace, ours: Replay, policies: dict[str, tuple[Replay, Replay]],
 
 
 def checked(arguments: argparse.Namespace) -> tuple[Trace, tuple[str, ...], Any, dict[str, Any]]:
-    """The arguments' meaning: trace, policies, prices, options of the pool.
+    """Check the arguments. Return the trace, the policies, the prices and the pool's options.
 
     Raises
     ------
     ValueError, OSError
-        Naming the argument and what is wrong with it.
+        If an argument is wrong; the message names it.
     """
     from acl.pool._options import bytes_of
     from acl.tools.outputs import check_output, check_plot
@@ -234,12 +234,12 @@ def checked(arguments: argparse.Namespace) -> tuple[Trace, tuple[str, ...], Any,
 
 
 def real_allocators(arguments: argparse.Namespace) -> list[Any]:
-    """What --peers, --library and --subject name; ours is replayed in any case.
+    """Return the allocators of --peers, --library and --subject, without aclpool, which is always replayed.
 
     Raises
     ------
     ValueError
-        For a name that no allocator has.
+        If no allocator has a name that was given.
     """
     from acl.tools.bench.subjects import candidate_of, choose
 
@@ -249,7 +249,7 @@ def real_allocators(arguments: argparse.Namespace) -> list[Any]:
 
 
 def export(arguments: argparse.Namespace) -> int:
-    """Write the trace in another form."""
+    """Write the trace in another format. Return the exit status."""
     from acl.tools.outputs import check_output
     from acl.tools.replay.trace import export_trace, load_trace
 
@@ -263,7 +263,7 @@ def export(arguments: argparse.Namespace) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay and report; the exit status."""
+    """Replay and report. Return the exit status."""
     from acl.tools.replay import measure as replay_run
 
     if arguments.export:
@@ -307,7 +307,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m acl.tools.replay`."""
+    """Run `python -m acl.tools.replay`."""
     parser = argparse.ArgumentParser(prog="aclpool replay")
     add_arguments(parser)
     return run(parser.parse_args(argv))

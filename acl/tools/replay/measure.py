@@ -1,9 +1,9 @@
-"""Replaying a trace against the pool on the simulator, and against the other policies' bookkeeping.
+"""Replay a trace against the pool on the simulator, and against the other policies' bookkeeping.
 
-Each gives a dict of the same keys. The time is taken in passes of their own, with nothing in the loop but
-the allocator; slow allocations and the curve of reserved bytes come from one more pass. Driver
-calls are counted and timed by `_meter`, reserved bytes by the simulator's physical books, so that nothing
-here rests on the pool's own word but the number of steals.
+Each replay returns a dict with the same keys. The time is measured in separate passes, with only the
+allocator in the loop; slow allocations and the curve of reserved bytes come from one more pass. `_meter` counts
+and times driver calls, and the simulator's accounting of physical memory gives the reserved bytes. Only the
+number of steals is the pool's own.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def numbers_of(trace: Trace, passes: int, calls: Calls, prices: Mapping[str, tup
 
 
 def sampled(load: Load, counter: int, events: int, reserved: Callable[[], int]) -> tuple[int, list[int], list[int]]:
-    """One pass in parts: slow allocations, and after each part how many bytes are reserved."""
+    """Play one pass in parts. Return the slow allocations, the event numbers, and the reserved bytes after each part."""
     slow = 0
     at, curve = [0], [reserved()]
     part = max(1, events // POINTS)
@@ -75,7 +75,7 @@ def sampled(load: Load, counter: int, events: int, reserved: Callable[[], int]) 
 
 def replay_policy(name: str, trace: Trace, prices: Mapping[str, tuple[float, float]], *, limit: int = 0,
                   passes: int = 1) -> Replay:
-    """A policy's bookkeeping under the trace, one pool a stream; `limit` bytes in all, 0 for none."""
+    """Replay the trace with a policy's bookkeeping, one pool a stream; `limit` bytes in all, 0: no limit."""
     events = trace.events()
     rivals = load_policies()
     ledger = rivals.Ledger(limit)
@@ -103,14 +103,14 @@ def replay_policy(name: str, trace: Trace, prices: Mapping[str, tuple[float, flo
 
 
 def difference(before: Calls, after: Calls) -> Calls:
-    """Calls made between two readings."""
+    """Return the calls made between two readings."""
     none = (0, 0)
     return {name: (count - before.get(name, none)[0], size - before.get(name, none)[1])
             for name, (count, size) in after.items()}
 
 
 def pass_numbers(calls: Calls, slow: int, trace: Trace, prices: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """One pass of several, for the steady state."""
+    """Return the numbers of one of several passes; the later ones show the steady state."""
     return {
         "driver_calls": sum(count for count, _ in calls.values()),
         "driver_ms_modelled": round(priced_ms(calls, prices), 3),
@@ -121,7 +121,7 @@ def pass_numbers(calls: Calls, slow: int, trace: Trace, prices: Mapping[str, tup
 # ---- ours ----
 
 class PoolReplay:
-    """A fresh pool with a registered stream for each of the trace's."""
+    """A fresh pool with a registered stream for each stream of the trace."""
 
     def __init__(self, trace: Trace, events: bytes, options: Mapping[str, Any]) -> None:
         from acl.tools.bench.subjects import PoolUnderTest
@@ -132,11 +132,11 @@ class PoolReplay:
         self.before = calls_so_far()
 
     def calls(self) -> Calls:
-        """Driver calls since the pool was made."""
+        """Return the driver calls since the pool was made."""
         return difference(self.before, calls_so_far())
 
     def close(self) -> None:
-        """Give everything back."""
+        """Free the blocks and close the pool."""
         self.load.close()
         self.under_test.close()
 
@@ -149,7 +149,7 @@ Parts = list[tuple[float, float]]
 
 
 def timed_passes(trace: Trace, events: bytes, passes: int, options: Mapping[str, Any]) -> list[Parts]:
-    """For each pass over a fresh pool what its parts took, in driver calls and outside them."""
+    """Play the passes on a fresh pool. Return for each the times of its parts, in driver calls and outside them."""
     replay = PoolReplay(trace, events, options)
     timings = [timed_pass(replay.load, len(trace)) for _ in range(passes)]
     replay.close()
@@ -157,13 +157,13 @@ def timed_passes(trace: Trace, events: bytes, passes: int, options: Mapping[str,
 
 
 def whole_passes(run: Sequence[Parts], events: int) -> list[tuple[float, float]]:
-    """Of each pass of one run: ns per event, and the same without the driver calls."""
+    """Return ns per event of each pass of one run, with and without the driver calls."""
     totals = [(sum(driver for driver, _ in parts), sum(outside for _, outside in parts)) for parts in run]
     return [((driver + outside) / events, outside / events) for driver, outside in totals]
 
 
 def timing_of(runs: Sequence[Sequence[tuple[float, float]]]) -> tuple[list[tuple[float, float]], dict[str, Any]]:
-    """The passes of the run in the middle, which happened as it is told; and the numbers of all runs."""
+    """Return the passes of the median run (real values, not a mean of runs), and the numbers of all runs."""
     host = [statistics.mean(outside for _, outside in run) for run in runs]
     middle = runs[host.index(statistics.median_low(host))]
     return list(middle), {
@@ -175,13 +175,13 @@ def timing_of(runs: Sequence[Sequence[tuple[float, float]]]) -> tuple[list[tuple
 
 
 def with_total(numbers: dict[str, Any]) -> dict[str, Any]:
-    """The numbers, with host and modelled driver time in one."""
+    """Return the numbers with the sum of host time and modelled driver time added."""
     host_ms = numbers["ns_per_event_host"] * numbers["events"] / 1e6
     return {**numbers, "total_ms_modelled": round(host_ms + numbers["driver_ms_modelled"], 3)}
 
 
 def pauses(times: PoolHistograms) -> dict[str, Any]:
-    """Slow allocations by the pool's own clock, on the simulator's driver; recalls and flushes count."""
+    """Return times of the pool's own clock on the simulator's driver; slow includes reactivations and flushes."""
     return {
         "slow_path_share": round(times.slow_ns.total / max(times.sizes.total, 1), 6),
         "p999_us": round(times.time_ns(0.999) / 1e3, 1),
@@ -192,7 +192,7 @@ def pauses(times: PoolHistograms) -> dict[str, Any]:
 
 def replay_pool(trace: Trace, prices: Mapping[str, tuple[float, float]], *, passes: int = 1, runs: int = 3,
                 options: Mapping[str, Any] | None = None) -> Replay:
-    """The pool under the trace: `runs` fresh pools for the time, one more for everything else."""
+    """Replay the trace against the pool: `runs` fresh pools for the time, one more for everything else."""
     options = options or {}
     events = trace.events()
     timings = [timed_passes(trace, events, passes, options) for _ in range(runs)]

@@ -1,4 +1,4 @@
-"""Other allocators' policies: where they are found.  They are in `bench/policies` of a checkout, not in the package."""
+"""Find the policies of other allocators, which are in `bench/policies` of a checkout, not in the package."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""What driver calls cost on hardware, as far as anybody has published it.
+"""The cost of driver calls on hardware, as far as figures are published.
 
 The table gives microseconds per call and per MiB. There are no public figures for Ascend's calls, so
-those of the CUDA calls with the same job stand in: the virtual-memory calls as measured on an A100
+those of the CUDA calls with the same purpose are used. The virtual-memory calls are as measured on an A100
 with 2 MiB pages for vAttention (Prabhu et al., ASPLOS 2025, arXiv 2405.04437, table of VMM call
 latencies: reserve 2, create 29, map 2 and set-access 38, unmap 34, release 23, address free 1; one Ascend
-map call does what map and set-access do there), and for plain allocations the ratio that GMLake (Guo
-et al., ASPLOS 2024, table 1) gives between them and create, about 1.6 ms for 2 GiB, with a base of
-50 us for a small one. Synchronising is the call alone: waiting for work is the work's time. The point of
-the model is the order of magnitude; `--latency FILE` puts other figures in their place.
+map call does what map and set-access do there). Plain allocations have the ratio to create that GMLake gives
+(Guo et al., ASPLOS 2024, table 1), about 1.6 ms for 2 GiB, with a base of 50 us for a small one.
+A synchronisation costs its call alone: waiting for work is the work's time. The model is meant to give the
+order of magnitude; `--latency FILE` replaces figures of the table.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ PRICES: dict[str, tuple[float, float]] = {
 
 
 def load_prices(path: str | Path) -> dict[str, tuple[float, float]]:
-    """The table with a JSON file's entries in place of its own: name to us, or [us, us per MiB].
+    """Return the table with the entries of a JSON file in it: name to us, or to [us, us per MiB].
 
     Raises
     ------
     ValueError
-        Naming the entry that is not a price.
+        If an entry is not a price; the message names it.
     """
     try:
         entries = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -73,7 +73,7 @@ def load_prices(path: str | Path) -> dict[str, tuple[float, float]]:
 
 
 def priced_ms(calls: Mapping[str, tuple[int, int]], prices: Mapping[str, tuple[float, float]]) -> float:
-    """Milliseconds that these calls, name to (how many, bytes), would take."""
+    """Return the milliseconds that these calls, name to (count, bytes), would take."""
     total = 0.0
     for name, (count, size) in calls.items():
         each, per_mib = prices.get(name, (0.0, 0.0))

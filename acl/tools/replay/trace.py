@@ -1,11 +1,11 @@
-"""Traces of allocations: reading the forms that there are, and what can be said of one.
+"""Read and write traces of allocations, and compute their numbers.
 
 A trace is an npz with arrays of equal length: `op` (0 alloc, 1 free), `id` (unique per block),
-`size` (bytes, for frees too), `step` (one per model execution) and `stream`. Our own recordings have
-this form; a PyTorch memory snapshot (the pickle of `torch.cuda.memory._dump_snapshot`, or
-torch_npu's), a CSV and a JSON of the same names are turned into it. A snapshot is unpickled with
-nothing but the built-in containers, so that a file from a stranger cannot run code. NumPy is imported
-when a trace is read, not before.
+`size` (bytes, for frees too), `step` (one per model execution) and `stream`. Recordings of a pool have
+this form. A PyTorch memory snapshot (the pickle of `torch.cuda.memory._dump_snapshot`, or of
+torch_npu's), or a CSV or a JSON with these names, is converted to it. A snapshot is unpickled with
+the built-in containers alone, so that a file from a stranger cannot run code. NumPy is imported
+only when a trace is read.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ __all__ = ["Trace", "TraceError", "closed_trace", "export_trace", "load_trace", 
 ALLOC, FREE = 0, 1
 
 
-#: What zipfile, NumPy, json and pickle raise for damaged bytes; MemoryError: a header that promises terabytes.
+#: What zipfile, NumPy, json and pickle raise for damaged bytes; MemoryError if a header promises terabytes.
 DAMAGED = (
     ArithmeticError, AttributeError, EOFError, ImportError, LookupError, MemoryError, OSError, RuntimeError, TypeError,
     ValueError, pickle.UnpicklingError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )
-#: A file may unpack to so many bytes, and so many times its own; recordings do to some twenty times.
+#: Most bytes that a file may unpack to, and that as a multiple of its size: the sum counts. Recordings reach about 20.
 MOST_PLAIN, MOST_RATIO = 64 << 20, 200
-#: And a pickle to objects of so many bytes, and of so many times its own.
+#: Most bytes that the objects of a pickle or JSON may take, and that as a multiple of its size: the sum counts.
 MOST_OBJECTS, OBJECTS_RATIO = 512 << 20, 64
-#: Letters of a message.
+#: Most characters of a message.
 MOST_WORDS = 500
 
 
 class TraceError(ValueError):
-    """A file that is not a trace, or one that contradicts itself; of a library's words, which may repeat the file's
-    bytes, so many are kept as a person reads."""
+    """Raised for a file that is not a trace, or that contradicts itself.
+
+    A library's message may repeat the file's bytes, so the text is cut after `MOST_WORDS` characters.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]} ...")
@@ -79,16 +81,16 @@ class Trace:
 
     @property
     def streams(self) -> int:
-        """How many streams the trace uses."""
+        """The number of streams that the trace uses."""
         return int(self.stream.max()) + 1 if len(self) else 0
 
     @property
     def allocations(self) -> int:
-        """How many of the events are allocations."""
+        """The number of events that are allocations."""
         return int((self.op == ALLOC).sum())
 
     def live(self, stream: int | None = None) -> NDArray[Any]:
-        """Bytes asked for and not freed after each event, of one stream or of all."""
+        """Return the bytes asked for and not freed after each event, of one stream or of all."""
         import numpy as np
 
         change = np.where(self.op == ALLOC, self.size, -self.size).astype(np.int64)
@@ -97,15 +99,15 @@ class Trace:
         return np.cumsum(change)
 
     def live_peak(self) -> int:
-        """The sum of each stream's own peak of live bytes."""
+        """Return the sum of the streams' own peaks of live bytes."""
         return sum(int(self.live(stream).max(initial=0)) for stream in range(self.streams))
 
     def joint_live_peak(self) -> int:
-        """Most bytes live at one time, over all streams together."""
+        """Return the most bytes live at one time, over all streams together."""
         return int(self.live().max(initial=0))
 
     def events_by_stream(self) -> list[bytes]:
-        """The events of each stream alone, as those of stream 0."""
+        """Return the events of each stream alone, as events of a stream 0."""
         from dataclasses import replace
 
         parts = [self.stream == stream for stream in range(self.streams)]
@@ -113,7 +115,7 @@ class Trace:
                         stream=self.stream[mine] * 0).events() for mine in parts]
 
     def events(self) -> bytes:
-        """The trace as the loops' events: a slot per block, slots used again, none by two streams."""
+        """Return the trace as the loops' events. Each block has a slot; slots are used again, but by one stream only."""
         import numpy as np
 
         from acl.tools.bench._loops import EVENT_BYTES
@@ -128,7 +130,7 @@ class Trace:
 
 
 def assign_slots(trace: Trace) -> NDArray[Any]:
-    """The lowest slot that is free for each block, so that the table of blocks stays in the cache."""
+    """Return each event's slot. Blocks reuse freed slots, so that the table of blocks stays in the cache."""
     import numpy as np
 
     slots = np.empty(len(trace), np.uint32)
@@ -152,12 +154,12 @@ def assign_slots(trace: Trace) -> NDArray[Any]:
 
 
 def check_trace(trace: Trace) -> Trace:
-    """The trace, if every free has its alloc and says the same of it.
+    """Return the trace, if every free matches an allocation in size and stream.
 
     Raises
     ------
     TraceError
-        Naming the first event that is wrong.
+        If an event is wrong; the message names the first one.
     """
     known: dict[int, tuple[int, int]] = {}
     rows = zip(trace.op.tolist(), trace.id.tolist(), trace.size.tolist(), trace.stream.tolist(),
@@ -187,12 +189,12 @@ def renumber_streams(stream: NDArray[Any]) -> NDArray[Any]:
 
 
 def load_npz(path: Path) -> Trace:
-    """A trace in our own form."""
+    """Read a trace of this module's own form."""
     return trace_of_columns(path, read_columns(path))
 
 
 def trace_of_columns(path: Path, columns: dict[str, NDArray[Any]]) -> Trace:
-    """A trace from its arrays, if they are of one length and of whole numbers."""
+    """Make a trace of its arrays, if they have one length and hold whole numbers."""
     import numpy as np
 
     lengths = {key: column.shape for key, column in columns.items()}
@@ -208,7 +210,7 @@ def trace_of_columns(path: Path, columns: dict[str, NDArray[Any]]) -> Trace:
 
 
 def read_columns(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an npz; whatever is wrong with the file itself is a `TraceError`."""
+    """Read the arrays of an npz; raise `TraceError` for anything wrong with the file."""
     import numpy as np
 
     columns = read_arrays(path)
@@ -222,7 +224,7 @@ def read_columns(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Every array of an npz, nothing pickled, and no more than the file's size can justify."""
+    """Read every array of an npz, nothing pickled, and refuse one that unpacks to too much for its size."""
     import numpy as np
 
     try:
@@ -244,7 +246,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 @contextmanager
 def bounded_memory(nbytes: int) -> Iterator[None]:
-    """The process gets at most so many more bytes meanwhile; what wants more is a MemoryError."""
+    """Limit the process to `nbytes` more bytes of address space meanwhile; beyond, allocations raise MemoryError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + nbytes
@@ -256,7 +258,7 @@ def bounded_memory(nbytes: int) -> Iterator[None]:
 
 
 def read_pickle(path: Path) -> Any:
-    """What a pickle of plain containers, numbers and text holds."""
+    """Read a pickle of plain containers, numbers and text."""
     data = path.read_bytes()
     try:
         with bounded_memory(MOST_OBJECTS + OBJECTS_RATIO * len(data)):
@@ -266,7 +268,7 @@ def read_pickle(path: Path) -> Any:
 
 
 def check_sizes(name: str, size: NDArray[Any]) -> None:
-    """Refuse sizes that are none, or whose sum is no number of bytes."""
+    """Raise TraceError for negative sizes, and if the sum does not fit a 64-bit number of bytes."""
     import numpy as np
 
     if len(size) and int(size.min()) < 0:
@@ -276,7 +278,7 @@ def check_sizes(name: str, size: NDArray[Any]) -> None:
 
 
 class ForeignPickle(pickle.UnpicklingError):
-    """A pickle of something that a snapshot has not."""
+    """Raised for a pickle that contains something that a snapshot does not have."""
 
 
 class PlainUnpickler(pickle.Unpickler):
@@ -288,7 +290,7 @@ class PlainUnpickler(pickle.Unpickler):
 
 
 def neither(path: Path, error: Exception) -> str:
-    """Why a file is nothing that can be read; pickle's own words only where they name something."""
+    """Return why a file cannot be read; pickle's own message only if it names the foreign object."""
     if path.stat().st_size == 0:
         return "the file is empty"
     what = "neither an npz nor a memory snapshot"
@@ -296,7 +298,7 @@ def neither(path: Path, error: Exception) -> str:
 
 
 def load_snapshot(path: Path) -> Trace:
-    """A PyTorch memory snapshot: the events of its longest device trace."""
+    """Read a PyTorch memory snapshot: the events of its longest device trace."""
     snapshot = read_pickle(path)
     traces = snapshot.get("device_traces") if isinstance(snapshot, dict) else None
     if not isinstance(traces, list) or not all(isinstance(one, list) for one in traces) or not any(traces):
@@ -314,10 +316,10 @@ def load_snapshot(path: Path) -> Trace:
 
 
 def snapshot_trace(name: str, entries: list[dict[str, Any]]) -> Trace:
-    """Events from a device trace; blocks older than the recording are left out.
+    """Make a trace from a device trace; blocks older than the recording are left out.
 
-    A block counts as freed when that was requested: the pool orders reuse by the stream, as the allocator
-    there does. What was never freed is freed at the end.
+    A block counts as freed when its free was requested: the pool orders reuse by the stream, as PyTorch's
+    allocator does. Blocks that were never freed are freed at the end.
     """
     rows: list[tuple[int, int, int, int]] = []
     live: dict[int, tuple[int, int, int]] = {}
@@ -338,7 +340,7 @@ def snapshot_trace(name: str, entries: list[dict[str, Any]]) -> Trace:
 
 
 def trace_of_rows(name: str, rows: list[tuple[int, int, int, int]]) -> Trace:
-    """A trace from (op, id, size, stream) in order; the steps are not known and are 0."""
+    """Make a trace of (op, id, size, stream) in order; the steps are not known and are 0."""
     import numpy as np
 
     table = np.array(rows, np.int64).reshape(-1, 4)
@@ -354,7 +356,7 @@ OPS = {"0": ALLOC, "1": FREE, "alloc": ALLOC, "free": FREE}
 
 
 def text_columns(path: Path, rows: Iterable[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
-    """Arrays from rows of text or numbers; a free's size and stream may be left out, as its block has them."""
+    """Make arrays of rows of text or numbers; a free's size and stream may be omitted, as the block's are known."""
     import numpy as np
 
     found: list[tuple[int, int, int, int, int]] = []
@@ -376,7 +378,7 @@ def text_columns(path: Path, rows: Iterable[Mapping[str, Any]]) -> dict[str, NDA
 
 
 def load_csv(path: Path) -> Trace:
-    """A table with a line of names: op, id, size and, if there are any, step and stream."""
+    """Read a table with a line of names: op, id, size and, if present, step and stream."""
     text = path.read_text(encoding="utf-8", errors="replace")
     table = csv.DictReader(io.StringIO(text))
     missing = [key for key in ("op", "id", "size") if key not in (table.fieldnames or ())]
@@ -386,7 +388,7 @@ def load_csv(path: Path) -> Trace:
 
 
 def load_json(path: Path) -> Trace:
-    """An object of arrays, or an array of objects, with the names of the npz."""
+    """Read an object of arrays, or an array of objects, with the names of the npz."""
     data = path.read_bytes()
     try:
         with bounded_memory(MOST_OBJECTS + OBJECTS_RATIO * len(data)):
@@ -405,7 +407,7 @@ def load_json(path: Path) -> Trace:
 
 
 def loader_of(path: Path) -> Callable[[Path], Trace]:
-    """How a file is read, by what it begins with."""
+    """Return the function that reads a file; the file's first bytes tell it."""
     with path.open("rb") as file:
         start = file.read(4096)
     if start[:2] == b"PK":
@@ -422,7 +424,7 @@ def load_trace(path: str | Path) -> Trace:
     Raises
     ------
     TraceError
-        If the file is none of them, or contradicts itself.
+        If the file has none of these formats, or contradicts itself.
     OSError
         If it cannot be read.
     """
@@ -434,12 +436,12 @@ def load_trace(path: str | Path) -> Trace:
 
 
 def export_trace(path: str | Path, trace: Trace) -> None:
-    """Write a trace as its name ends: .csv, .json or .npz.
+    """Write a trace; the name's ending tells the format: .csv, .json or .npz.
 
     Raises
     ------
     ValueError
-        If it ends otherwise.
+        If the name has another ending.
     """
     names = ("op", "id", "size", "step", "stream")
     columns = {name: getattr(trace, name).tolist() for name in names}
@@ -467,9 +469,9 @@ def save_trace(path: str | Path, trace: Trace) -> None:
 
 
 def closed_trace(trace: Trace) -> Trace:
-    """The trace with a free, at its end, of each block that it leaves live.
+    """Return the trace with a free, at its end, of each block that it leaves live.
 
-    So that a second pass over it does not start beside what the first one left.
+    So a second pass over it starts without live blocks of the first one.
     """
     import numpy as np
 
@@ -486,7 +488,7 @@ def closed_trace(trace: Trace) -> Trace:
 
 
 def repeat_trace(trace: Trace, times: int) -> Trace:
-    """The trace `times` times over, each time with new block numbers."""
+    """Return the trace repeated `times` times, each time with new block numbers."""
     import numpy as np
 
     if times < 1:

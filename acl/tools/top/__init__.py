@@ -1,7 +1,7 @@
-"""`aclpool top`: pools of running services, live in a terminal; plain text or JSON without one.
+"""`aclpool top`: show pools of running services, live in a terminal, or as plain text or JSON.
 
 A service can be seen once it was started with `ACL_POOL_TOP=1` or has called `acl.serve_top()`.  The screen is
-drawn with curses, which is imported for it only: where Python was built without, text is printed.
+drawn with curses, which is imported only for that: if Python was built without it, text is printed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ interval, arrows and page keys scroll
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `aclpool top`."""
+    """Add the options of `aclpool top`."""
     parser.description = DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--once", action="store_true", help="print once and end; so it is without a terminal")
@@ -46,12 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command line of `aclpool top`."""
+    """Add the subcommand `top`."""
     add_arguments(subparsers.add_parser("top", help="the pools of running services, live"))
 
 
 def document_of(answers: Sequence[Answer]) -> dict[str, Any]:
-    """What `--json` prints."""
+    """Return the document that `--json` prints."""
     return {"processes": [
         {**answer.document, "rates": {name: asdict(rates) for name, rates in answer.rates.items()}}
         for answer in answers
@@ -59,12 +59,12 @@ def document_of(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
-    """Refuse what cannot be shown.
+    """Raise ValueError for arguments that cannot be used together or are out of range.
 
     Raises
     ------
     ValueError
-        Naming the argument, what was expected and what came.
+        The message names the argument, what was expected and what was given.
     """
     from acl.tools.top.text import SORTS
 
@@ -75,7 +75,7 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 
 def check_sockets() -> None:
-    """Refuse a folder of sockets that is another user's, before the screen is drawn."""
+    """Raise PermissionError if the folder of sockets is another user's, before the screen is drawn."""
     from acl.inside._top import check_folder, top_folder
 
     with contextlib.suppress(FileNotFoundError):
@@ -83,7 +83,7 @@ def check_sockets() -> None:
 
 
 def print_once(arguments: argparse.Namespace, pids: set[int] | None) -> int:
-    """Text or JSON; 1 if nobody could be asked."""
+    """Print text or JSON. Return 1 if no process answered."""
     from acl.tools.top.sample import sample
     from acl.tools.top.text import Options, lines
 
@@ -102,7 +102,7 @@ def print_once(arguments: argparse.Namespace, pids: set[int] | None) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show it; the exit status."""
+    """Show the pools. Return the exit status."""
     try:
         check_arguments(arguments)
         check_sockets()
@@ -134,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m acl.tools.top`."""
+    """Run `python -m acl.tools.top`."""
     parser = argparse.ArgumentParser(prog="aclpool top")
     add_arguments(parser)
     return run(parser.parse_args(argv))

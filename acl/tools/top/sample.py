@@ -1,6 +1,6 @@
-"""What `aclpool top` knows: the processes that serve, asked one after the other, and rates between two answers.
+"""The data of `aclpool top`: asks the serving processes one after the other, and computes rates of two answers.
 
-Sockets whose process is gone are removed on the way.  No device is touched and no pool is made here.
+A socket whose process has ended is removed.  No device is used and no pool is made here.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ DEVICE_NUMBERS = ("device", "total", "free", "pools", "process", "others")
 
 @dataclass(frozen=True)
 class Rates:
-    """What a pool or one of its streams did in an interval.
+    """Rates of a pool or of one of its streams in an interval.
 
     Attributes
     ----------
     allocations, slow : float
-        A second: allocations, and those that made a driver call.
+        Allocations a second, and those that made a driver call.
     hit_rate, fast_rate : float or None
-        Parts of the interval's allocations: served by the exact-size caches, and without a driver call; None if
-        there were none.
+        Shares of the interval's allocations: served by the exact-size caches, and without a driver call; None if
+        there were no allocations.
     """
 
     allocations: float = 0.0
@@ -49,16 +49,16 @@ class Rates:
 
 @dataclass(frozen=True)
 class PoolRates(Rates):
-    """What a pool did in an interval.
+    """Rates of a pool in an interval.
 
     Attributes
     ----------
     driver_calls : float
-        A second: calls of the driver.
+        Driver calls a second.
     ooms : int
-        Allocations in the interval that could not be served.
+        Allocations that failed in the interval.
     streams : dict of str to Rates
-        The same for each stream, by `stream_key`.
+        The rates of each stream, by `stream_key`.
     """
 
     driver_calls: float = 0.0
@@ -68,7 +68,7 @@ class PoolRates(Rates):
 
 @dataclass(frozen=True)
 class Answer:
-    """A process's snapshot, and its pools' rates since the one before."""
+    """A process's snapshot, and its pools' rates since the previous snapshot."""
 
     pid: int
     document: dict[str, Any]
@@ -81,18 +81,18 @@ class Answer:
 
     @property
     def command(self) -> str:
-        """How the process was started."""
+        """The command line with which the process was started."""
         return str(self.document.get("command", ""))
 
 
-# ---- what another process says ----
+# ---- checking another process's answer ----
 
 class OddAnswer(ValueError):
-    """An answer that is not what a service gives."""
+    """Raised for an answer that a service would not give."""
 
 
 def number_of(table: dict[str, Any], name: str) -> int:
-    """A count of 64 bits; an older service has fewer, and they read 0."""
+    """Return a 64-bit count from a table; 0 if it is missing, as an older service has fewer."""
     value = table.get(name, 0)
     if type(value) is not int or not 0 <= value < 1 << 64:
         raise OddAnswer(f"{name} must be a count, not {value!r:.80}")
@@ -100,7 +100,7 @@ def number_of(table: dict[str, Any], name: str) -> int:
 
 
 def text_of(table: dict[str, Any], name: str) -> str:
-    """A text without anything that a terminal obeys."""
+    """Return a text from a table, without characters that control a terminal."""
     value = table.get(name, "")
     if not isinstance(value, str):
         raise OddAnswer(f"{name} must be a text, not {type(value).__name__}")
@@ -108,7 +108,7 @@ def text_of(table: dict[str, Any], name: str) -> str:
 
 
 def tables_of(table: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """A list of tables."""
+    """Return a list of tables from a table."""
     value = table.get(name)
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
         raise OddAnswer(f"{name} must be a list of tables")
@@ -136,12 +136,12 @@ def device_of(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked(document: Any) -> dict[str, Any]:
-    """The answer of a service, of which every value is what it should be, and every text can be shown.
+    """Return the answer with every value checked and every text printable.
 
     Raises
     ------
     OddAnswer
-        It is none.
+        If it is not the answer of a service.
     """
     if not isinstance(document, dict) or any(document.get(key) != value for key, value in FORMAT.items()):
         raise OddAnswer("not an answer for aclpool top")
@@ -159,7 +159,7 @@ def checked(document: Any) -> dict[str, Any]:
 # ---- asking ----
 
 def connect(caller: socket.socket, path: Path) -> None:
-    """Connect, in turn: where many ask at once, Linux says "again" instead of waiting."""
+    """Connect, with retries: if many connect at once, Linux answers "again" instead of waiting."""
     deadline = time.monotonic() + ASK_SECONDS
     while True:
         try:
@@ -171,7 +171,7 @@ def connect(caller: socket.socket, path: Path) -> None:
 
 
 def receive(caller: socket.socket) -> bytes:
-    """All that is said, in `ASK_SECONDS` and `MOST_BYTES`; more of either is an OSError."""
+    """Receive the whole answer; raise OSError after `ASK_SECONDS` or more than `MOST_BYTES`."""
     parts: list[bytes] = []
     size, due = 0, time.monotonic() + ASK_SECONDS
     while True:
@@ -187,7 +187,7 @@ def receive(caller: socket.socket) -> bytes:
 
 
 def ask(path: Path) -> dict[str, Any] | None:
-    """A socket's answer; None if there is none, and if its process is gone it is removed."""
+    """Return a socket's answer, or None. A socket without a process is removed."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
             caller.settimeout(ASK_SECONDS)
@@ -206,7 +206,7 @@ def ask(path: Path) -> dict[str, Any] | None:
 
 
 def ask_all(pids: set[int] | None = None, folder: Path | None = None) -> list[Answer]:
-    """The answers of all processes that serve, or of these, by process id.
+    """Return the answers of all serving processes, or of those in `pids`, ordered by process id.
 
     Raises
     ------
@@ -233,22 +233,22 @@ def ask_all(pids: set[int] | None = None, folder: Path | None = None) -> list[An
 # ---- rates ----
 
 def stream_key(stream: dict[str, Any]) -> str:
-    """What tells a stream's part from the others of its pool."""
+    """Return a text that identifies a stream within its pool."""
     return f"{stream['kind']} {stream['stream']:#x}"
 
 
 def total(streams: list[dict[str, Any]], *names: str) -> int:
-    """The sum over streams of some of their counters."""
-    return sum(int(stream.get(name, 0)) for stream in streams for name in names)     # an older service has fewer
+    """Return the sum of these counters over streams."""
+    return sum(int(stream.get(name, 0)) for stream in streams for name in names)     # an older service lacks some
 
 
 def served(streams: list[dict[str, Any]]) -> int:
-    """Allocations that streams have served."""
+    """Return the number of allocations that the streams have served."""
     return total(streams, "hits", "fits", "recalls", "slow") - total(streams, "failures")
 
 
 def counted(before: list[dict[str, Any]], after: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """The fields of `Rates` between two readings of the same streams; none is negative."""
+    """Return the fields of `Rates` between two readings of the same streams; none is negative."""
     allocations = max(0, served(after) - served(before))
     slow = max(0, total(after, "slow") - total(before, "slow"))
     hits = max(0, total(after, "hits") - total(before, "hits"))
@@ -260,7 +260,7 @@ def counted(before: list[dict[str, Any]], after: list[dict[str, Any]], seconds: 
 
 
 def rates_of(before: dict[str, Any], after: dict[str, Any], seconds: float) -> PoolRates:
-    """What a pool did between two of its snapshots."""
+    """Return a pool's rates between two of its snapshots."""
     if seconds <= 0:
         return PoolRates()
     known = {stream_key(stream): stream for stream in before["streams"]}
@@ -274,7 +274,7 @@ def rates_of(before: dict[str, Any], after: dict[str, Any], seconds: float) -> P
 
 
 def rates_between(before: list[Answer], after: list[Answer]) -> list[Answer]:
-    """The later answers, with the rates of the pools that were there before."""
+    """Return the later answers, with the rates of the pools that are in the earlier ones."""
     known = {answer.pid: answer for answer in before}
     found = []
     for answer in after:
@@ -290,7 +290,7 @@ def rates_between(before: list[Answer], after: list[Answer]) -> list[Answer]:
 
 
 def sample(interval: float, pids: set[int] | None) -> list[Answer]:
-    """Two rounds of questions, `interval` seconds apart; one without rates if it is 0."""
+    """Ask twice, `interval` seconds apart, and return the later answers; if it is 0, ask once: no rates."""
     before = ask_all(pids)
     if interval <= 0 or not before:
         return before

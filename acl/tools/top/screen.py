@@ -1,7 +1,7 @@
 """The screen of `aclpool top`: curses, one loop, one thread.
 
-Asking takes at most some seconds where a process hangs, so the screen never waits longer than that; a terminal
-that is too small shows what fits.
+A process that hangs delays an answer by some seconds at most, so the screen never waits longer than that. A
+terminal that is too small shows what fits.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ SHORTEST, LONGEST = 0.1, 60.0
 
 
 class Screen:
-    """What is shown, and the keys.
+    """The screen's state, and its keys.
 
     Parameters
     ----------
     window : curses.window
         The whole terminal.
     options : Options
-        To begin with.
+        The options to begin with.
     interval : float
-        Seconds between two looks.
+        Seconds between two samples.
     pids : set of int or None
-        Only these processes.
+        Show only these processes, if not None.
     """
 
     def __init__(self, window: curses.window, options: Options, interval: float, pids: set[int] | None) -> None:
@@ -41,7 +41,7 @@ class Screen:
         self.interval = min(LONGEST, max(SHORTEST, interval))
         self.pids = pids
         self.paused = False
-        self.first = 0                       # line at the top
+        self.first = 0                       # number of the line at the top
         self.answers: list[Answer] = []
         self.styles = self.make_styles()
         with contextlib.suppress(curses.error):
@@ -49,7 +49,7 @@ class Screen:
 
     @staticmethod
     def make_styles() -> dict[str, int]:
-        """Attributes by style; the terminal's own colours, and bold and reverse where it has none."""
+        """Return attributes by style: the terminal's own colours, or bold and reverse if it has none."""
         styles = {"title": curses.A_BOLD, "heading": curses.A_REVERSE, "pool": curses.A_BOLD, "device": curses.A_NORMAL,
                   "stream": curses.A_NORMAL, "tag": curses.A_DIM, "note": curses.A_DIM, "alarm": curses.A_BOLD}
         with contextlib.suppress(curses.error):
@@ -63,9 +63,9 @@ class Screen:
         return styles
 
     def loop(self) -> None:
-        """Until q."""
+        """Draw and handle keys until q is pressed."""
         self.answers = ask_all(self.pids)
-        due = time.monotonic() + min(0.3, self.interval)   # the first rates come soon
+        due = time.monotonic() + min(0.3, self.interval)   # soon, because the first rates need two samples
         while True:
             self.draw()
             left = due - time.monotonic()
@@ -79,7 +79,7 @@ class Screen:
                 due = time.monotonic() + self.interval
 
     def press(self, key: int) -> None:
-        """A key's meaning; those without one are ignored."""
+        """Handle a key; keys without a meaning are ignored."""
         page = max(1, self.window.getmaxyx()[0] - 3)
         scroll = {curses.KEY_DOWN: 1, curses.KEY_UP: -1, curses.KEY_NPAGE: page, curses.KEY_PPAGE: -page,
                   curses.KEY_HOME: -1 << 30}.get(key)
@@ -97,7 +97,7 @@ class Screen:
             self.interval = min(LONGEST, self.interval * 2)
 
     def title(self) -> str:
-        """The first line."""
+        """Return the first line."""
         pools = sum(len(answer.pools) for answer in self.answers)
         state = "paused" if self.paused else f"every {self.interval:g} s"
         found = (f"{len(self.answers)} process{'es' * (len(self.answers) != 1)}, "
@@ -106,7 +106,7 @@ class Screen:
                 f"by {self.options.sort}   q quit  s sort  p pause  t fold")
 
     def draw(self) -> None:
-        """Everything, anew."""
+        """Draw the whole screen."""
         height, width = self.window.getmaxyx()
         made = lines(self.answers, replace(self.options, width=max(1, width - 1)), self.title())
         self.first = max(0, min(self.first, len(made) - height + 1))
@@ -116,7 +116,7 @@ class Screen:
         self.window.refresh()
 
     def put(self, y: int, line: Line, width: int) -> None:
-        """One line; the last place of the last line cannot be written, which is no matter."""
+        """Draw one line. Writing the last place of the last line is an error of curses, which is ignored."""
         text = line.text.ljust(width - 1) if line.style == "heading" else line.text
         with contextlib.suppress(curses.error):
             self.window.addstr(y, 0, text[:max(0, width - 1)], self.styles.get(line.style, curses.A_NORMAL))

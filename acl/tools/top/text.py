@@ -1,4 +1,4 @@
-"""`aclpool top` as lines of text: answers in, lines with a style each out.  Knows no terminal."""
+"""`aclpool top` as text: turns answers into lines that have a style.  Independent of the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acl.tools.top.sample import Answer, PoolRates, Rates, served, stream_key, t
 
 __all__ = ["SORTS", "Line", "Options", "lines"]
 
-#: What the pools can be sorted by: name, and its key with the largest first.
+#: The values by which pools can be sorted, the largest first.
 SORTS = ("reserved", "live", "alloc/s", "slow/s", "OOMs", "pid")
 MOST_TAGS = 8
 BARS = {"unicode": ("█", "▒", "░"), "ascii": ("#", "=", ".")}
@@ -19,7 +19,7 @@ BARS = {"unicode": ("█", "▒", "░"), "ascii": ("#", "=", ".")}
 
 @dataclass(frozen=True)
 class Line:
-    """A line and what it is: title, device, heading, pool, stream, tag, alarm or note."""
+    """A line and its style: title, device, heading, pool, stream, tag, alarm or note."""
 
     text: str
     style: str = "note"
@@ -27,18 +27,18 @@ class Line:
 
 @dataclass(frozen=True)
 class Options:
-    """How to show it.
+    """How to show the pools.
 
     Attributes
     ----------
     sort : str
         One of `SORTS`.
     unfold : bool
-        Streams and tags under each pool.
+        Show streams and tags under each pool.
     width : int
         Columns of the terminal; 0 for no limit.
     unicode : bool
-        Whether bars may be drawn with block characters.
+        True if bars may be drawn with block characters.
     """
 
     sort: str = "reserved"
@@ -48,7 +48,7 @@ class Options:
 
 
 def count(value: float) -> str:
-    """A rate or a count in few characters: 0, 0.3, 12, 4.5k, 1.2M."""
+    """Return a rate or a count in few characters: 0, 0.3, 12, 4.5k, 1.2M."""
     for limit, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= limit:
             return f"{value / limit:.1f}{sign}"
@@ -56,27 +56,27 @@ def count(value: float) -> str:
 
 
 def percent(part: float | None) -> str:
-    """A part in percent; a dash for None."""
+    """Return a share in percent, or a dash for None."""
     if part is None:
         return "-"
     return f"{part * 100:.1f}" if part < 0.9995 else "100"
 
 
 def command_of(answer: Answer) -> str:
-    """How the process was started, without the folder of its program."""
+    """Return the process's command line, without the folder of its program."""
     program, space, rest = answer.command.partition(" ")
     return program.rsplit("/", 1)[-1] + space + rest
 
 
 def short(text: str, width: int) -> str:
-    """A text cut to a width, the end marked."""
+    """Return the text cut to a width, with a mark if it was cut."""
     return text if len(text) <= width else text[:max(0, width - 1)] + "~"
 
 
 # ---- devices ----
 
 def bar(parts: Sequence[tuple[int, str]], whole: int, width: int, rest: str) -> str:
-    """Parts of a whole as runs of characters; a part that is not nothing has at least one."""
+    """Draw parts of a whole as runs of characters; a part that is not 0 has at least one."""
     drawn, left = "", width
     for size, sign in parts:
         run = min(left, max(1 if size else 0, round(size / whole * width) if whole else 0))
@@ -86,10 +86,10 @@ def bar(parts: Sequence[tuple[int, str]], whole: int, width: int, rest: str) -> 
 
 
 def device_lines(answers: Sequence[Answer], options: Options) -> Iterator[Line]:
-    """A line for each device: what the pools of all listed processes hold, what others do, what is free.
+    """Yield a line for each device: held by pools of all listed processes, held by others, free.
 
-    What one process calls others holds the other listed processes' pools, so it is taken from the total.
-    A simulated device is its process's own.
+    A process counts the pools of the other listed processes as "others", so "others" is computed from the total.
+    A simulated device belongs to one process.
     """
     known: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for answer in answers:
@@ -109,7 +109,7 @@ def device_lines(answers: Sequence[Answer], options: Options) -> Iterator[Line]:
 # ---- pools ----
 
 def sort_key(sort: str, answer: Answer, pool: dict[str, Any]) -> tuple[float, int, str]:
-    """Sorts ascending, so the largest come negative."""
+    """Return a key for an ascending sort; it is negated, so that the largest is first."""
     rates = answer.rates.get(pool["name"], PoolRates())
     value = {"reserved": pool["reserved"], "live": pool["allocated"], "alloc/s": rates.allocations,
              "slow/s": rates.slow, "OOMs": pool["ooms"], "pid": 0}[sort]
@@ -118,9 +118,9 @@ def sort_key(sort: str, answer: Answer, pool: dict[str, Any]) -> tuple[float, in
 
 @dataclass(frozen=True)
 class Column:
-    """A number of a pool or a stream: the heading, the width, and what stands there.
+    """A column of numbers of pools or streams: its heading, its width, and the function for its text.
 
-    `cell` gets what the process told of the pool or the stream, and its rates; None: there are none yet.
+    `cell` gets the process's data of the pool or the stream, and its rates, or None if there are none yet.
     """
 
     heading: str
@@ -129,30 +129,30 @@ class Column:
 
 
 def streams_of(part: dict[str, Any]) -> list[dict[str, Any]]:
-    """The streams of a pool; a stream is its own."""
+    """Return the streams of a pool; for a stream, a list of itself."""
     streams: list[dict[str, Any]] = part.get("streams", [part])
     return streams
 
 
 def limit_of(part: dict[str, Any]) -> str:
-    """A pool's limit; a stream has none."""
+    """Return the text of a pool's limit; empty for a stream, which has none."""
     if "limit" not in part:
         return ""
     return readable(part["limit"]) if part["limit"] else "-"
 
 
 def share_of(part: dict[str, Any], name: str) -> float:
-    """The part of all allocations since the beginning that are counted under a name."""
+    """Return the share of all allocations since the start that the counter `name` has."""
     return total(streams_of(part), name) / max(1, served(streams_of(part)))
 
 
 def unused(part: dict[str, Any]) -> str:
-    """The part of a pool's or a stream's reserved bytes that was not asked for, or only to sleep."""
+    """Return the share of reserved bytes that is not requested, or requested by blocks that are asleep."""
     awake = max(0, part["requested"] - part.get("asleep", 0))
     return percent(max(0.0, 1 - awake / part["reserved"])) + "%" if part["reserved"] else "-"
 
 
-#: What stands to the right of a pool's or a stream's name.  docs/top.md says what each means.
+#: The columns to the right of a pool's or a stream's name.  docs/top.md says what each means.
 COLUMNS = (
     Column("LIVE", 10, lambda part, rates: readable(part["allocated"])),
     Column("PEAK", 10, lambda part, rates: readable(total(streams_of(part), "allocated_peak"))),
@@ -165,30 +165,30 @@ COLUMNS = (
     Column("SLOW/S", 7, lambda part, rates: count(rates.slow) if rates else "-"),
     Column("OOMS", 5, lambda part, rates: str(part["ooms"] if "ooms" in part else part["failures"])),
 )
-#: The widths of a process's number, a pool's name and its device, which stand before the columns.
+#: The widths of the process id, the pool's name and its device, which precede the columns.
 PID, NAME, DEVICE = 8, 14, 3
 APART = "  "
 
 
 def heading() -> str:
-    """The line of the headings."""
+    """Return the line of headings."""
     named = (f"{'PID':>{PID}}", f"{'POOL':{NAME}}", f"{'DEV':>{DEVICE}}")
     return APART.join((*named, *(column.heading.rjust(column.width) for column in COLUMNS), "COMMAND"))
 
 
 def cells(part: dict[str, Any], rates: Rates | None) -> str:
-    """The columns of a pool or a stream; what is too long pushes the rest."""
+    """Return the columns of a pool or a stream; a text that is too long moves the next ones to the right."""
     return APART.join(column.cell(part, rates).rjust(column.width) for column in COLUMNS)
 
 
 def pool_row(answer: Answer, pool: dict[str, Any]) -> str:
-    """A pool's line."""
+    """Return a pool's line."""
     named = (f"{answer.pid:>{PID}}", f"{short(pool['name'], NAME):{NAME}}", f"{pool['device']:>{DEVICE}}")
     return APART.join((*named, cells(pool, answer.rates.get(pool["name"]))))
 
 
 def stream_row(stream: dict[str, Any], rates: Rates | None) -> str:
-    """A stream's line under its pool, in the same columns."""
+    """Return a stream's line under its pool, in the same columns."""
     name = f"stream {stream['stream']:#x}" if stream["stream"] else "default stream"
     if stream["kind"] != "stream":
         name += f" ({stream['kind']})"
@@ -198,13 +198,13 @@ def stream_row(stream: dict[str, Any], rates: Rates | None) -> str:
 
 
 def under(name: str, text: str) -> str:
-    """A line below a pool: the name where the pool's own stands, then the columns from LIVE on."""
+    """Return a line below a pool: the name at the place of the pool's name, then the columns from LIVE on."""
     room = PID + NAME + DEVICE + len(APART)
     return APART + short(name, room).ljust(room) + APART + text
 
 
 def tag_rows(pool: dict[str, Any]) -> Iterator[str]:
-    """The tags that hold most, the largest first."""
+    """Yield the lines of the tags with the most bytes, the largest first."""
     held = sorted(((size, tag) for tag, size in pool["tags"].items() if size), reverse=True)
     for size, tag in held[:MOST_TAGS]:
         share = percent(size / max(1, pool["allocated"])) + "% of live"
@@ -214,7 +214,7 @@ def tag_rows(pool: dict[str, Any]) -> Iterator[str]:
 
 
 def pool_lines(answer: Answer, pool: dict[str, Any], options: Options) -> Iterator[Line]:
-    """A pool, and what is under it."""
+    """Yield a pool's line, and the lines under it."""
     rates = answer.rates.get(pool["name"])
     yield Line(pool_row(answer, pool), "alarm" if rates and rates.ooms else "pool")
     if not options.unfold:
@@ -234,7 +234,7 @@ NOBODY = ("no process can be seen: start it with ACL_POOL_TOP=1, or let it call 
 
 
 def lines(answers: Sequence[Answer], options: Options, title: str = "") -> list[Line]:
-    """The whole picture, cut to the width."""
+    """Return all lines, cut to the width."""
     shown = [answer for answer in answers if answer.pools]
     idle = len(answers) - len(shown)
     made = [Line(title, "title")] if title else []
