@@ -663,7 +663,7 @@ cdef class Team:
                 if pthread_create(&threads[started], NULL, worker_run, &self.workers[started]) != 0:
                     break
                 started += 1
-            # Count the threads that could not be started as arrived, or the others would wait for ever.
+            # Count the threads that did not start as arrived: the others would wait for ever.
             for _ in range((size - started) * self.repeats):
                 counter_add(&self.arrived)
             for i in range(started):

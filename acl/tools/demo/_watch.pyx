@@ -1,8 +1,8 @@
 """Stands between ACL and an allocator: counts and times its callbacks, and tracks the live bytes.
 
 A `Watch` registers itself for a stream in front of any allocator, which is given as numbers, and
-forwards every call.  So an allocator in C and one in Python are timed by the same clock, as ACL sees
-them.  One thread at a time; the callbacks do not need the GIL.  It is registered
+forwards every call.  So an allocator in C and one in Python are timed by the same clock, as ACL
+sees them.  One thread at a time; the callbacks do not need the GIL.  It is registered
 until `unregister`, and must live until the models that ran on the stream are unloaded.
 """
 
@@ -110,7 +110,7 @@ cdef void *on_address(void *block) noexcept nogil:
 
 @cython.final
 cdef class Tally:
-    """Sums over watched streams, and over the buffers that the caller reports with `add` and `take`."""
+    """Sums over watched streams, and over buffers that the caller reports with `add`, `take`."""
 
     cdef Sums sums
 

@@ -39,9 +39,9 @@ DAMAGED = (
     ArithmeticError, AttributeError, EOFError, ImportError, LookupError, MemoryError, OSError, RuntimeError, TypeError,
     ValueError, pickle.UnpicklingError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )
-#: Most bytes that a file may unpack to, and that as a multiple of its size: the sum counts. Recordings reach about 20.
+#: Most bytes that a file may unpack to: the sum of a constant and a multiple of its size. Recordings reach about 20.
 MOST_PLAIN, MOST_RATIO = 64 << 20, 200
-#: Most bytes that the objects of a pickle or JSON may take, and that as a multiple of its size: the sum counts.
+#: Most bytes that the objects of a pickle or of JSON may take, in the same form.
 MOST_OBJECTS, OBJECTS_RATIO = 512 << 20, 64
 #: Most characters of a message.
 MOST_WORDS = 500
@@ -115,7 +115,7 @@ class Trace:
                         stream=self.stream[mine] * 0).events() for mine in parts]
 
     def events(self) -> bytes:
-        """Return the trace as the loops' events. Each block has a slot; slots are used again, but by one stream only."""
+        """Return the trace as the loops' events. Each block has a slot; only one stream uses a slot, again and again."""
         import numpy as np
 
         from acl.tools.bench._loops import EVENT_BYTES
