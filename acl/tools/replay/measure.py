@@ -59,7 +59,7 @@ def numbers_of(trace: Trace, passes: int, calls: Calls, prices: Mapping[str, tup
 
 
 def sampled(load: Load, counter: int, events: int, reserved: Callable[[], int]) -> tuple[int, list[int], list[int]]:
-    """Play one pass in parts. Return its slow allocations, the event numbers, and the bytes reserved after each part."""
+    """Play one pass in parts. Return its slow allocations, the event numbers, and the bytes reserved after each."""
     slow = 0
     at, curve = [0], [reserved()]
     part = max(1, events // POINTS)

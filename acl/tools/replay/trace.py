@@ -115,7 +115,7 @@ class Trace:
                         stream=self.stream[mine] * 0).events() for mine in parts]
 
     def events(self) -> bytes:
-        """Return the trace as the loops' events. Each block has a slot; only one stream uses a slot, again and again."""
+        """Return the trace as the loops' events. Each block has a slot; a slot is reused, but by one stream only."""
         import numpy as np
 
         from acl.tools.bench._loops import EVENT_BYTES

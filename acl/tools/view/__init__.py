@@ -1,8 +1,8 @@
-"""`aclpool view`: a recording, a trace or a PyTorch memory snapshot as one page to look at and to pass on.
+"""`aclpool view`: show a recording, a trace or a PyTorch memory snapshot as one page that can be passed on.
 
-The page holds its data and loads nothing from anywhere. Progress goes to standard error; `-o -` writes the
-page, and `--json -` the summary, to standard output. Files are read by `sources`, numbers for the page
-are packed by `pack`, and the page's own programs lie in `web/`.
+The page holds its data and loads nothing from anywhere. Progress is written to standard error; `-o -` writes the
+page, and `--json -` the summary, to standard output. `sources` reads files, `pack` packs the numbers for the
+page, and the page's scripts are in `web/`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ some; the page says so, and --no-replay leaves them out.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `aclpool view`."""
+    """Add the options of `aclpool view`."""
     parser.description = DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("file", metavar="FILE", help="a recording, a trace (.npz) or a PyTorch memory snapshot")
@@ -61,17 +61,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command line of `aclpool view`."""
+    """Add the subcommand `view`."""
     add_arguments(subparsers.add_parser("view", help="a page that shows where the memory went"))
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
-    """Refuse files that cannot be written, and two outputs in one place.
+    """Refuse files that cannot be written, and two outputs to one file.
 
     Raises
     ------
     ValueError
-        Naming the argument, what was expected and what came.
+        The message names the argument, what was expected and what was given.
     """
     for file in arguments.plot:
         check_plot("--plot", file)
@@ -89,25 +89,25 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 
 class Progress:
-    """Lines on standard error; parts of a long task overwrite each other on a terminal."""
+    """Writes lines to standard error; parts of a long task overwrite each other on a terminal."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
         self.terminal = sys.stderr.isatty()
 
     def say(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         if not self.quiet:
             print(text, file=sys.stderr, flush=True)
 
     def part(self, done: int, of: int) -> None:
-        """How far a replay is; on a terminal only."""
+        """Show how far a replay has run; on a terminal only."""
         if self.terminal and not self.quiet:
             print(f"\r  {done / max(of, 1):4.0%}", end="\r", file=sys.stderr, flush=True)
 
 
 def read_history(arguments: argparse.Namespace, progress: Progress) -> History:
-    """The file's history, with addresses from a replay if it has none."""
+    """Return the file's history, with addresses from a replay if the file has none."""
     from acl.tools.view.replayed import place_blocks
     from acl.tools.view.sources import load_history
 
@@ -122,7 +122,7 @@ def read_history(arguments: argparse.Namespace, progress: Progress) -> History:
 
 
 def write_outputs(arguments: argparse.Namespace, history: History, progress: Progress) -> None:
-    """Everything that was asked for."""
+    """Write every output that the arguments ask for."""
     if arguments.json is not None:
         from acl.tools.view.summary import summary_of
 
@@ -150,7 +150,7 @@ def write_outputs(arguments: argparse.Namespace, history: History, progress: Pro
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read, then write what was asked for; the exit status."""
+    """Read the file, then write the outputs. Return the exit status."""
     progress = Progress(arguments.quiet)
     began = time.monotonic()
     try:
@@ -164,7 +164,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m acl.tools.view`."""
+    """Run `python -m acl.tools.view`."""
     parser = argparse.ArgumentParser(prog="aclpool view")
     add_arguments(parser)
     return run(parser.parse_args(argv))

@@ -1,8 +1,8 @@
-"""What the picture is made of: blocks with the events at which they began and ended, and the memory behind them.
+"""The data of the page: blocks with the events at which they began and ended, and the memory behind them.
 
-A `History` is built once from a file (`sources`) and then only read: by the page, by the plot and
-by the summary. Events are numbered from 0; a block that was never freed ends at `events`. Nothing here
-knows a file format, and NumPy is imported when a history is made, not before.
+A `History` is made once from a file (`sources`) and then only read: by the page, the plot and the
+summary. Events are numbered from 0; the end of a block that was never freed is `events`. No function here
+knows a file format, and NumPy is imported only when a history is made.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = ["History", "Mark", "Spans", "curve_of_spans", "empty_spans", "lifetim
 
 @dataclass(frozen=True)
 class Mark:
-    """Something worth a line of its own.
+    """An event that is listed on the page, besides allocations and frees.
 
     Attributes
     ----------
     event : int
-        When.
+        The number of the event.
     kind : str
         ``"oom"``, ``"trim"``, ``"steal"``, ``"snapshot"``, ...
     title, text : str
-        In a few words, and in full.
+        A short text, and a long one.
     """
 
     event: int
@@ -52,36 +52,36 @@ class Spans:
 
 @dataclass
 class History:
-    """Blocks, one element of each array per block in the order of their allocation; and what surrounds them.
+    """Blocks, one element of each array per block in the order of their allocation; and the file's other data.
 
     Attributes
     ----------
     name, source : str
         The file's name, and ``"trace"``, ``"recording"`` or ``"snapshot"``.
     events : int
-        How many events there are.
+        The number of events.
     start, end, size, stream, tag, stack, id : numpy.ndarray
         `stream`, `tag` and `stack` are indexes of the lists below.
     address : numpy.ndarray or None
-        Where each block lies, 0 for unknown; None if no block's place is known.
+        Address of each block, 0 if unknown; None if no address is known.
     room : numpy.ndarray or None
-        Bytes that each block takes, rounding included; None if the file knows only what was asked for.
+        Bytes that each block takes, rounding included; None if the file has only the requested bytes.
     streams, tags, stacks : list of str
-        Names; a stack is its frames, innermost first, one a line.
+        Names; a stack is its frames, innermost first, one frame a line.
     time_ns : numpy.ndarray or None
         For each event, nanoseconds since the first.
     steps : numpy.ndarray or None
         Events at which a model execution began.
     reserved_at, reserved : numpy.ndarray
-        Bytes of device memory held from an event on.
+        Bytes of device memory reserved, from the event in `reserved_at` on.
     spans : Spans
         Mapped memory; empty if unknown.
     limit : int
-        Bytes that the pool may hold; 0 for none, or unknown.
+        Bytes that the pool may hold; 0 if there is no limit, or if it is unknown.
     notes : list of str
-        Sentences that the reader must know to trust the picture.
+        Sentences that a reader must know to interpret the page.
     replayed : bool
-        Whether addresses and reserved bytes come from a replay, not from the file.
+        True if addresses and reserved bytes come from a replay, not from the file.
     """
 
     name: str
@@ -111,11 +111,11 @@ class History:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return len(self.start)
 
     def live(self) -> NDArray[Any]:
-        """Bytes in use after each event."""
+        """Return the bytes in use after each event."""
         import numpy as np
 
         change = np.zeros(self.events + 1, np.int64)
@@ -124,14 +124,14 @@ class History:
         return np.cumsum(change[:self.events])
 
     def live_at(self, event: int) -> NDArray[Any]:
-        """Indexes of the blocks that are in use after an event."""
+        """Return the indexes of the blocks that are in use after an event."""
         import numpy as np
 
         return np.flatnonzero((self.start <= event) & (self.end > event))
 
 
 def lifetimes(op: NDArray[Any], ids: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """For each alloc (op 0), in order, its event and the event of its free (op 1), or the count of events."""
+    """Return, for each alloc (op 0) in order, its event and the event of its free (op 1), or the number of events."""
     import numpy as np
 
     order = np.lexsort((np.arange(len(op)), ids))
@@ -146,7 +146,7 @@ def lifetimes(op: NDArray[Any], ids: NDArray[Any]) -> tuple[NDArray[Any], NDArra
 
 
 def empty_spans() -> Spans:
-    """No memory known."""
+    """Return spans for a file in which no memory is known."""
     import numpy as np
 
     none = np.zeros(0, np.int64)
@@ -154,21 +154,21 @@ def empty_spans() -> Spans:
 
 
 class MappedRanges:
-    """What is mapped while changes are read, by address; what ended is kept as rows of spans."""
+    """The mappings while changes are read, by address; ended mappings are kept as rows of spans."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []                       # addresses, sorted
-        self.held: dict[int, tuple[int, int]] = {}        # address to bytes and the event of the mapping
+        self.held: dict[int, tuple[int, int]] = {}        # address to (bytes, event of the mapping)
         self.rows: list[tuple[int, int, int, int]] = []   # address, bytes, start, end
 
     def add(self, address: int, size: int, began: int) -> None:
-        """Memory appears behind a range."""
+        """Map memory at a range."""
         if address not in self.held:
             insort(self.starts, address)
         self.held[address] = (size, began)
 
     def remove(self, address: int, size: int, event: int) -> None:
-        """Memory goes from a range, which may be a part of what was mapped or more than one mapping."""
+        """Unmap a range, which may be a part of a mapping, or extend over several."""
         first = max(0, bisect_right(self.starts, address) - 1)
         stop = address + size
         touched = []
@@ -189,9 +189,9 @@ class MappedRanges:
 
 
 def spans_of_changes(changes: list[tuple[int, int, int]], events: int) -> Spans:
-    """Spans from (event, address, bytes) in order; negative bytes say that the range was unmapped.
+    """Return the spans of (event, address, bytes) in order; negative bytes mean that the range was unmapped.
 
-    What is unmapped but was not mapped is left out: it began before the file does.
+    An unmap without a mapping is ignored: that mapping is older than the file's first event.
     """
     import numpy as np
 
@@ -206,7 +206,7 @@ def spans_of_changes(changes: list[tuple[int, int, int]], events: int) -> Spans:
 
 
 def curve_of_spans(spans: Spans, events: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Where the sum of the spans' bytes changes, and what it is from there on."""
+    """Return the events at which the sum of the spans' bytes changes, and the sum from each on."""
     import numpy as np
 
     if not len(spans):

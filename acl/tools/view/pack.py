@@ -1,8 +1,8 @@
-"""A history as one text that a page can carry: columns in as few bytes as they need, gzip, base64.
+"""Pack a history into one text for the page: columns in as few bytes as they need, gzip, base64.
 
-The stream before gzip is a length (four bytes, little end first), that many bytes of JSON, then the columns.
-A column of `width` bytes a value is laid down plane by plane, all lowest bytes first, which gzip likes; a
-rising one as differences. `web/decode.js` is the other half. Numbers must be below 2**53.
+The stream before gzip is a length (four bytes, little-endian), that many bytes of JSON, then the columns.
+A column of `width` bytes a value is stored plane by plane, all lowest bytes first, because gzip compresses that
+better; a rising column is stored as differences. `web/decode.js` unpacks it. Numbers must be below 2**53.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MOST = (1 << 53) - 1
 
 
 def pack_column(name: str, values: NDArray[Any], *, rising: bool = False) -> tuple[dict[str, Any], bytes]:
-    """A column's description and its planes.
+    """Return a column's description and its planes.
 
     Raises
     ------
     ValueError
-        For a number that a page cannot hold.
+        If the page cannot hold a number.
     """
     import numpy as np
 
@@ -45,7 +45,7 @@ def pack_column(name: str, values: NDArray[Any], *, rising: bool = False) -> tup
 
 
 def columns_of(history: History) -> list[tuple[str, NDArray[Any], bool]]:
-    """Name, values and whether they rise, of every column that the history has."""
+    """Return each column that the history has: its name, its values, and True if they rise."""
     columns = [
         ("start", history.start, True), ("life", history.end - history.start, False), ("size", history.size, False),
         ("stream", history.stream, False), ("tag", history.tag, False), ("stack", history.stack, False),
@@ -65,7 +65,7 @@ def columns_of(history: History) -> list[tuple[str, NDArray[Any], bool]]:
 
 
 def meta_of(history: History, version: str) -> dict[str, Any]:
-    """What is not a column."""
+    """Return the values that are not columns."""
     return {
         "name": history.name, "source": history.source, "events": history.events, "version": version,
         "streams": history.streams, "tags": history.tags, "stacks": history.stacks, "notes": history.notes,
@@ -77,12 +77,12 @@ def meta_of(history: History, version: str) -> dict[str, Any]:
 
 
 def pack_history(history: History, version: str) -> str:
-    """The history in base64, as `web/decode.js` reads it.
+    """Return the history in base64, as `web/decode.js` reads it.
 
     Raises
     ------
     ValueError
-        For a number that a page cannot hold.
+        If the page cannot hold a number.
     """
     packed = [pack_column(name, values, rising=rising) for name, values, rising in columns_of(history)]
     meta = {**meta_of(history, version), "columns": [about for about, _ in packed]}

@@ -1,8 +1,8 @@
-"""The page in one text: the files of `web/` put together, with the data inside.
+"""Make the page: one HTML text of the files of `web/`, with the data inside.
 
-The scripts are ES modules that import each other by name; a page that is one file cannot do that, so they
-are laid out one after the other in the order of their imports, inside a function each for the page and
-for the worker. That works as long as no two of them give the same name to different things, which is checked.
+The scripts are ES modules that import each other by name, which is not possible in a page of one file. So
+they are concatenated in the order of their imports, into one function for the page and one for the worker.
+That works if no two scripts define the same name at their top level, which is checked.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ VALUES = re.compile(r"^(?:export )?(?:const|let) (.*)$", re.MULTILINE)
 
 
 def web_file(name: str) -> str:
-    """The text of a file of `web/`."""
+    """Return the text of a file of `web/`."""
     return (files("acl.tools.view") / "web" / name).read_text(encoding="utf-8")
 
 
 def in_order(name: str, done: dict[str, str], under: tuple[str, ...] = ()) -> None:
-    """Add a script to `done` behind those that it imports.
+    """Add a script to `done`, after those that it imports.
 
     Raises
     ------
     ValueError
-        For scripts that import each other in a circle.
+        If scripts import each other in a circle.
     """
     if name in under:
         raise ValueError(f"scripts in a circle: {' -> '.join([*under, name])}")
@@ -43,12 +43,12 @@ def in_order(name: str, done: dict[str, str], under: tuple[str, ...] = ()) -> No
 
 
 def bundle(entry: str) -> str:
-    """A script and all that it imports, as one function that runs at once.
+    """Return a script and all scripts that it imports as one function, which is called at once.
 
     Raises
     ------
     ValueError
-        If two scripts use one name at their top level.
+        If two scripts define the same name at their top level.
     """
     scripts: dict[str, str] = {}
     in_order(entry, scripts)
@@ -63,19 +63,19 @@ def bundle(entry: str) -> str:
 
 
 def inside_script(text: str) -> str:
-    """A script's text as it may stand between script tags."""
+    """Return a script's text as it may be written between script tags."""
     return re.sub(r"</(script)|<!--", lambda found: "<\\/" + found[1] if found[1] else "<\\!--", text, flags=re.I)
 
 
 def page(title: str, data: str) -> str:
-    """The whole page.
+    """Return the whole page.
 
     Parameters
     ----------
     title : str
-        For the window.
+        The title of the window.
     data : str
-        From `pack.pack_history`.
+        The text of `pack.pack_history`.
     """
     parts = {
         "TITLE": html.escape(title), "STYLE": web_file("style.css"), "DATA": data,

@@ -1,8 +1,8 @@
-"""A history as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open: counters and marks over time.
+"""Write a history as a trace for Perfetto (ui.perfetto.dev) and chrome://tracing: counters and marks over time.
 
-Live bytes by tag, live bytes by stream, and what was reserved are counters; what happened is an instant
-event.  A counter stands at so many moments that a screen cannot tell more.  Times are those of the
-recording; where a file has none, an event lasts a microsecond.
+Live bytes by tag, live bytes by stream, and reserved bytes are counters; marks are instant events.  A counter
+has `POINTS` values at most, more than a screen can show.  Times are those of the recording; if the file has
+no times, an event takes a microsecond.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OTHERS = "others"
 
 
 def live_curves(history: History, group: NDArray[Any], names: list[str], at: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Live bytes after these events, of the names that held most at some time, and of the others together."""
+    """Return live bytes after the events `at`: for the names with the largest peaks, and for all others together."""
     import numpy as np
 
     curves: dict[str, NDArray[Any]] = {}
@@ -41,12 +41,12 @@ def live_curves(history: History, group: NDArray[Any], names: list[str], at: NDA
 
 
 def trace_document(history: History) -> dict[str, Any]:
-    """The document in the Trace Event Format.
+    """Return the document in the Trace Event Format.
 
     Parameters
     ----------
     history : History
-        Of any file that `aclpool view` reads.
+        The history of any file that `aclpool view` reads.
     """
     import numpy as np
 

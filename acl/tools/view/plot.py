@@ -1,7 +1,7 @@
-"""The picture that stands still: live bytes stacked over time, reserved bytes, and who held the peak.
+"""Draw the still picture: live bytes stacked over time, reserved bytes, and the composition of the peak.
 
-For reports and for places that show no HTML; written without a plotting package (`acl.tools.plots`). As on
-the page, each column shows the moment within it at which most was live, so no peak is lost.
+For reports, and for places that show no HTML; written without a plotting package (`acl.tools.plots`). As on
+the page, each column shows its event with the most live bytes, so no peak is lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["COLOURS", "draw", "groups_of"]
 COLOURS = ("#3273bb", "#e29c3b", "#1f8a70", "#c67fb2", "#7fc3ea", "#b4481f", "#dccd56", "#5b4b9a", "#7a5a38", "#3d4650")
 REST = "#aaaab2"
 ALARM = "#b4281f"
-OWN = 9        # groups with a colour of their own, if there are more than one more
+OWN = 9        # groups with a colour of their own; an only further group has one too
 CLASSES = (("up to 64 KiB", 1 << 16), ("up to 1 MiB", 1 << 20), ("up to 4 MiB", 1 << 22), ("up to 16 MiB", 1 << 24),
            ("up to 32 MiB", 1 << 25), ("up to 64 MiB", 1 << 26), ("up to 128 MiB", 1 << 27), ("larger", 1 << 62))
 COLUMNS = 600
@@ -31,7 +31,7 @@ MIB = 1 << 20
 
 
 def live_of(history: History, mask: NDArray[Any]) -> NDArray[Any]:
-    """Live bytes of some of the blocks after each event."""
+    """Return the live bytes of the masked blocks after each event."""
     import numpy as np
 
     change = np.zeros(history.events + 1, np.int64)
@@ -41,15 +41,15 @@ def live_of(history: History, mask: NDArray[Any]) -> NDArray[Any]:
 
 
 def mean_life(history: History, mask: NDArray[Any]) -> float:
-    """For how many events a byte of these blocks lives."""
+    """Return how many events a byte of these blocks lives on average."""
     size = history.size[mask].astype(float)
     return float((size * (history.end[mask] - history.start[mask])).sum() / max(1.0, size.sum()))
 
 
 def groups_of(history: History, by: str) -> list[tuple[str, NDArray[Any]]]:
-    """Names and masks of the groups, from the bottom up: what lives longest, as weights do, comes first.
+    """Return names and masks of the groups, from the bottom up: the longest-lived first, such as weights.
 
-    The tags or streams with the smallest peaks are put together, on top.
+    If there are too many, the tags or streams with the smallest peaks form one group on top.
     """
     import numpy as np
 
@@ -69,7 +69,7 @@ def groups_of(history: History, by: str) -> list[tuple[str, NDArray[Any]]]:
 
 
 def chosen_dimension(history: History) -> str:
-    """What tells the blocks apart: tags, else streams, else sizes."""
+    """Return the dimension that distinguishes blocks: tag if there are several, else stream, else size."""
     import numpy as np
 
     for by in ("tag", "stream"):
@@ -79,7 +79,7 @@ def chosen_dimension(history: History) -> str:
 
 
 def column_moments(total: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Edges of the columns, and in each the event with most live."""
+    """Return the edges of the columns, and for each column the event with the most live bytes."""
     import numpy as np
 
     edges = np.unique(np.linspace(0, len(total), min(COLUMNS, len(total)) + 1).astype(np.int64))
@@ -88,7 +88,7 @@ def column_moments(total: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def reserved_steps(history: History) -> NDArray[Any]:
-    """Reserved bytes after each event."""
+    """Return the reserved bytes after each event."""
     import numpy as np
 
     curve = np.zeros(history.events, np.int64)
@@ -98,7 +98,7 @@ def reserved_steps(history: History) -> NDArray[Any]:
 
 
 def draw(history: History, by: str | None = None) -> Drawing:
-    """The drawing; `by` is tag, stream or size, None for what tells the blocks apart."""
+    """Return the drawing; `by` is tag, stream or size, or None: `chosen_dimension` chooses."""
     import numpy as np
 
     by = by or chosen_dimension(history)
@@ -133,19 +133,19 @@ def draw(history: History, by: str | None = None) -> Drawing:
 
 
 def places(values: NDArray[Any], highest: float) -> tuple[float, ...]:
-    """Where values lie on the vertical axis."""
+    """Return the y coordinates of values."""
     listed: list[float] = (TOP + HIGH - values / highest * HIGH).tolist()
     return tuple(listed)
 
 
 def outline(drawing: Drawing, xs: tuple[float, ...], ys: tuple[float, ...]) -> None:
-    """A line of steps."""
+    """Add a line of steps."""
     points = [point for left, right, y in zip(xs, xs[1:], ys, strict=False) for point in ((left, y), (right, y))]
     drawing.shapes.append(Path(tuple(points), INK, 1.5))
 
 
 def axes(drawing: Drawing, history: History, highest: float) -> None:
-    """Title, bytes on the left, events below."""
+    """Add the title, the axis of bytes on the left, and the axis of events below."""
     unit, name = (1 << 30, "GiB") if highest >= 4 << 30 else (MIB, "MiB")
     drawing.shapes += [Text(16, 24, f"{history.name}: memory over time"), Text(LEFT - 8, TOP - 12, name, "end")]
     for value in nice_steps(highest / unit):
@@ -159,7 +159,7 @@ def axes(drawing: Drawing, history: History, highest: float) -> None:
 
 def legend(drawing: Drawing, history: History, rows: list[tuple[str, int, str]], live: int, peak: int,
            reserved: int) -> None:
-    """Who held the peak, largest group on top of the stack first; and the line's meaning."""
+    """Add each group's bytes at the peak, in the order of the stack from its top, and the meaning of the line."""
     x, y = LEFT + WIDE + 28, TOP + 4.0
     drawing.shapes.append(Text(x, y, f"At the peak, event {peak:,}"))
     for name, size, colour in reversed(rows):

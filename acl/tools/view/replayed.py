@@ -1,9 +1,9 @@
-"""Addresses for a file that has none: its requests, served by the real pool on a driver that keeps books.
+"""Make addresses for a file that has none: replay its requests with the real pool on a driver without memory.
 
-The pool is the one that serves on hardware; behind it is a driver that only keeps books (`_rig`), so a
-million events take some seconds and no memory.  After each allocation that may have changed what is backed, the
-backed runs of the streams concerned are read again and compared.  What comes out is what our pool would make
-of these requests, and the page says so.
+The pool is the one that serves on hardware; its driver (`_rig`) only does the accounting, so a million
+events take some seconds and no memory.  After each allocation that may have changed which pages have memory,
+the backed runs of these streams are read again and compared.  The result is what this pool would make of the
+requests, and the page says so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from acl.tools.view.history import History, curve_of_spans, spans_of_changes
 
 __all__ = ["difference", "place_blocks"]
 
-MOST_STREAMS = 64                       # of the rig
+MOST_STREAMS = 64                       # as many as the core test harness has
 REPORT_EVERY = 100_000
 NOTE = ("This file has no addresses. The address space and the reserved bytes shown are what aclpool's own pool "
         "makes of the same requests, in a replay.")
@@ -24,7 +24,7 @@ Runs = list[tuple[int, int]]
 
 
 def ordered_events(history: History) -> list[int]:
-    """For each event the block it begins (b + 1) or ends (-b - 1), 0 if neither."""
+    """Return for each event the block that it begins (b + 1) or ends (-b - 1), or 0 if neither."""
     import numpy as np
 
     what = np.zeros(history.events + 1, np.int64)
@@ -36,7 +36,7 @@ def ordered_events(history: History) -> list[int]:
 
 
 def difference(runs: Runs, others: Runs) -> Iterator[tuple[int, int]]:
-    """The parts of sorted runs that lie in none of the sorted others."""
+    """Yield the parts of sorted runs that lie in none of the sorted others."""
     first = 0
     for address, size in runs:
         at, stop = address, address + size
@@ -53,7 +53,7 @@ def difference(runs: Runs, others: Runs) -> Iterator[tuple[int, int]]:
 
 
 class Backing:
-    """What is backed, by stream, and how it changed from event to event."""
+    """The backed runs of each stream, and their changes from event to event."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -62,7 +62,7 @@ class Backing:
         self.changes: list[tuple[int, int, int]] = []
 
     def look(self, event: int, stream: int) -> None:
-        """After an allocation on a stream: read again what may have changed."""
+        """Read the runs that an allocation on this stream may have changed, and note the changes."""
         now = self.rig.changes(stream)
         before = self.seen.get(stream, (0, 0))
         if now == before:
@@ -85,7 +85,7 @@ def place_blocks(history: History, progress: Callable[[int, int], None] | None =
     history : History
         Changed in place.
     progress : callable, optional
-        Called now and then with events done and events in all.
+        Called every `REPORT_EVERY` events with the events done and the events in all.
     """
     import numpy as np
 
@@ -107,7 +107,7 @@ def place_blocks(history: History, progress: Callable[[int, int], None] | None =
             handles[-what - 1] = 0
         if progress is not None and event % REPORT_EVERY == 0:
             progress(event, history.events)
-    for handle, stream in zip(handles, streams, strict=True):   # so that the pool can go
+    for handle, stream in zip(handles, streams, strict=True):   # a pool with live blocks cannot be destroyed
         if handle:
             rig.free(handle, stream)
     rig.destroy()

@@ -1,8 +1,8 @@
-"""A PyTorch memory snapshot as a history: its trace, and what was there before the trace began.
+"""Read a PyTorch memory snapshot as a history: its trace, and the memory that existed before the trace began.
 
-A snapshot is the state at its end (segments and their blocks) and a ring of the last events. What was live
-or mapped before the first of those events follows from both: it is there at the end or ends in the
-ring, and does not begin there. Read here with the built-in containers only.
+A snapshot is the state at its end (segments and their blocks) and a ring of the last events. Both tell what
+was live or mapped before the first of those events: it exists at the end or ends in the ring, and does not
+begin in the ring. Only the built-in containers are unpickled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Names:
     numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, text: str) -> int:
-        """The text's number, a new one if it has none."""
+        """Return the text's number; a new text gets the next one."""
         if text not in self.numbers:
             self.numbers[text] = len(self.texts)
             self.texts.append(text)
@@ -39,22 +39,22 @@ class Names:
 
 
 def frames_text(frames: Any) -> str:
-    """A stack as lines, innermost frame first."""
+    """Return a stack as lines, innermost frame first."""
     return "\n".join(f"{frame.get('filename', '?')}:{frame.get('line', 0)} {frame.get('name', '')}"
                      for frame in frames or ())
 
 
 def stream_name(handle: int) -> str:
-    """A stream's name; handles that are addresses in hexadecimal."""
+    """Return a stream's name; a handle that is an address is written in hexadecimal."""
     return f"stream {handle:#x}" if handle > 0xFFFF else f"stream {handle}"
 
 
 @dataclass
 class Reading:
-    """What grows while the entries are read in order."""
+    """The data that grows while the entries are read in order."""
 
     rows: list[list[int]] = field(default_factory=list)   # start, end, size, stream, tag, stack, address
-    open: dict[int, int] = field(default_factory=dict)    # address to row, of what is live
+    open: dict[int, int] = field(default_factory=dict)    # address to index in `rows`, of live blocks
     changes: list[tuple[int, int, int]] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Reading:
     stacks: Names = field(default_factory=Names)
 
     def begin(self, entry: Entry, event: int, tag: str) -> None:
-        """A block begins at an event."""
+        """Add a block that begins at an event."""
         address = int(entry["addr"])
         self.open[address] = len(self.rows)
         self.rows.append([
@@ -73,7 +73,7 @@ class Reading:
 
 
 def read_snapshot(path: Path) -> dict[str, Any]:
-    """The pickle, if it is a snapshot."""
+    """Read the pickle, and raise TraceError if it is not a snapshot."""
     snapshot = read_pickle(path)
     if not isinstance(snapshot, dict) or "segments" not in snapshot:
         raise TraceError(f"{path.name}: a pickle, but not a memory snapshot: it has no segments")
@@ -81,14 +81,14 @@ def read_snapshot(path: Path) -> dict[str, Any]:
 
 
 def chosen_device(snapshot: dict[str, Any]) -> tuple[int, list[Entry]]:
-    """The device whose trace is the longest, and that trace."""
+    """Return the device whose trace is the longest, and that trace."""
     traces = snapshot.get("device_traces") or [[]]
     device = max(range(len(traces)), key=lambda number: len(traces[number]))
     return device, traces[device]
 
 
 def older_blocks(segments: list[Entry], entries: list[Entry]) -> list[Entry]:
-    """Blocks that were live before the first entry, as if each were an alloc."""
+    """Return the blocks that were live before the first entry, each in the form of an alloc entry."""
     older: dict[int, Entry] = {}
     seen: set[int] = set()
     for entry in entries:
@@ -117,14 +117,14 @@ class Runs:
         self.ends: list[int] = []
 
     def add(self, start: int, end: int) -> None:
-        """Map these, whatever of them was."""
+        """Map a range, parts of which may be mapped already."""
         first, last = bisect_left(self.ends, start), bisect_right(self.starts, end)
         if first < last:
             start, end = min(start, self.starts[first]), max(end, self.ends[last - 1])
         self.starts[first:last], self.ends[first:last] = [start], [end]
 
     def remove(self, start: int, end: int) -> None:
-        """Unmap these, whatever of them was not."""
+        """Unmap a range, parts of which may not be mapped."""
         first, last = bisect_right(self.ends, start), bisect_left(self.starts, end)
         if first < last:
             kept = [(self.starts[first], start), (end, self.ends[last - 1])]
@@ -133,7 +133,7 @@ class Runs:
 
 
 def older_segments(segments: list[Entry], entries: list[Entry]) -> list[tuple[int, int]]:
-    """Address and bytes of what was mapped before the first entry: the end, with every entry undone."""
+    """Return address and bytes of what was mapped before the first entry: undo every entry, from the end."""
     runs = Runs()
     for segment in segments:
         runs.add(int(segment["address"]), int(segment["address"]) + int(segment["total_size"]))
@@ -145,7 +145,7 @@ def older_segments(segments: list[Entry], entries: list[Entry]) -> list[tuple[in
 
 
 def read_entry(reading: Reading, entry: Entry, event: int) -> None:
-    """One entry of the device's trace, as an event."""
+    """Read one entry of the device's trace, as an event."""
     action = entry["action"]
     if action == "alloc":
         reading.begin(entry, event, str(entry.get("user_metadata") or "") or "no tag")
@@ -169,7 +169,7 @@ def read_entry(reading: Reading, entry: Entry, event: int) -> None:
 
 
 def read_entries(segments: list[Entry], entries: list[Entry]) -> Reading:
-    """What was there before, then each entry; event 0 stands for what was there before."""
+    """Read what existed before the trace, as event 0, then each entry."""
     reading = Reading()
     reading.stacks.number("")
     reading.times.append(0)
@@ -184,7 +184,7 @@ def read_entries(segments: list[Entry], entries: list[Entry]) -> Reading:
 
 
 def history_of_reading(name: str, device: int, reading: Reading) -> History:
-    """Arrays from what was read."""
+    """Make the history of what was read."""
     import numpy as np
 
     events = len(reading.times)
@@ -204,7 +204,7 @@ def history_of_reading(name: str, device: int, reading: Reading) -> History:
 
 
 def load_snapshot_history(path: Path) -> History:
-    """The history of a memory snapshot.
+    """Read the history of a memory snapshot.
 
     Raises
     ------

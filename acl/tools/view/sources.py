@@ -1,8 +1,8 @@
-"""Reading a file for the picture: a recording of ours, a plain trace, a PyTorch memory snapshot.
+"""Read a file for the page: a recording of a pool, a plain trace, or a PyTorch memory snapshot.
 
-Which of them a file is, its content says. What each lacks is left empty and said in a note; addresses are
-made up nowhere but by `replayed`, and only if asked. Traces are checked as `aclpool replay` checks
-them, and snapshots are unpickled with nothing but the built-in containers.
+The content tells which of them a file is. Data that a file lacks is left empty, and a note says so; only
+`replayed` makes up addresses, and only if asked. Traces are checked as `aclpool replay` checks them, and
+of snapshots only the built-in containers are unpickled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load_history"]
 
-#: Marks besides OOMs, in words.
+#: The titles of marks other than out of memory.
 MARKED = {"trim": "{size} of {stream} went back to the driver",
           "steal": "{size} were taken from {stream}, to be mapped elsewhere",
           "sleep": "{size} of {stream} fell asleep", "wake": "{size} of {stream} woke"}
@@ -28,7 +28,7 @@ NO_FRAMES = [""]
 
 
 def load_history(path: str | Path) -> History:
-    """The history that a file holds.
+    """Return the history of a file.
 
     Raises
     ------
@@ -50,12 +50,12 @@ def load_history(path: str | Path) -> History:
 
 
 def recorded_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Every array of an npz but those that the trace has; nothing pickled."""
+    """Return every array of an npz except op, id and size; nothing pickled is read."""
     return {name: column for name, column in read_arrays(path).items() if name not in ("op", "id", "size")}
 
 
 def begun_steps(step: NDArray[Any]) -> NDArray[Any] | None:
-    """Events at which a new step begins, if the steps rise; None if there are none."""
+    """Return the events at which a new step begins; None if the steps do not change or fall."""
     import numpy as np
 
     change = np.diff(step.astype(np.int64))
@@ -65,7 +65,7 @@ def begun_steps(step: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def history_of_trace(trace: Trace) -> History:
-    """A trace's blocks; no tags, no stacks, no addresses."""
+    """Return the history of a trace, without tags, stacks and addresses."""
     import numpy as np
 
     start, end = lifetimes(trace.op, trace.id)
@@ -82,7 +82,7 @@ def history_of_trace(trace: Trace) -> History:
 # ---- recordings ----
 
 def read_meta(name: str, data: NDArray[Any]) -> dict[str, Any]:
-    """The recording's JSON."""
+    """Return the recording's JSON."""
     try:
         meta = json.loads(bytes(data))
     except (ValueError, RecursionError) as error:
@@ -95,7 +95,7 @@ def read_meta(name: str, data: NDArray[Any]) -> dict[str, Any]:
 
 
 def stream_names(meta: dict[str, Any]) -> list[str]:
-    """Names for a recording's streams."""
+    """Return names for a recording's streams."""
     names = []
     for number, one in enumerate(meta["streams"]):
         kind = "" if one.get("kind", "stream") == "stream" else f" ({one['kind']})"
@@ -105,14 +105,14 @@ def stream_names(meta: dict[str, Any]) -> list[str]:
 
 
 def stack_texts(meta: dict[str, Any]) -> list[str]:
-    """Each stack as lines, innermost frame first."""
+    """Return each stack as lines, innermost frame first."""
     frames = [f"{where}:{line} {function}" if line else f"{where} {function}"
               for where, line, function in meta["frames"]]
     return ["\n".join(frames[frame] for frame in stack) for stack in meta["stacks"]]
 
 
 def recorded_spans(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Any:
-    """Mapped memory from the map and unmap events."""
+    """Return the mapped memory, by the map and unmap events."""
     kinds = meta["kinds"]
     changes = []
     for name, sign in (("map", 1), ("unmap", -1)):
@@ -124,7 +124,7 @@ def recorded_spans(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str,
 
 
 def recorded_marks(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str, Any]) -> list[Mark]:
-    """OOMs with their reasons; trims, steals, sleep and wake, those of one stream at one event put together."""
+    """Return the marks: OOMs with reasons; trims, steals, sleep and wake, summed by event and stream."""
     from acl.inside._snapshot import readable
 
     ooms: list[Mark] = []
@@ -148,13 +148,13 @@ def recorded_marks(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str,
 
 
 def recorded_limit(meta: dict[str, Any]) -> int:
-    """What the pool could hold at most; 0 for no limit, or one that a page cannot write."""
+    """Return the pool's limit in bytes; 0 if it has none, or one too large for the page."""
     limit = int(meta.get("limit", 0))
     return limit if 0 < limit < 1 << 53 else 0
 
 
 def recording_notes(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str, Any]) -> list[str]:
-    """What the reader must know: lost events, blocks older than the recording."""
+    """Return notes for the reader: lost events, blocks older than the recording."""
     notes = []
     lost = sum(int(one.get("lost", 0)) for one in meta["streams"])
     if lost:
@@ -166,7 +166,7 @@ def recording_notes(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str
 
 
 def history_of_recording(trace: Trace, extra: dict[str, NDArray[Any]]) -> History:
-    """A recording of ours: everything that it says.
+    """Return the history of a recording, with all of its data.
 
     Raises
     ------

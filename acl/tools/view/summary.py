@@ -1,4 +1,4 @@
-"""A history in a few numbers, for `--json`."""
+"""Summarise a history in a few numbers, for `--json`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_STACKS = 100
 
 
 def bytes_by(history: History, dimension: str, blocks: NDArray[Any]) -> dict[str, int]:
-    """Bytes of these blocks by tag or stream, largest first."""
+    """Return the bytes of these blocks by tag or stream, largest first."""
     import numpy as np
 
     names = history.tags if dimension == "tag" else history.streams
@@ -25,7 +25,7 @@ def bytes_by(history: History, dimension: str, blocks: NDArray[Any]) -> dict[str
 
 
 def not_freed(history: History) -> dict[str, Any]:
-    """What is live at the end: by tag, and by the stack that allocated it, each with its first and its last event."""
+    """Return the blocks live at the end: by tag, and by stack with the events of their first and last allocation."""
     import numpy as np
 
     kept = np.flatnonzero(history.end >= history.events)
@@ -44,7 +44,7 @@ def not_freed(history: History) -> dict[str, Any]:
 
 
 def summary_of(history: History) -> dict[str, Any]:
-    """Peak and its composition, reserved bytes, what was not freed, out of memory."""
+    """Return the peak and its composition, reserved bytes, blocks not freed, and out-of-memory marks."""
     import numpy as np
 
     live = history.live()

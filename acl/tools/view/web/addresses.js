@@ -1,4 +1,4 @@
-// The address space at the cursor: what is live (in its group's colour), cached, unmapped.
+// The address space at the cursor: live (in the colour of the block's group), cached, unmapped.
 
 import { makeBackdrop, watchSize } from "./canvas.js";
 import { asleepParts, liveAt, roomOf, spansAt } from "./history.js";
@@ -10,7 +10,7 @@ import { colour, groupColours } from "./theme.js";
 
 const LEFT = 128, LINE = 15, GAP = 3, BREAK = 9;
 
-// The first element of a list sorted by key(x) whose key is above `value`.
+// Returns the index of the first element whose key(x) is above `value`, in a list sorted by key(x).
 function firstAbove(list, value, key) {
   let low = 0, high = list.length;
   while (low < high) {
@@ -21,7 +21,7 @@ function firstAbove(list, value, key) {
   return low;
 }
 
-// Who had an address last: the block there that ended latest, or -1.
+// Returns the block that had an address last: the one there that ended latest, or -1.
 function lastOwner(history, address, event) {
   let best = -1;
   for (let i = 0; i < history.blocks && history.start[i] <= event; i++) {
@@ -56,7 +56,7 @@ export function startAddresses(canvas, tip, store, announce) {
     return;
   }
   const { segments, rows, length, own } = mapSegments(history);
-  // The first segment of each row, and where the row is.
+  // The first segment of each row, and below, the top of each row.
   const heads = Array.from({ length: rows }, (_, row) => segments.find((segment) => segment.row === row));
   const tops = [];
   let height = 2;
@@ -72,7 +72,7 @@ export function startAddresses(canvas, tip, store, announce) {
   const byAddress = (block) => history.address[block];
   const perByte = () => (canvas.clientWidth - LEFT - 4) / length;
 
-  // Calls `fill(x, y, width)` for the pieces of a range of addresses, one a row.
+  // Calls `fill(x, y, width)` for the pieces of a range of addresses, one for each row that it touches.
   function pieces(low, high, fill) {
     let s = Math.max(0, firstAbove(segments, low, (segment) => segment.low) - 1);
     for (; s < segments.length && segments[s].low < high; s++) {
@@ -148,14 +148,14 @@ export function startAddresses(canvas, tip, store, announce) {
     }
   }
 
-  // What lies at a place of the canvas: {kind, low, size, block or span}, or null.
+  // Returns what is drawn at a point of the canvas: {kind, low, size, block or span}, or null.
   function under(x, y) {
     const row = tops.findIndex((top) => y >= top - 1 && y < top + LINE + GAP - 1), offset = (x - LEFT) / perByte();
     const segment = segments.find((one) => (
       one.row === row && one.offset <= offset && one.offset + one.high - one.low > offset));
     if (!segment) return null;
     const address = segment.low + offset - segment.offset;
-    const slack = 1.5 / perByte();   // what is thinner than a pixel can still be met
+    const slack = 1.5 / perByte();   // in bytes: a block thinner than a pixel can be hit within this distance
     const next = firstAbove(live, address + slack, byAddress), block = live[next - 1];
     if (block !== undefined && history.address[block] + Math.max(roomOf(history, block), slack) > address) {
       return { kind: "live", low: history.address[block], size: roomOf(history, block), block };
@@ -163,7 +163,7 @@ export function startAddresses(canvas, tip, store, announce) {
     return gapAt(address, next, segment.stretch);
   }
 
-  // A stretch without a live block: cached as far as it is mapped, unmapped as far as it is not.
+  // Returns the range without a live block around an address: cached as far as mapped, else unmapped.
   function gapAt(address, next, stretch) {
     const before = live[next - 1], after = live[next];
     const floor = before === undefined ? 0 : history.address[before] + roomOf(history, before);

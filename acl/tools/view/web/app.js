@@ -1,4 +1,4 @@
-// The page: the worker prepares the data, then every view is started on one store.
+// Starts the page: the worker prepares the data, then every view is started on one store.
 
 import { axesOf, extentOf } from "./axis.js";
 import { groupsAt } from "./groups.js";
@@ -41,7 +41,7 @@ function startControls(store) {
   startTheme(byId("theme"), () => store.set({ theme: state.theme + 1 }));
 }
 
-// Says in words what the cursor stands on, for those who do not see it.
+// Describes the event at the cursor in words, for screen readers.
 function announcer(state) {
   let due = 0;
   return (text) => {

@@ -1,4 +1,4 @@
-// The horizontal axis: events one beside the other, or the time at which they happened.
+// The horizontal axis: events at equal distances, or the time at which they happened.
 // A window is [low, high) in the axis's own unit; event e is drawn from position(e) to position(e + 1).
 
 import { countUpTo } from "./history.js";
@@ -11,7 +11,7 @@ export function extentOf(history, axis) {
   return axis === "time" ? [0, history.time[history.events - 1] * 1.0001 + 1] : [0, history.events];
 }
 
-// The narrowest window that makes sense.
+// Returns the width of the narrowest window: 100 ns or 8 events.
 export function narrowest(axis) {
   return axis === "time" ? 100 : 8;
 }
@@ -20,7 +20,7 @@ export function positionOf(history, axis, event) {
   return axis === "time" ? history.time[Math.min(event, history.events - 1)] : event;
 }
 
-// The last event that is at or before a position.
+// Returns the last event that is at or before a position.
 export function eventAt(history, axis, position) {
   const event = axis === "time" ? countUpTo(history.time, position) - 1 : Math.floor(position);
   return Math.max(0, Math.min(history.events - 1, event));
@@ -37,14 +37,14 @@ function firstEventFrom(history, axis, position) {
   return low;
 }
 
-// For pixel columns of a window: the first event of each, and of what follows the last.
+// Returns the first event of each pixel column of a window, and the first event after the last column.
 export function columnEdges(history, axis, [low, high], columns) {
   const edges = new Float64Array(columns + 1);
   for (let c = 0; c <= columns; c++) edges[c] = firstEventFrom(history, axis, low + ((high - low) * c) / columns);
   return edges;
 }
 
-// A window moved and cut so that it lies inside the extent.
+// Returns the window, moved and cut so that it lies inside the extent.
 export function fitWindow(history, axis, [low, high]) {
   const [first, last] = extentOf(history, axis);
   const width = Math.min(last - first, Math.max(narrowest(axis), high - low));

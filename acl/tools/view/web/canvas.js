@@ -1,11 +1,11 @@
-// A canvas that is as sharp as the screen, with a picture kept behind what moves, and axes.
+// A canvas in the resolution of the screen, with a backdrop behind the parts that move, and axes.
 
 import { niceTicks, tickText } from "./numbers.js";
 import { colour } from "./theme.js";
 
 export const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 
-// Keeps the canvas as large as its box; calls back when that changes.
+// Keeps the canvas as large as its box; calls `onChange` when the size changes.
 export function watchSize(canvas, onChange) {
   const fit = () => {
     const width = canvas.clientWidth, height = canvas.clientHeight, ratio = devicePixelRatio || 1;
@@ -17,7 +17,7 @@ export function watchSize(canvas, onChange) {
   };
   const observer = new ResizeObserver(fit);
   try {
-    observer.observe(canvas, { box: "device-pixel-content-box" });   // also told when only the screen's pixels change
+    observer.observe(canvas, { box: "device-pixel-content-box" });   // reports a change of the screen's resolution too
   } catch {
     observer.observe(canvas);
     addEventListener("resize", fit);
@@ -33,7 +33,7 @@ export function pen(canvas) {
   return context;
 }
 
-// A picture of the canvas's size that is painted again only when asked to.
+// Makes an image of the canvas's size that is painted only when `paint` is called.
 export function makeBackdrop(canvas) {
   const behind = document.createElement("canvas");
   return {
@@ -83,7 +83,7 @@ export function drawWindowAxis(context, box, axis, [low, high]) {
   }
 }
 
-// An upright line that is seen on every colour.
+// Draws a vertical line that is visible on every colour.
 export function drawCursor(context, box, x) {
   if (x < box.left - 1 || x > box.left + box.width + 1) return;
   context.fillStyle = colour("panel");
@@ -94,7 +94,7 @@ export function drawCursor(context, box, x) {
   context.fillRect(Math.round(x) - 1, box.top - 5, 2, box.height + 5);
 }
 
-// A line of steps through one value for each column.
+// Makes the path of a line of steps, with one value for each column.
 export function stepPath(context, box, values, scale) {
   context.beginPath();
   const width = box.width / values.length;
@@ -106,7 +106,7 @@ export function stepPath(context, box, values, scale) {
   }
 }
 
-// The area between two such lines, `low` below `high`.
+// Makes the path of the area between two lines of steps; `low` is the lower one.
 export function areaPath(context, box, low, high, scale) {
   stepPath(context, box, high, scale);
   const width = box.width / low.length, bottom = box.top + box.height;

@@ -1,4 +1,4 @@
-// Who holds the memory at the cursor or at the peak: the groups as bars, and the largest blocks.
+// The composition of the memory at the cursor or at the peak: the groups as bars, and the largest blocks.
 
 import { groupsAt } from "./groups.js";
 import { liveAt } from "./history.js";

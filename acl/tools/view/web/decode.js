@@ -1,4 +1,4 @@
-// The data that the page carries, as typed arrays; the other half of pack.py. No DOM: it runs in the worker.
+// Unpacks the page's data, which pack.py packed, to typed arrays. No DOM: it runs in the worker.
 
 const ARRAYS = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, f64: Float64Array };
 
@@ -18,7 +18,7 @@ async function gunzip(bytes) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// One column: planes of bytes, lowest first, and differences if it rises.
+// Returns one column: planes of bytes, lowest first; a rising column is stored as differences.
 function columnOf(about, bytes, from) {
   const { count, width, rising } = about;
   const values = new ARRAYS[about.kind](count);

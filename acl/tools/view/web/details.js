@@ -1,4 +1,4 @@
-// Everything that is known of the chosen allocation.
+// Shows all data of the chosen allocation.
 
 import { roomOf } from "./history.js";
 import { lifeText, momentText } from "./moment.js";

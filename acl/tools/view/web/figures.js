@@ -1,4 +1,4 @@
-// The numbers on top: peak, reserved, allocations, what was not freed, out of memory.
+// The numbers at the top: peak, reserved, allocations, bytes not freed, out of memory.
 
 import { knowsReserved, stepOf } from "./history.js";
 import { bytesText, countText, durationText, plural, shortNumber } from "./numbers.js";

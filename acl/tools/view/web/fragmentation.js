@@ -1,4 +1,4 @@
-// Reserved bytes that are not live, over the timeline's window, and the largest run among them where known.
+// Reserved bytes that are not live, over the timeline's window, and the largest free run if addresses are known.
 
 import { positionOf } from "./axis.js";
 import { areaPath, drawByteAxis, drawCursor, drawWindowAxis, makeBackdrop, watchSize } from "./canvas.js";
@@ -36,7 +36,7 @@ function rectangle({ left, top, width, height }) {
   return path;
 }
 
-// Most and least unused bytes of each column: reserved without what was live at least, and at most.
+// Returns the most and the least unused bytes of each column: reserved minus the least, and the most, live bytes.
 function unusedColumns(sample) {
   const most = sample.reserved.map((bytes, c) => Math.max(0, bytes - sample.live.low[c]));
   const least = sample.reserved.map((bytes, c) => Math.max(0, bytes - sample.live.total[c]));

@@ -1,12 +1,12 @@
-// Blocks put into at most twelve groups by tag, stream or size, and how many bytes each holds over time.
-// Every BUCKET events there is a checkpoint and the moment of the bucket at which most was live, so that
-// a picture of any window costs as much as it has pixels. No DOM: built in the worker, read by the page.
+// Puts blocks into at most ten groups by tag, stream or size, with the bytes of each over time. For every BUCKET
+// events there is a checkpoint and the event with the most live bytes, so that the cost of drawing a window
+// depends on its pixels, not on its events. No DOM: built in the worker, read by the page.
 
 import { countUpTo } from "./history.js";
 
 export const BUCKET = 64;
-const DIRECT = 200000;   // events that are walked one by one
-const MOST_GROUPS = 9;   // with a colour of their own; the rest is one more
+const DIRECT = 200000;   // a window with at most this many events is drawn from its events, a larger one from buckets
+const MOST_GROUPS = 9;   // groups with a colour of their own; further names form one more group
 const CLASSES = [
   ["up to 64 KiB", 65536], ["up to 1 MiB", 1 << 20], ["up to 4 MiB", 1 << 22], ["up to 16 MiB", 1 << 24],
   ["up to 32 MiB", 1 << 25], ["up to 64 MiB", 1 << 26], ["up to 128 MiB", 1 << 27], ["larger", Infinity],
@@ -24,7 +24,7 @@ function sizeClasses(history) {
   return { of, names: CLASSES.filter((_, i) => used[i]).map((one) => one[0]), rest: false };
 }
 
-// Each value's own peak of live bytes, for the order of the groups.
+// Returns each value's own peak of live bytes, which orders the groups.
 function peaksOf(history, values, count) {
   const now = new Float64Array(count), peak = new Float64Array(count);
   let ended = 0;
@@ -39,7 +39,7 @@ function peaksOf(history, values, count) {
   return peak;
 }
 
-// For each value, how long a byte of it lives on average, in events.
+// Returns for each value how many events a byte of it lives on average.
 function livesOf(history, values, count) {
   const bytes = new Float64Array(count), lived = new Float64Array(count);
   for (let i = 0; i < history.blocks; i++) {
@@ -49,7 +49,7 @@ function livesOf(history, values, count) {
   return lived.map((sum, i) => sum / Math.max(1, bytes[i]));
 }
 
-// The largest have a group of their own; what lives longest, as weights do, lies at the bottom of the stack.
+// The names with the largest peaks have a group of their own; the longest-lived ones, such as weights, are lowest.
 function namedGroups(history, dimension) {
   const values = history[dimension], names = history.names[dimension];
   const peak = peaksOf(history, values, names.length);
@@ -65,7 +65,7 @@ function namedGroups(history, dimension) {
   return { of, names: own.map((value) => names[value]).concat(rest ? [`${rest} others`] : []), rest: rest > 0 };
 }
 
-// Walks events, keeping the groups' bytes in `now`.
+// Steps through events and keeps the groups' live bytes in `now`.
 class Walk {
   constructor(history, groups) {
     this.history = history;
@@ -89,7 +89,7 @@ class Walk {
     }
   }
 
-  // Jump to just before an event, from the checkpoint below it.
+  // Jumps to just before an event, from the checkpoint before it.
   seek(event) {
     const bucket = Math.min(Math.floor(event / BUCKET), this.groups.buckets - 1), count = this.now.length;
     this.total = 0;
@@ -128,22 +128,22 @@ export function buildGroups(history, dimension) {
   return groups;
 }
 
-// The groups' bytes after an event.
+// Returns the groups' bytes after an event.
 export function groupsAt(history, groups, event) {
   const walk = new Walk(history, groups);
   walk.seek(event + 1);
   return walk.now;
 }
 
-// The event at which most was live, and how much.
+// Returns the event with the most live bytes, and those bytes.
 export function peakOf(groups) {
   let best = 0;
   for (let b = 1; b < groups.buckets; b++) if (groups.peakTotal[b] > groups.peakTotal[best]) best = b;
   return { event: groups.peakEvent[best], bytes: Math.max(0, groups.peakTotal[best]) };
 }
 
-// For each pixel column, whose events are edges[c] up to edges[c + 1]: bytes by group at the moment with most,
-// that moment, and the least. A column without events shows what was there before it.
+// Returns for each pixel column, with the events edges[c] up to edges[c + 1]: bytes by group at its event with the
+// most live bytes, that event, and the least live bytes. A column without events repeats the state before it.
 export function sampleColumns(history, groups, edges) {
   const columns = edges.length - 1, count = groups.names.length;
   const out = {

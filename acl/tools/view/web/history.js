@@ -1,9 +1,9 @@
-// What is asked of a history: which blocks live at an event, what is mapped, what is reserved.
-// A history is plain data (typed arrays), made once in the worker by buildHistory; the rest are functions of it.
+// Queries of a history: which blocks are live at an event, what is mapped, what is reserved.
+// A history is plain data (typed arrays), which buildHistory makes once in the worker.
 
 const CHUNK = 512;
 
-// How many of a sorted array's first elements are at most `value`.
+// Returns how many elements of a sorted array are at most `value`.
 export function countUpTo(sorted, value) {
   let low = 0, high = sorted.length;
   while (low < high) {
@@ -14,7 +14,7 @@ export function countUpTo(sorted, value) {
   return low;
 }
 
-// Blocks in the order of their ends, by counting; those that never end are left out.
+// Returns the blocks in the order of their ends, by a counting sort, without those that never end.
 function orderByEnd(end, events) {
   const at = new Uint32Array(events + 2);
   for (let i = 0; i < end.length; i++) at[end[i] + 1]++;
@@ -47,7 +47,7 @@ export function buildHistory({ meta, columns }) {
   };
 }
 
-// Indexes of the blocks that are in use after an event.
+// Returns the indexes of the blocks that are in use after an event.
 export function liveAt(history, event) {
   const { start, end, chunkEnd } = history;
   const begun = countUpTo(start, event);
@@ -60,7 +60,7 @@ export function liveAt(history, event) {
   return live;
 }
 
-// The mapped spans after an event, by address.
+// Returns the mapped spans after an event, by address.
 export function spansAt(history, event) {
   const { spanStart, spanEnd } = history;
   const found = [];
@@ -68,8 +68,8 @@ export function spansAt(history, event) {
   return found;
 }
 
-// The stretches [low, high) of a block that no span of `spans` (sorted by address) covers: there it is asleep.
-// Only a recording knows all spans.
+// Returns the parts [low, high) of a block that no span of `spans` (sorted by address) covers: they are asleep.
+// Only recordings know all spans; for other files the list is empty.
 export function asleepParts(history, spans, block) {
   if (history.source !== "recording" || !history.spanStart.length) return [];
   const low = history.address[block], high = low + roomOf(history, block), parts = [];
@@ -102,7 +102,7 @@ export function roomOf(history, block) {
   return history.room ? history.room[block] : history.size[block];
 }
 
-// Blocks that begin or end with an event.
+// Returns the blocks that begin or end with an event.
 export function changesOf(history, event) {
   const begun = [], ended = [];
   for (let i = countUpTo(history.start, event) - 1; i >= 0 && history.start[i] === event; i--) begun.push(i);
@@ -112,15 +112,15 @@ export function changesOf(history, event) {
   return { begun, ended };
 }
 
-// The step that an event belongs to, from 0; -1 if there are none.
+// Returns the step that an event belongs to, from 0; -1 if there are no steps.
 export function stepOf(history, event) {
   return history.steps ? countUpTo(history.steps, event) - 1 : -1;
 }
 
-// At how many moments the largest free run is looked up for the picture.
+// The number of events at which the largest free run is computed.
 export const RUN_SAMPLES = 400;
 
-// The most bytes in one run that are mapped and not live after an event.
+// Returns the bytes of the longest run that is mapped and not live after an event.
 export function largestFreeRun(history, event) {
   const live = liveAt(history, event).filter((block) => history.address[block] > 0);
   live.sort((a, b) => history.address[a] - history.address[b]);

@@ -1,4 +1,4 @@
-// The groups beside the timeline, with their bytes at the cursor; hovering or focusing one brings it out.
+// The groups beside the timeline, with their bytes at the cursor; hovering or focusing one highlights it.
 
 import { groupsAt } from "./groups.js";
 import { knowsReserved, reservedAt } from "./history.js";

@@ -1,4 +1,4 @@
-// The allocations as a table that holds only the rows in sight: search, scope, sorting, keyboard.
+// The allocations as a table that holds only the visible rows: search, scope, sorting, keyboard.
 
 import { frameOf } from "./addresses.js";
 import { lifeText } from "./moment.js";
@@ -12,7 +12,7 @@ const WIDTHS = {
   id: "minmax(4.8rem, 0.4fr)", size: "minmax(5rem, 0.5fr)", tag: "minmax(6rem, 1fr)", stream: "minmax(5rem, 0.8fr)",
   start: "minmax(6.5rem, 0.5fr)", life: "minmax(6.5rem, 0.5fr)", stack: "minmax(8rem, 1.6fr)",
 };
-const TALLEST = 15000000;   // pixels; browsers cut what is taller
+const TALLEST = 15000000;   // pixels; browsers limit the height of an element
 
 function columnsOf(history) {
   const began = (block) => (history.time ? durationText(history.time[history.start[block]]) : countText(history.start[block]));
@@ -35,7 +35,7 @@ export function startList(store) {
 
   const tall = () => Math.min(TALLEST, found.length * ROW);
   const inSight = () => Math.max(1, Math.floor(rows.clientHeight / ROW));
-  // The first row in sight; on very long lists the bar moves by more than a row a row.
+  // Returns the first visible row; in very long lists one pixel of the scroll bar moves by more than a pixel of rows.
   const firstRow = () => {
     const room = tall() - rows.clientHeight;
     if (found.length * ROW === tall() || room <= 0) return Math.floor(rows.scrollTop / ROW);

@@ -1,4 +1,4 @@
-// What happened besides allocations: out of memory with the reason; trims, steals, sleep and wake folded away. A click goes there.
+// Events other than allocations: out of memory with the reason; trims, steals, sleep and wake folded. A click moves there.
 
 import { momentText } from "./moment.js";
 import { plural } from "./numbers.js";

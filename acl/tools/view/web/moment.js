@@ -1,4 +1,4 @@
-// An event in words.
+// Describes an event in words.
 
 import { changesOf, stepOf } from "./history.js";
 import { bytesText, countText, durationText } from "./numbers.js";
@@ -11,7 +11,7 @@ export function momentText(history, event) {
   return parts.join(" · ");
 }
 
-// What happened with an event: "+ 3.00 MiB kv".
+// Returns what changed with an event: "+ 3.00 MiB kv".
 export function changeText(history, event) {
   const { begun, ended } = changesOf(history, event);
   if (begun.length + ended.length > 2) return `${begun.length} allocated, ${ended.length} freed`;
@@ -20,7 +20,7 @@ export function changeText(history, event) {
   return [...begun.map(word("+")), ...ended.map(word("−"))].join(", ");
 }
 
-// How long a block lived, or has lived.
+// Returns how long a block lived, or has lived so far.
 export function lifeText(history, block) {
   const start = history.start[block], end = history.end[block];
   const open = end >= history.events;

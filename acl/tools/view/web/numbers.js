@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Formats numbers for people.
 
 export function bytesText(bytes) {
   let value = bytes;
@@ -37,7 +37,7 @@ export function plural(count, word) {
   return `${countText(count)} ${word}${count === 1 ? "" : "s"}`;
 }
 
-// About `count` round numbers between two; `base` 1024 makes them round in bytes.
+// Returns about `count` round numbers between two; with `base` 1024 they are round in bytes.
 export function niceTicks(low, high, count, base = 10) {
   const raw = (high - low) / Math.max(1, count);
   if (!(raw > 0)) return [low];
@@ -60,10 +60,10 @@ function byteStep(raw) {
   return 1024 * power;
 }
 
-// The label of a tick, with just enough digits to tell it from its neighbours.
+// Returns the label of a tick, with just enough digits to differ from the labels beside it.
 export function tickText(value, step, format) {
   if (format === "bytes") {
-    // A unit of which the step is at least a quarter: 0.25, 0.5, 1, ...
+    // The largest unit of which the step is at least a quarter: 0.25, 0.5, 1, ...
     const unit = Math.max(0, Math.min(4, Math.floor(Math.log2(Math.max(step, 1) * 4) / 10)));
     const shown = (value / 1024 ** unit).toLocaleString("en", { maximumFractionDigits: 2 });
     return value === 0 ? "0" : `${shown} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;

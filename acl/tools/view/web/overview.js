@@ -1,4 +1,4 @@
-// The whole recording in a strip, with the window that the timeline shows: drag it, its edges, or a new one.
+// The whole recording in a strip, with the timeline's window: drag the window, its edges, or a new one.
 
 import { columnEdges, extentOf, fitWindow } from "./axis.js";
 import { areaPath, makeBackdrop, watchSize } from "./canvas.js";

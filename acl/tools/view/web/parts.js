@@ -1,4 +1,4 @@
-// Small parts of the page: elements, groups of radio buttons, the tip beside the pointer.
+// Small parts of the page: elements, groups of radio buttons, the tooltip beside the pointer.
 
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -15,7 +15,7 @@ export function byId(id) {
   return document.getElementById(id);
 }
 
-// Radio buttons drawn as one bar; arrow keys move the choice, as in any radio group.
+// Makes radio buttons drawn as one bar; arrow keys move the choice, as in any radio group.
 export function makeChoice(place, options, value, onChange) {
   const buttons = options.map(([name, label]) => element("button", {
     type: "button", role: "radio", class: "option", "data-value": name, text: label, onclick: () => choose(name, false),
@@ -43,7 +43,7 @@ export function makeChoice(place, options, value, onChange) {
   return (name) => choose(name, true);
 }
 
-// Lines beside the pointer: the first is a heading, others are [label, value] or text.
+// Shows a tooltip beside the pointer: a heading, then lines that are [label, value, colour] or text.
 export function showTip(tip, x, y, heading, lines) {
   tip.replaceChildren(element("strong", { text: heading }), ...lines.map((line) => (
     Array.isArray(line)

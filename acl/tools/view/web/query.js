@@ -1,11 +1,11 @@
-// Which allocations the list shows, and in which order. Pure functions, fast enough for half a million blocks.
+// Selects and sorts the allocations of the list. Pure functions, fast enough for half a million blocks.
 
 import { eventAt } from "./axis.js";
 import { countUpTo, liveAt } from "./history.js";
 
 const UNITS = { b: 1, kib: 1024, mib: 1024 ** 2, gib: 1024 ** 3, kb: 1e3, mb: 1e6, gb: 1e9, k: 1024, m: 1024 ** 2, g: 1024 ** 3 };
 
-// A search is words: #id, >size, <size, or text in the tag, the stream's name or the stack; all must hold.
+// Parses a search. Its words are #id, >size, <size, or text in the tag, stream name or stack; all words must match.
 export function parseSearch(text) {
   return text.trim().toLowerCase().split(/\s+/).filter(Boolean).map((word) => {
     const size = /^([<>])=?([\d.]+)([a-z]*)$/.exec(word);
@@ -49,7 +49,7 @@ function ranks(texts) {
   return rank;
 }
 
-// What a column is sorted by: whole numbers from 0.
+// Returns the function that gives a block's sort key in a column: whole numbers from 0.
 export function sortKey(history, column) {
   const { start, end } = history;
   if (column === "life") {
@@ -64,7 +64,7 @@ export function sortKey(history, column) {
   return (i) => history[column][i];
 }
 
-// Sorts block numbers by whole keys, 16 bits at a time: stable, and linear in their number.
+// Sorts block numbers by whole keys, 16 bits at a time: stable, and linear in the number of blocks.
 export function sortBlocks(blocks, key, descending) {
   let from = blocks, to = new Uint32Array(blocks.length), most = 0;
   for (const block of blocks) most = Math.max(most, key(block));

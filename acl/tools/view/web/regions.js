@@ -1,12 +1,12 @@
-// Where addresses go on the map: stretches that were ever in use, cut into segments that lie in rows of equal length.
-// A stretch begins a row of its own; where there are too many for that they follow each other, a little apart.
+// Places addresses on the map: stretches that were ever in use, cut into segments that lie in rows of equal length.
+// A stretch begins in a row of its own; if that takes too many rows, stretches follow each other with a small gap.
 
 import { roomOf } from "./history.js";
 
 const ROWS = 20;
-const APART = 1 / 64;   // of a row
+const APART = 1 / 64;   // the gap, as a share of a row
 
-// Every stretch of addresses that held memory or a block at any time, low to high, near ones put together.
+// Returns every stretch of addresses that held memory or a block at any time, low to high; near ones are joined.
 function everUsed(history, gap) {
   const count = history.spanStart.length || history.blocks;
   const from = history.spanStart.length ? (i) => history.spanAddress[i] : (i) => history.address[i];
@@ -23,7 +23,7 @@ function everUsed(history, gap) {
   return found;
 }
 
-// The map: segments {low, high, row, offset, stretch} by address, how many rows, and how many bytes a row is.
+// Returns the map: segments {low, high, row, offset, stretch} by address, the number of rows, and the bytes of a row.
 export function mapSegments(history) {
   const total = everUsed(history, 0).reduce((sum, one) => sum + one.high - one.low, 0);
   const length = 2 ** Math.ceil(Math.log2(Math.max(4096, total / ROWS)));

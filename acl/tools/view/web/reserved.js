@@ -1,4 +1,4 @@
-// Reserved bytes by pixel column: the most within each, carried on where nothing changes.
+// Returns reserved bytes by pixel column: the most within each; a column without a change repeats the last value.
 
 import { countUpTo } from "./history.js";
 

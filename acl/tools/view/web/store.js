@@ -1,4 +1,4 @@
-// What the page shows at the moment, and who wants to know when it changes. Views are drawn once a frame.
+// The state that the page shows, and the views that are drawn when it changes, at most once a frame.
 
 import { axesOf, extentOf } from "./axis.js";
 import { peakOf } from "./groups.js";
@@ -33,7 +33,7 @@ export function makeStore(history, allGroups) {
     }
   }
 
-  // `keys`: the parts of the state at whose change the view is drawn.
+  // `keys`: the names in the state whose change draws the view again.
   function watch(keys, drawView) {
     views.push({ keys, draw: drawView });
     drawView(new Set(keys));

@@ -1,14 +1,14 @@
-// The single allocations in the stack, each with a line on top of it, where a window shows few enough of them.
+// The single allocations in the stack, each with a line on top of it, if the window shows few enough of them.
 
 import { eventAt, positionOf } from "./axis.js";
 import { liveAt } from "./history.js";
 import { colour } from "./theme.js";
 
-const MOST_EVENTS = 400;    // in the window
-const MOST_LINES = 100000;  // events times blocks
-const LEAST_PIXELS = 3;     // that a block is high, to have a line
+const MOST_EVENTS = 400;    // most events in the window
+const MOST_LINES = 100000;  // most lines: events times blocks
+const LEAST_PIXELS = 3;     // least height of a block that has a line
 
-// The events that a window shows, or none where they are too many.
+// Returns the events that a window shows, or none if they are too many.
 export function stripedEvents(state) {
   const { history, axis, window } = state;
   const first = eventAt(history, axis, window[0]), last = eventAt(history, axis, window[1]);
@@ -16,7 +16,7 @@ export function stripedEvents(state) {
   return Array.from({ length: last - first + 1 }, (_, i) => first + i);
 }
 
-// In each group the older blocks lie below the newer ones.
+// Draws the lines. In each group the older blocks lie below the newer ones.
 export function paintStripes(context, box, state, scale, xOf) {
   const { history, axis, groups } = state, bottom = box.top + box.height;
   context.strokeStyle = colour("panel");

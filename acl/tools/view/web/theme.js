@@ -1,4 +1,4 @@
-// Light and dark: the system's choice until the reader chooses; canvases ask here for their colours.
+// Light and dark: the system's choice until the reader chooses. Canvases get their colours here.
 
 const CHOICES = ["system", "light", "dark"];
 const LABELS = { system: "◐ System", light: "○ Light", dark: "● Dark" };
@@ -7,7 +7,7 @@ export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-// Colours of groups, in order; the last of ten is for "others".
+// Returns the colours of groups, in order; the last group has the colour of "others" if it is the rest.
 export function groupColours(groups) {
   return groups.names.map((_, i) => colour(groups.rest && i === groups.names.length - 1 ? "rest" : `group${i}`));
 }
@@ -17,7 +17,7 @@ function remembered() {
     const kept = localStorage.getItem("aclpool-theme");
     return CHOICES.includes(kept) ? kept : "system";
   } catch {
-    return "system";   // a page from a file may have no storage
+    return "system";   // a page that is opened from a file may have no storage
   }
 }
 
@@ -25,7 +25,7 @@ function remember(choice) {
   try {
     localStorage.setItem("aclpool-theme", choice);
   } catch {
-    // as above: the choice then lasts as long as the page
+    // without storage the choice lasts as long as the page
   }
 }
 

@@ -21,7 +21,7 @@ export function plotBox(canvas) {
   };
 }
 
-// What a window looks like at a number of columns; one for all charts that share the window.
+// Samples a window in a number of columns; all charts of the window use it.
 export function sampleWindow(state, columns) {
   const edges = columnEdges(state.history, state.axis, state.window, columns);
   return {
@@ -60,7 +60,7 @@ function paintReserved(context, box, reserved, scale) {
   context.setLineDash([]);
 }
 
-// What the pool may hold at most, where the axis reaches so far.
+// Draws the pool's limit, if the axis reaches it.
 function paintLimit(context, box, limit, highest) {
   if (!limit || limit > highest) return;
   const y = Math.round(box.top + box.height * (1 - limit / highest)) + 0.5;
@@ -75,7 +75,7 @@ function paintLimit(context, box, limit, highest) {
   context.fillText(`limit ${bytesText(limit)}`, box.left + 4, y - 1);
 }
 
-// Where the vertical axis ends: above all that is drawn, and above the limit unless that is far away.
+// Returns the top of the vertical axis: above all that is drawn, and above the limit unless that is far away.
 function heightOf(state, sample) {
   let highest = 1;
   for (const total of sample.live.total) if (total > highest) highest = total;
@@ -110,7 +110,7 @@ export function startTimeline(canvas, tip, store, announce) {
   const xOf = (position) => box().left + (box().width * (position - state.window[0])) / (state.window[1] - state.window[0]);
   const positionAt = (x) => state.window[0] + ((x - box().left) / box().width) * (state.window[1] - state.window[0]);
 
-  // The event that a pixel stands for: the one drawn there, where it covers many.
+  // Returns the event under a pixel; if the pixel covers many, the one that is drawn there.
   function eventUnder(x) {
     const column = Math.max(0, Math.min(sample.live.columns - 1,
       Math.floor(((x - box().left) / box().width) * sample.live.columns)));
@@ -221,13 +221,13 @@ export function startTimeline(canvas, tip, store, announce) {
   store.watch(["cursor"], overlay);
 }
 
-// The vertical axis by what is live, or back by what is reserved.
+// Switches the vertical axis between the live bytes alone and all that is drawn.
 export function scaleToLive(store) {
   store.set({ toLive: !store.state.toLive });
   byId("toLive").setAttribute("aria-pressed", String(store.state.toLive));
 }
 
-// Zoom around the cursor if it is in sight, else around the middle.
+// Zooms around the cursor if it is visible, else around the middle.
 export function zoomBy(store, factor) {
   const { history, axis, window, cursor } = store.state;
   const at = positionOf(history, axis, cursor);
@@ -235,7 +235,7 @@ export function zoomBy(store, factor) {
   store.set({ window: zoomWindow(history, axis, window, factor, around) });
 }
 
-// Moves the window, if it must, so that the cursor is in it.
+// Moves the window, if the cursor is outside it, so that the cursor is inside.
 export function followCursor(store) {
   const { history, axis, window, cursor } = store.state;
   const at = positionOf(history, axis, cursor), span = window[1] - window[0];

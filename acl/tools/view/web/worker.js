@@ -1,11 +1,11 @@
-// The worker: unpacks the data, puts the blocks into groups, then looks for the largest free runs.
-// It says what it has as soon as it has it: "ready" first, "runs" later.
+// The worker: unpacks the data, puts the blocks into groups, then computes the largest free runs.
+// It sends "ready" as soon as the groups are built, and "runs" later, in parts.
 
 import { unpack } from "./decode.js";
 import { RUN_SAMPLES, buildHistory, largestFreeRun } from "./history.js";
 import { buildGroups } from "./groups.js";
 
-// The largest free run at evenly spaced events, in parts, so that the page can show them as they come.
+// Yields the largest free runs at evenly spaced events, in parts, so that the page can show them early.
 function* freeRuns(history) {
   const count = Math.min(RUN_SAMPLES, history.events);
   const at = new Float64Array(count), bytes = new Float64Array(count);
