@@ -1,13 +1,13 @@
-"""Workloads of `aclpool bench` as pytest-benchmark cases, so that a regression is seen.
+"""Workloads of `aclpool bench` as pytest-benchmark cases, so that a regression is noticed.
 
     pytest bench/bench_alloc.py                             run and print
     pytest bench/bench_alloc.py --benchmark-save=NAME       keep the times
     aclpool compare .benchmarks/*/0001_*.json .benchmarks/*/0002_*.json
 
-Each round is a process of its own, as in `aclpool bench`. Its time is that of one pair (alloc, the address
-read, free, through the function pointers that ACL got): the clock that pytest-benchmark reads is moved by it. The
-floor is the same loop with empty callbacks; the difference is the allocator's. Not measured: a device,
-percentiles, memory, several threads (`aclpool bench` does those).
+Each round is a process of its own, as in `aclpool bench`. Its time is that of one pair (alloc, read the address,
+free, through the function pointers that ACL gets): the clock that pytest-benchmark reads is advanced by it. The
+floor is the same loop with empty callbacks; the difference is the allocator's time. Not measured: a device,
+percentiles, memory, several threads (`aclpool bench` measures those).
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ CASES += [Case("live", "aclpool", {"live_blocks": live, "what": "hot pair"}) for
 
 
 class PairClock:
-    """A clock that each round moves by the seconds of one of its pairs."""
+    """A clock that each round advances by the seconds of one of its pairs."""
 
     seconds = 0.0
 
     def now(self) -> float:
-        """Seconds so far."""
+        """Return the seconds so far."""
         return self.seconds
 
 
@@ -57,7 +57,7 @@ CLOCK = PairClock()
 
 @pytest.fixture(scope="module")
 def lists() -> Iterator[Lists]:
-    """The lists of events that W5 plays."""
+    """Yield the event lists that W5 plays."""
     with TemporaryDirectory() as folder:
         yield Lists(Path(folder), True, {})
 

@@ -1,9 +1,9 @@
-"""Coroutines against threads: runs of one model on three streams, and how late the event loop is meanwhile.
+"""Coroutines against threads: runs of one model on three streams, and the lag of the event loop meanwhile.
 
     python bench/bench_await.py [--runs 12] [--rounds 5]
 
-The lag is how much later than asked a coroutine wakes that sleeps a millisecond at a time.  The first row has
-nothing else to do, so it is the machine's own; rows are compared with it, and with the time of one run.
+A coroutine sleeps a millisecond at a time; the lag is how much too late it wakes.  In the first row the loop has
+nothing else to do, so its lag is the machine's own; the other rows are compared with it, and with a run's time.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ class Service:
         self.right = self.model(*self.inputs, stream=self.streams[0])
 
     async def awaited(self, number: int) -> None:
-        """One run, by `arun`."""
+        """Do one run, by `arun`."""
         self.results.append(await self.model.arun(*self.inputs, stream=self.streams[number % STREAMS]))
 
     async def threaded(self, number: int) -> None:
-        """One run, in a thread of its own."""
+        """Do one run, in a thread of its own."""
         stream = self.streams[number % STREAMS]
         self.results.append(await asyncio.to_thread(self.model, *self.inputs, stream=stream))
 
     async def idle(self, number: int) -> None:
-        """Nothing, for as long as a run takes."""
+        """Wait for as long as a run takes."""
         await asyncio.sleep(0.02)
 
     def check(self) -> None:
-        """After a round, so that the loop does not wait for it: all results are right."""
+        """Check all results; called after a round, so that the loop does not wait for it."""
         for results in self.results:
             for result, right in zip(results, self.right, strict=True):
                 np.testing.assert_allclose(result, right, rtol=1e-3, atol=1e-4)
@@ -68,7 +68,7 @@ class Service:
 
 
 async def measured(run: Callable[[int], Awaitable[None]], runs: int) -> tuple[float, list[float]]:
-    """Seconds for so many runs at once, and the lags of the loop meanwhile."""
+    """Start `runs` runs at once. Return their time in seconds, and the lags of the loop meanwhile."""
     lags: list[float] = []
 
     async def tick() -> None:
@@ -87,7 +87,7 @@ async def measured(run: Callable[[int], Awaitable[None]], runs: int) -> tuple[fl
 
 
 def compare(runs: int, rounds: int) -> dict[str, tuple[float, float, float]]:
-    """For each way: the median seconds of a round, the lag that one in a hundred exceeds, and the largest."""
+    """Return for each way: the median seconds of a round, the 99th percentile of the lag, and the largest lag."""
     service = Service()
     ways = {"idle": service.idle, "arun": service.awaited, "threads": service.threaded}
     seconds: dict[str, list[float]] = {way: [] for way in ways}

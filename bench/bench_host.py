@@ -1,11 +1,11 @@
-"""Host arrays for copies: pinned anew each time, from a cache of powers of two, and from the pool.
+"""Host arrays for copies: pinned for each array, from a cache of powers of two, and from the pool.
 
     python bench/bench_host.py [--rounds 3] [--count 4000]
 
-One load, the same for each: arrays of changing sizes come and go as in a server that stages batches, 24
-alive at a time, half of them of sizes that were seen before. Told are the time of an array (made, its first
-byte written, dropped), the calls that pin or unpin, and the most pinned bytes over the most asked for.
-Pinning costs real programs far more than the simulator: the calls are what to compare.
+The load is the same for each: arrays of changing sizes are made and dropped as in a server that stages batches, 24
+live at a time, half of them of sizes that occurred before. Printed are the time of an array (make it, write its
+first byte, drop it), the calls that pin or unpin, and the peak of pinned bytes over that of requested bytes.
+On a real system pinning costs far more than on the simulator, so compare the calls.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SEED = 20260101
 
 
 def sizes(count: int) -> list[int]:
-    """Bytes of each array: 4 KiB to 8 MiB, half of them again and again."""
+    """Return the bytes of each array: 4 KiB to 8 MiB; half of the arrays have one of a few sizes."""
     source = random.Random(SEED)
     known = [int(2 ** source.uniform(12, 23)) for _ in range(32)]
     return [source.choice(known) if source.random() < 0.5 else int(2 ** source.uniform(12, 23)) for _ in range(count)]
 
 
 class PowersOfTwo:
-    """What one writes first: free lists of pinned buffers, by the next power of two."""
+    """A simple cache, as a first attempt would be: free lists of pinned buffers, by the next power of two."""
 
     def __init__(self) -> None:
         self.idle: dict[int, list[acl.HostBuffer]] = {}
@@ -56,7 +56,7 @@ class PowersOfTwo:
 
 
 def ways() -> dict[str, tuple[Callable[[int], Any], Callable[[int], int]]]:
-    """For each way: a size to an array (or array and how it goes), and the peak of pinned bytes."""
+    """Return for each way: a function from a size to an array (or to array and release), and the peak of pinned bytes."""
     powers, pool, numpy_pool = PowersOfTwo(), acl.PinnedPool(), acl.PinnedPool()
 
     def in_numpy(size: int) -> Any:
@@ -73,7 +73,7 @@ def ways() -> dict[str, tuple[Callable[[int], Any], Callable[[int], int]]]:
 
 
 def run(make: Callable[[int], Any], work: list[int]) -> tuple[float, int]:
-    """Seconds for an array, and the most bytes asked for at a time."""
+    """Return the seconds for an array, and the most bytes live at a time."""
     source = random.Random(SEED)
     held: list[Any] = []
     live: list[int] = []

@@ -1,12 +1,12 @@
 """The pyACL functions against ctypes and cffi: `python bench/bench_pyacl.py [--json FILE]`.
 
-Three calls that programs make all the time, through five doors in one run: a bare C loop, our
+Three calls that programs make often, in five ways in one run: a bare C loop, this package's
 `acl.rt` / `acl.mdl`, ctypes with `argtypes` set, cffi by dlopen (ABI mode), and cffi compiled (API
 mode).  All of them return what pyACL returns, as a program needs it: `malloc` a new address and the
-status.  The empty Python loop is taken off.  The simulator answers, so the bare column is its time;
-what a door adds is the difference.  Rounds are interleaved, and the median of them is shown.
+status.  The empty Python loop is subtracted.  The simulator answers, so the bare column is its time;
+the difference is what a way adds.  Rounds are interleaved, and their median is shown.
 
-cffi is left out if it is not installed.  Under pytest the same are pytest-benchmark cases.
+cffi is left out if it is not installed.  Under pytest the calls are pytest-benchmark cases.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ size_t aclmdlGetNumInputs(void *modelDesc);
 
 
 class World:
-    """What the calls work on."""
+    """The objects that the calls work on."""
 
     def __init__(self) -> None:
         acl.Device(0).use()
@@ -100,7 +100,7 @@ def by_cffi(world: World, ffi: Any, library: Any) -> Doors:
     def malloc_free() -> int:
         place = new("void **")
         malloc(place, SIZE, 0)
-        return free(cast("void *", int(cast("uintptr_t", place[0]))))   # through the int that pyACL gives
+        return free(cast("void *", int(cast("uintptr_t", place[0]))))   # by way of an int, as pyACL returns it
 
     def copy() -> int:
         return memcpy(cast("void *", target), 64, cast("void *", source), 64, 3)
@@ -134,7 +134,7 @@ def cffi_api(world: World) -> Doors:
 
 
 def doors(world: World) -> dict[str, Doors]:
-    """Each door with its calls."""
+    """Return the calls of each way."""
     found = {"acl": ours(world), "ctypes": by_ctypes(world)}
     if importlib.util.find_spec("cffi") is not None:
         found["cffi ABI"] = cffi_abi(world)
@@ -143,7 +143,7 @@ def doors(world: World) -> dict[str, Doors]:
 
 
 def bare(world: World) -> dict[str, Callable[[], float]]:
-    """Seconds of a C loop of each call."""
+    """Return for each call the seconds of a C loop."""
     target, source = world.target.address, world.source.address
     loops = (lambda: _calls.malloc_free(LOOPS, SIZE)[0], lambda: _calls.memcpy(LOOPS, target, source, 64)[0],
              lambda: _calls.num_inputs(LOOPS, world.desc)[0])
@@ -151,7 +151,7 @@ def bare(world: World) -> dict[str, Callable[[], float]]:
 
 
 def seconds(call: Callable[[], Any] | None) -> float:
-    """A Python loop of calls, or an empty one of a call that does nothing."""
+    """Return the seconds of a Python loop of calls; None: of a call that does nothing."""
     call = call or (lambda: None)
     start = time.perf_counter()
     for _ in repeat(None, LOOPS):
@@ -160,7 +160,7 @@ def seconds(call: Callable[[], Any] | None) -> float:
 
 
 def measure(world: World) -> list[dict[str, Any]]:
-    """One row for each call: the nanoseconds of each round through each door."""
+    """Return one row for each call: the nanoseconds of each round in each way."""
     by_door, in_c = doors(world), bare(world)
     rows = []
     for name in CALLS:
@@ -175,7 +175,7 @@ def measure(world: World) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """The medians, and what each door adds to the bare call."""
+    """Return the medians, and what each way adds to the bare call."""
     names = [door for door in rows[0] if door != "call"]
     lines = [f"{'ns, median':20}" + "".join(f"{n:>10}" for n in names)]
     for row in rows:

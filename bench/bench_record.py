@@ -1,10 +1,10 @@
-"""What recording costs: the same loads on one pool, off, tracked and on, in turn, in one run.
+"""The cost of recording: the same loads on one pool, off, tracked and recorded in turn, in one run.
 
     python bench/bench_record.py
 
-An event is an allocation or a free; the cost of one is the difference to "off" over two. The bar is
-30 ns without stacks, also while the ring is filled for the first time ("fresh"). The ways alternate, and
-the least of ROUNDS counts, as other programs only add.
+An event is an allocation or a free; it costs half of a pair's difference to "off". The bar is 30 ns
+without stacks, also while the ring is filled for the first time ("fresh"). The ways alternate, and
+the least of ROUNDS counts, because other programs can only add to a time.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from acl.tools.bench.subjects import Opened, choose
 PAIRS = 100_000
 ROUNDS = 9
 CAPACITY = 1 << 18
-WARM = CAPACITY // 2        # pairs that fill the ring once: the system backs it with pages meanwhile
+WARM = CAPACITY // 2        # pairs that fill the ring once, so that the system backs it with pages
 BAR_NS = 30.0
 
 
 @contextmanager
 def noted(pool: Any, how: str) -> Iterator[None]:
-    """The pool off, tracked, or recorded with these stacks."""
+    """Switch the pool's recording: off, tracked, or recorded with these stacks."""
     made = nullcontext() if how == "off" else pool.track(stacks=False) if how == "tracked" else pool.record(
         capacity=CAPACITY, stacks=False if how in ("recorded", "fresh") else how)
     with made:
@@ -38,7 +38,7 @@ def noted(pool: Any, how: str) -> Iterator[None]:
 
 
 def load_of(workload: str, subject: Subject) -> Load:
-    """A load, filled."""
+    """Return a load, filled."""
     if workload == "W1":
         return Load.pairs(subject, workloads.HOT_SIZE, PAIRS)
     if workload == "W5":
@@ -47,7 +47,7 @@ def load_of(workload: str, subject: Subject) -> Load:
 
 
 def measure(opened: Opened, workload: str, hows: tuple[str, ...]) -> dict[str, float]:
-    """Nanoseconds of a pair, by how it was noted."""
+    """Return the nanoseconds of a pair in each way."""
     load = load_of(workload, opened.subject)
     best = dict.fromkeys(hows, float("inf"))
     assert opened.under_test is not None
@@ -65,7 +65,7 @@ def measure(opened: Opened, workload: str, hows: tuple[str, ...]) -> dict[str, f
 
 
 def main() -> int:
-    """The table; 1 if an event without stacks costs more than the bar."""
+    """Print the table. Return 1 if an event without stacks costs more than the bar."""
     hows = ("off", "tracked", "fresh", "recorded")
     print(f"{'':<4}" + "".join(f"{how:>12}" for how in hows) + "   ns/pair;  fresh and recorded, ns/event")
     worst = 0.0
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def bench_recorded(benchmark: Any) -> None:
-    """For `pytest bench`: the hot pair, recorded."""
+    """Measure the hot pair, recorded; for `pytest bench`."""
     with next(each for each in choose("none") if each.name == "aclpool").open() as opened:
         load = load_of("W1", opened.subject)
         assert opened.under_test is not None

@@ -1,10 +1,10 @@
-"""Replays as pytest-benchmark cases: time of a trace's event, cold and warm.
+"""Replays as pytest-benchmark cases: the time of a trace's event, cold and warm.
 
     pytest bench/bench_replay.py
 
-The traces in `traces/`, and a synthetic one. A case's time is thread CPU time of one event of a pass,
+The traces are those in `traces/`, and a synthetic one. A case's time is thread CPU time of one event of a pass,
 driver calls included; `extra_info` has the events and the ratio of reserved to live bytes.
-`aclpool replay` says more, and compares policies.
+`aclpool replay` prints more, and compares policies.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ NAMES = ("synthetic", *sorted(path.stem for path in TRACES.glob("*.npz")))
 
 
 class EventClock:
-    """A clock that each pass moves by the seconds of one of its events."""
+    """A clock that each pass advances by the seconds of one of its events."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.passes: list[float] = []           # nanoseconds of an event
 
     def now(self) -> float:
-        """Seconds so far."""
+        """Return the seconds so far."""
         return self.seconds
 
     def run(self, load: Load, events: int) -> None:
@@ -47,7 +47,7 @@ CLOCK = EventClock()
 
 
 def events_of(name: str) -> tuple[bytes, int, int]:
-    """The loops' events, the streams, the live peak."""
+    """Return the loops' events, the number of streams, and the live peak."""
     if name == "synthetic":
         events, live_peak = workloads.inference(steps=16)
         return events, 1, live_peak

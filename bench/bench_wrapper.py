@@ -1,11 +1,11 @@
-"""What a wrapper adds to a call of the C API: `python bench/bench_wrapper.py [--json FILE]`.
+"""The time that a wrapper adds to a call of the C API: `python bench/bench_wrapper.py [--json FILE]`.
 
 For each call three numbers in one run: the bare C call in a C loop, the pyACL-style function
-(`acl.rt.*`) and the method of our object, the latter two in a Python loop whose own cost is taken
-off.  Overhead is a subtraction of those.  It does not measure a device: the simulator answers, so
+(`acl.rt.*`) and the method of this package's object, the latter two in a Python loop whose own cost is
+subtracted.  The overhead is their difference.  A device is not measured: the simulator answers, so
 the C call's own time is the simulator's.
 
-Under pytest (`pytest bench/bench_wrapper.py`) the same are pytest-benchmark cases.
+Under pytest (`pytest bench/bench_wrapper.py`) the calls are pytest-benchmark cases.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class World:
         self.stream.synchronize()
 
     def bare(self) -> dict[str, Callable[[int], tuple[float, int]]]:
-        """The C loops, by name."""
+        """Return the C loops, by name."""
         stream, event = self.stream.handle, self.event.handle
         target, source = self.target.address, self.source.address
         return {
@@ -57,7 +57,7 @@ class World:
         }
 
     def pyacl(self) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
-        """The functions of the pyACL surface, with their arguments."""
+        """Return the functions of the pyACL surface, with their arguments."""
         rt = acl.rt
         stream, event = self.stream.handle, self.event.handle
         target, source = self.target.address, self.source.address
@@ -70,7 +70,7 @@ class World:
         }
 
     def objects(self) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
-        """The methods of our objects, with their arguments."""
+        """Return the methods of this package's objects, with their arguments."""
         return {
             "get_device": (acl.Device.current, ()),
             "stream_query": (self.stream.query, ()),
@@ -82,7 +82,7 @@ class World:
 
 
 def loop_seconds(call: Callable[..., Any] | None, arguments: tuple[Any, ...], loops: int) -> float:
-    """Seconds that a Python loop of calls takes; of an empty one if there is no call."""
+    """Return the seconds of a Python loop of calls; None: of an empty loop."""
     start = time.perf_counter()
     if call is None:
         for _ in repeat(None, loops):
@@ -94,7 +94,7 @@ def loop_seconds(call: Callable[..., Any] | None, arguments: tuple[Any, ...], lo
 
 
 def rounds_ns(measure: Callable[[], float]) -> list[float]:
-    """Nanoseconds of one call in each round."""
+    """Return the nanoseconds of one call in each round."""
     return [measure() / LOOPS * 1e9 for _ in range(ROUNDS)]
 
 
@@ -103,7 +103,7 @@ def drain(world: World) -> None:
 
 
 def rows(world: World) -> Iterator[dict[str, Any]]:
-    """One row for each call: median and spread of each kind, and the overheads."""
+    """Yield one row for each call: median and spread of each kind, and the overheads."""
     empty = statistics.median(rounds_ns(lambda: loop_seconds(None, (), LOOPS)))
     pyacl, objects = world.pyacl(), world.objects()
     for name, bare in world.bare().items():

@@ -1,14 +1,14 @@
-"""Instructions of the pool's operations, from small to large.
+"""Count the instructions of the pool's operations, from small cases to large ones.
 
 Every operation goes through the C function pointers that ACL is given, into a pool on the page
-driver of `acl.tools._rig`, which only keeps books. Callgrind counts what runs between the entry of
+driver of `acl.tools._rig`, which only does the accounting. Callgrind counts what runs between the entry of
 such a function and its return: the lock, the pool's own work and the calls of that driver, not the
-loop. It counts the spin lock, as valgrind refuses the barrier of the biased one. An operation is flat
+loop. It counts the spin lock, as valgrind refuses the memory barrier of the biased one. An operation is flat
 if its largest case takes at most 1.5 times the instructions of its smallest.
 
 `--pauses` times each single call instead, without callgrind: beside 100,000 live blocks, with the same
-calls on several new pools. The least time of a call is its time, so that what the machine did
-meanwhile does not count; the longest of these is the pause.
+calls on several new pools. The least time of each call counts, so that other work of the machine
+is left out; the longest of these times is the pause.
 
     python bench/cost.py [--only NAME,...] [--pauses]
 """
@@ -41,12 +41,12 @@ HOT = 64 << 10
 MIB = 1 << 20
 COUNTED = ("on_alloc", "on_free")
 
-Case = tuple[Callable[[], None], int]       # what is to be counted, and how many operations that is
+Case = tuple[Callable[[], None], int]       # the function to count, and the number of operations in it
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A kind of call: what sets up a case of some size, the sizes, and how the table calls it."""
+    """A kind of call: a function that sets up a case of some size, the sizes, and the title in the table."""
 
     make: Callable[[int], Case]
     sizes: tuple[int, ...]
@@ -54,33 +54,33 @@ class Operation:
 
 
 class Bench:
-    """A pool on the books, and its arenas' function pointers."""
+    """A pool on the accounting driver, and the function pointers of its arenas."""
 
     def __init__(self, **options: int) -> None:
         self.rig = Rig(audit=False, **options)
         self.subjects: dict[int, Subject] = {}
 
     def arena(self, stream: int = 1) -> Subject:
-        """The function pointers of a stream's arena."""
+        """Return the function pointers of a stream's arena."""
         if stream not in self.subjects:
             self.subjects[stream] = Subject("aclpool", self.rig.arena(stream), *function_addresses())
         return self.subjects[stream]
 
     def live(self, count: int, low: int = 512, high: int = 4096, seed: int = 1) -> list[int]:
-        """So many live blocks on the first stream, of random sizes."""
+        """Allocate `count` blocks of random sizes on the first stream, and return them."""
         sizes = np.random.default_rng(seed).integers(low, high + 1, count)
         take = self.arena().take
         return [take(int(size)) for size in sizes]
 
     def shared(self, count: int, streams: int = 8) -> list[int]:
-        """Live blocks of the first stream, each of which one of `streams` other streams uses too."""
+        """Allocate blocks on the first stream, each of which one of `streams` other streams uses too."""
         blocks = self.live(count)
         for index, block in enumerate(blocks):
             self.rig.share(block, 2 + index % streams)
         return blocks
 
 
-# ---- the operations: each case sets up, and gives what is to be counted ----
+# ---- the operations: each sets up a case, and returns what is to be counted ----
 
 def hot_pair(live: int) -> Case:
     """Allocate 64 KiB and free it, beside live blocks."""
@@ -139,7 +139,7 @@ def misses(live: int) -> Case:
 
 
 def misses_of_streams(streams: int) -> Case:
-    """The same in a pool of many streams, each with a live block; streams in turn."""
+    """As `misses`, in a pool of many streams, each with a live block; on streams in random order."""
     bench = Bench(virtual_bytes=1 << 34)
     for stream in range(1, streams + 1):
         bench.arena(stream).take(3 * MIB)
@@ -152,9 +152,9 @@ def misses_of_streams(streams: int) -> Case:
 
 
 def hot_pair_of_streams(streams: int) -> Case:
-    """Allocate 64 KiB and free it on streams in turn."""
+    """Allocate 64 KiB and free it, on streams in random order."""
     bench = Bench(virtual_bytes=1 << 34)
-    for stream in list(range(1, streams + 1)) * 20:             # so that each lock has its owner
+    for stream in list(range(1, streams + 1)) * 20:             # so that each lock gets its owner
         bench.arena(stream).give(bench.arena(stream).take(HOT))
     draw = random.Random(4)
 
@@ -166,7 +166,7 @@ def hot_pair_of_streams(streams: int) -> Case:
 
 
 def shared_frees(waiting: int) -> Case:
-    """Free blocks that another stream uses, which is at work."""
+    """Free blocks that another, busy stream uses."""
     bench = Bench()
     blocks = bench.shared(waiting)
     Rig.set(busy=True)
@@ -195,7 +195,7 @@ def misses_beside_waiting(waiting: int) -> Case:
 
 
 def releases(waiting: int) -> Case:
-    """A miss that finds all waiting blocks complete; for each of them."""
+    """Count a miss that finds all pending frees complete, per freed block."""
     bench = Bench()
     blocks = bench.shared(waiting)
     arena = bench.arena()
@@ -226,7 +226,7 @@ OPERATIONS = {
 # ---- counting ----
 
 def child(names: Sequence[str], sizes: Sequence[int]) -> None:
-    """Under callgrind: a call of `Rig.mapped` ends one part of the counts and begins the next."""
+    """Run the cases under callgrind: a call of `Rig.mapped` ends one part of the counts and begins the next."""
     for name in names:
         for size in sizes or OPERATIONS[name].sizes:
             run, count = OPERATIONS[name].make(size)
@@ -237,7 +237,7 @@ def child(names: Sequence[str], sizes: Sequence[int]) -> None:
 
 
 def parts(folder: Path) -> list[int]:
-    """The instructions of each part, in order."""
+    """Return the instructions of each part, in order."""
     found: dict[int, int] = {}
     for file in folder.glob("out.*"):
         match = re.search(r"^(?:summary|totals): (\d+)", file.read_text(encoding="utf-8"), re.MULTILINE)
@@ -247,7 +247,7 @@ def parts(folder: Path) -> list[int]:
 
 
 def count(names: Sequence[str], sizes: Sequence[int] = ()) -> dict[str, list[tuple[int, float]]]:
-    """Instructions of an operation, by name: (size, instructions) for each of its sizes, or of these."""
+    """Return operation -> (size, instructions) for each of its sizes, or of `sizes`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         command = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={folder}/out",
@@ -267,7 +267,7 @@ def count(names: Sequence[str], sizes: Sequence[int] = ()) -> dict[str, list[tup
 
 
 def report(counted: dict[str, list[tuple[int, float]]]) -> Iterator[str]:
-    """A line for each operation: the instructions of each size, and the largest by the smallest."""
+    """Yield a line for each operation: the instructions of each size, and the largest size's over the smallest's."""
     for name, cases in counted.items():
         ratio = cases[-1][1] / cases[0][1]
         cells = "  ".join(f"{size:>7,}: {each:>9,.0f}" for size, each in cases)
@@ -277,7 +277,7 @@ def report(counted: dict[str, list[tuple[int, float]]]) -> Iterator[str]:
 # ---- pauses ----
 
 def call_times(low: int, high: int, live: int, steps: int) -> NDArray[Any]:
-    """Nanoseconds of each call: `live` allocations, then `steps` times a free and an allocation."""
+    """Return the nanoseconds of each call: `live` allocations, then `steps` times a free and an allocation."""
     draw = np.random.default_rng(5)
     sizes = draw.integers(low, high + 1, live + steps).tolist()
     slots = draw.integers(0, live, steps).tolist()
@@ -299,7 +299,7 @@ def call_times(low: int, high: int, live: int, steps: int) -> NDArray[Any]:
 
 
 def pauses(live: int = 100_000, steps: int = 100_000, runs: int = 7) -> Iterator[str]:
-    """A line for each kind of block: the longest calls in microseconds."""
+    """Yield a line for each kind of block: the longest calls in microseconds."""
     for title, low, high in (("0.5-4 KiB", 512, 4096), ("16-256 KiB", 16 << 10, 256 << 10),
                              ("64 KiB-1 MiB", 64 << 10, MIB), ("1-4 MiB", MIB, 4 * MIB)):
         times = np.min([call_times(low, high, live, steps) for _ in range(runs)], axis=0) / 1000
@@ -310,7 +310,7 @@ def pauses(live: int = 100_000, steps: int = 100_000, runs: int = 7) -> Iterator
 
 
 def main(arguments: list[str]) -> int:
-    """Count, and say what is not flat; the exit status is 1 then."""
+    """Count and print; return 1 if an operation is not flat."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(OPERATIONS), help="operations, by name")
     parser.add_argument("--pauses", action="store_true", help="time single calls beside 100,000 live blocks")
@@ -327,7 +327,7 @@ def main(arguments: list[str]) -> int:
         return 0
     flat = True
     for name in options.only.split(","):
-        for line in report(count([name])):      # a process for each: valgrind has few addresses
+        for line in report(count([name])):      # one process for each: valgrind has few addresses
             print(line, flush=True)
             flat = flat and "NOT FLAT" not in line
     return 0 if flat else 1

@@ -1,7 +1,7 @@
-"""What the benchmarks of the doors share: a process for each row, and the table.
+"""The common part of the benchmarks of adapters: a process for each row, and the table.
 
-A row says what it is of (`work`, `allocator`) and what was measured: `live`, the bytes asked for at their
-peak; `reserved`, the peak of the simulator's physical books; `seconds` of CPU time; `calls` of the driver.
+A row names its `work` and its `allocator`, and has the measurements: `live`, the peak of requested bytes;
+`reserved`, the peak of the simulator's physical accounting; `seconds` of CPU time; `calls` of the driver.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["CALLS", "CALLS_OF", "COLUMNS", "TIME", "Row", "child", "main", "mib"
 Row = dict[str, Any]
 Column = tuple[str, Callable[[Row], str]]
 
-#: The driver calls that make memory, give it back, or wait.
+#: The driver calls that create memory, give it back, or wait.
 CALLS = (
     "aclrtMalloc", "aclrtMallocAlign32", "aclrtFree", "aclrtMallocPhysical", "aclrtFreePhysical", "aclrtMapMem",
     "aclrtUnmapMem", "aclrtSynchronizeStream", "aclrtSynchronizeStreamWithTimeout", "aclrtSynchronizeDevice",
     "aclrtSynchronizeDeviceWithTimeout",
 )
-#: For a child's code: the sum of them so far.
+#: For a child's code: a function that returns their sum so far.
 CALLS_OF = f"""
 import acl.sim as sim
 def driver_calls():
@@ -40,7 +40,7 @@ def child(name: str, code: str, *, environment: Mapping[str, str] | None = None,
     Raises
     ------
     RuntimeError
-        With what the process said, if it failed.
+        With the process's output, if it failed.
     """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=timeout,
@@ -53,7 +53,7 @@ def child(name: str, code: str, *, environment: Mapping[str, str] | None = None,
 
 
 def mib(key: str) -> Callable[[Row], str]:
-    """How a number of bytes is shown."""
+    """Return a function that formats the row's bytes under `key` in MiB."""
     return lambda row: f"{row[key] / 2**20:.1f}"
 
 
@@ -62,12 +62,12 @@ COLUMNS: tuple[Column, ...] = (
     ("reserved MiB", mib("reserved")),
     ("ratio", lambda row: f"{row['reserved'] / row['live']:.3f}"),
 )
-#: CPU time over that of the work's first row.
+#: CPU time over that of the first row of this work.
 TIME: Column = ("time", lambda row: f"{row['time']:.2f}")
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """As Markdown; `time` of each row is over the first row of the same work."""
+    """Return the rows as Markdown; the time of each row is divided by that of the first row of the same work."""
     base: dict[str, float] = {}
     lines = ["| work | allocator | " + " | ".join(title for title, _ in columns) + " |",
              "|---" * (2 + len(columns)) + "|"]
@@ -83,7 +83,7 @@ def main(
     document: str | None, measure: Callable[[argparse.Namespace], list[Row]], columns: Sequence[Column],
     arguments: Callable[[argparse.ArgumentParser], object] = lambda parser: None, *, rounds: int = 5,
 ) -> int:
-    """The command line of one of them."""
+    """Run the command of one of these benchmarks. Return the exit status."""
     parser = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", metavar="FILE", help="also write every row there")
     parser.add_argument("--rounds", type=int, default=rounds, help="of each work; the least time counts")

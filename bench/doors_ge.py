@@ -1,15 +1,15 @@
 """GE's allocators in Python, and the pool without Python, on one load: `python bench/doors_ge.py [--json FILE]`.
 
-The load is what GE asks for in 32 decoder layers, hidden 4096, with outputs, workspaces and keys and
-values, prompts of 1 to 2048 tokens (W5 of `aclpool bench`); each row replays it twice over, and the second
-time is timed.  Rows: GE's own policy as bookkeeping (its C++ is not to be had without CANN; no time); a
-subclass of `ge.allocator.Allocator` as GE's documentation has it, with `aclrtMalloc` and `aclrtFree` for
-each block, the free after a wait for the stream, as nothing else orders it; `acl.ge.Allocator`; and the C
-functions that ACL calls for a stream with a pool.  Time is CPU time of the thread for an allocation and a
-free together, driver calls included, and without what GE adds to call Python (ctypes and the GIL,
+The load is what GE requests for 32 decoder layers, hidden size 4096, with outputs, workspaces, keys and
+values, prompts of 1 to 2048 tokens (W5 of `aclpool bench`); each row replays it twice, and only the second
+time is timed.  Rows: GE's own policy as bookkeeping (its C++ is available only with CANN; no time); a
+subclass of `ge.allocator.Allocator` as in GE's documentation, with `aclrtMalloc` and `aclrtFree` for
+each block, and a wait for the stream before the free, as nothing else orders it; `acl.ge.Allocator`; and the C
+functions that ACL calls for a stream with a pool.  Time is CPU time of the thread for an allocation and its
+free together, driver calls included, without what GE adds to call Python (ctypes and the GIL,
 several microseconds on top of each Python row).
 
-Package `ge` comes with CANN only: a stand-in with the published signatures takes its place.
+Package `ge` is part of CANN only: a stand-in with the published signatures replaces it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ WORK = "W5"
 
 
 class MemBlock:
-    """GE's, as published."""
+    """GE's class, as published."""
 
     def __init__(self, addr: int, size: int) -> None:
         self.addr, self.size = addr, size
 
 
 class Plain:
-    """An allocator as GE's documentation has it: a call of the driver's for each block."""
+    """An allocator as in GE's documentation: a driver call for each block."""
 
     def __init__(self, stream: acl.Stream) -> None:
         self.stream = stream
@@ -64,7 +64,7 @@ class Plain:
 
 
 def load(steps: int, seed: int = 5) -> Trace:
-    """W5 as a trace."""
+    """Return W5 as a trace."""
     lengths, model = random.Random(seed), Inference()
     for _ in range(steps):
         model.step(lengths.randint(1, LONGEST))
@@ -104,7 +104,7 @@ def in_python(trace: Trace, allocator: Any, rounds: int) -> Row:
 
 
 def stand_in() -> None:
-    """Package `ge`, as far as `acl.ge` looks."""
+    """Install a package `ge` with the names that `acl.ge` uses."""
     package, module = ModuleType("ge"), ModuleType("ge.allocator")
     package.__path__ = []
     module.__dict__.update(Allocator=type("Allocator", (), {}), MemBlock=MemBlock)

@@ -1,11 +1,11 @@
-"""MindSpore's allocator against ours, in one run: `python bench/doors_mindspore.py [--json FILE]`.
+"""MindSpore's allocator against this package's, in one run: `python bench/doors_mindspore.py [--json FILE]`.
 
-Each row is a process of its own on the simulator: tensors of changing sizes go to the device and are
-dropped, thirty alive at a time; no operators, which want CANN's libraries.  Reserved is the peak of the
-simulator's physical books; live the peak of the tensors' bytes; calls are those that make memory or wait.
+Each row is a process of its own on the simulator: tensors of changing sizes are copied to the device and
+dropped, thirty live at a time; without operators, which need CANN's libraries.  Reserved is the peak of the
+simulator's physical accounting; live the peak of the tensors' bytes; calls are those that create memory or wait.
 Time is CPU time of the process, copies included, the least of the rounds.
 
-MindSpore keeps what its tensors give back in front of either.  Needs MindSpore 2.7.1 or later.
+In both rows MindSpore keeps freed memory of its tensors itself.  Needs MindSpore 2.7.1 or later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from doors import CALLS_OF, COLUMNS, TIME, Row, child, main
 
 __all__ = ["DOORS", "measure"]
 
-#: What is run around the work.
+#: The context in which the work runs.
 DOORS = {
     "MindSpore's own": "contextlib.nullcontext()",
     "acl.mindspore.mem_pool()": "ms.runtime.use_mem_pool(acl.mindspore.mem_pool())",

@@ -1,13 +1,13 @@
-"""ONNX Runtime on our host pool against its own allocators: `python bench/doors_ort.py [--json FILE]`.
+"""ONNX Runtime on this package's host pool against its own allocators: `python bench/doors_ort.py [--json FILE]`.
 
-The same work in a process of its own for each way to allocate: an encoder and a detector (the demo's
+Each way to allocate does the same work in a process of its own: an encoder and a detector (the demo's
 models) in turn, with batch, length and image size drawn anew for each request.  One thread for the
 operators.  Each way is run several times, in turn with the others; the least time counts, and the
 median of the memory.
 
-* `live peak`: most bytes of tensors at one time, as our pool counts them.
-* `peak RSS`: growth of the process's resident memory over what it had once the sessions had run one
-  small request (VmHWM after a reset); `after` is what is left at the end, and `trimmed` after
+* `live peak`: most bytes of tensors at one time, as this package's pool counts them.
+* `peak RSS`: growth of the process's resident memory, from the point where the sessions had run one
+  small request (VmHWM after a reset); `after` is the growth that is left at the end, and `trimmed` that after
   `trim()` or, for the arenas, after a run with ONNX Runtime's own shrinkage of its arena.
 * `time`: CPU seconds of the requests, operators included.
 
@@ -37,7 +37,7 @@ SEED = 11
 
 
 def requests(count: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Models by turns, shapes drawn anew each time."""
+    """Yield requests to both models in turn, with shapes drawn anew each time."""
     rng = np.random.default_rng(SEED)
     for number in range(count):
         batch = int(rng.integers(1, 9))
@@ -69,7 +69,7 @@ def options_for(way: str) -> Any:
         options.enable_cpu_mem_arena = False
         options.enable_mem_pattern = False
     elif way == "arena same-as-requested":
-        # The environment's arena with exact extensions, instead of powers of two.
+        # The environment's arena, extended by exact sizes instead of powers of two.
         options.add_session_config_entry("session.use_env_allocators", "1")
         options.enable_mem_pattern = False
     options.intra_op_num_threads = 1
@@ -105,7 +105,7 @@ def trim(way: str, sessions: dict[str, Any]) -> None:
 
 
 def child(way: str, count: int) -> dict[str, float]:
-    """Run the work one way, and measure."""
+    """Run the work in one way, and return the measurements."""
     import onnxruntime
 
     import acl.ort
@@ -122,7 +122,7 @@ def child(way: str, count: int) -> dict[str, float]:
     work = list(requests(count))
     for _, inputs in work:
         for array in inputs.values():
-            array.fill(0.5)  # resident from here on
+            array.fill(0.5)  # makes the inputs resident, so that they are not counted
     start = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
     began = time.process_time()

@@ -1,14 +1,14 @@
-"""torch_npu's allocators against ours, in one run: `python bench/doors_torch.py [--json FILE]`.
+"""torch_npu's allocators against this package's, in one run: `python bench/doors_torch.py [--json FILE]`.
 
-Each row is a process of its own on the simulator, with the same work: "empties" takes and drops tensors
+Each row is a process of its own on the simulator, with the same work: "empties" makes and drops tensors
 of changing sizes, without operators; "streams" does so on four streams in turn; "net" runs a transformer
-with changing numbers of tokens.  Reserved is the peak of the simulator's physical books, live the peak
-of what torch asked for; the ratio is of these two.  Time is CPU time of the thread that asks for the
+with changing numbers of tokens.  Reserved is the peak of the simulator's physical accounting, live the peak
+of torch's requests; the ratio is of these two.  Time is CPU time of the thread that requests the
 memory (so without the operators, which torch_npu's queue and the simulator run on others), the least of
-the rounds.  Calls are the driver calls of the last round that make or give back memory, or wait.  The
+the rounds.  Calls are the driver calls of the last round that create or give back memory, or wait.  The
 simulator's latency is off: driver calls cost less here than on a device.
 
-Needs torch and torch_npu of one version, and a moment's quiet.
+Needs torch and torch_npu of one version, and a machine without other work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from doors import CALLS_OF, COLUMNS, TIME, Row, child, main
 
 __all__ = ["DOORS", "WORK", "measure"]
 
-#: How torch gets its memory: what is run before `import torch`, and the environment.
+#: For each allocator, the code that is run before `import torch`, and the environment.
 DOORS: dict[str, tuple[str, dict[str, str]]] = {
     "torch_npu's own": ("from acl.adapters._preload import preload; preload()", {}),
     "torch_npu's own, expandable": (

@@ -1,14 +1,14 @@
-"""vLLM-Ascend's sleep mode on its own module and on ours: `python bench/doors_vllm.py [--wheel FILE] [--json FILE]`.
+"""vLLM-Ascend's sleep mode, its own module against this package: `python bench/doors_vllm.py [--wheel FILE] [--json FILE]`.
 
 Each row is a process of its own on the simulator, with the real torch_npu and the real `camem.py` of
-vllm-ascend 0.23.0 (its wheel comes from PyPI, or is FILE): layers of weights under one tag, 480 MiB of keys
-and values under another; then sleep with the weights offloaded, and wake, each round.  Live is what
-the tensors asked for; awake and asleep are the simulator's physical books; time is CPU time of the
+vllm-ascend 0.23.0 (its wheel is downloaded from PyPI, or is FILE): layers of weights under one tag, 480 MiB of keys
+and values under another; then, in each round, sleep with the weights offloaded, and wake.  Live is the
+tensors' requests; awake and asleep are the simulator's physical accounting; time is CPU time of the
 process over sleep and wake, copies of the contents included, the least of the rounds; calls are the driver
 calls of one sleep and wake.
 
-vLLM-Ascend's own module wants a dozen of CANN's libraries and torch 2.10: empty ones stand in for the
-libraries, and one renamed function of torch is forwarded, with gcc.  Needs torch and torch_npu 2.13.
+vLLM-Ascend's own module needs a dozen of CANN's libraries and torch 2.10: empty libraries stand in for the
+former, and one renamed function of torch is forwarded, with gcc.  Needs torch and torch_npu 2.13.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from doors import CALLS_OF, TIME, Row, child, main, mib
 
 __all__ = ["DOORS", "measure"]
 
-#: Whose the memory is: what is run before camem.py is imported.
+#: For each allocator, the code that is run before camem.py is imported.
 DOORS = {
     "vLLM-Ascend's own module": "vendors()",
     "acl.vllm.install()": "acl.vllm.install()",

@@ -2,10 +2,10 @@
 
     python bench/ops.py [--json FILE] [--only Operator] [--rounds 5] [--most 5]
 
-Wants the packages onnx and onnxruntime.  Both run a model of one node; told is the best time of an execution in
-microseconds, the simulator's by aclmdlExecute with its inputs and outputs on the device, ONNX Runtime's by
-session.run.  The ratio leaves out what an execution of next to nothing takes (threads, streams, calls), some tens of
-microseconds of the simulator, which the first row tells.  Exit status 1 if a ratio passes --most.
+Needs the packages onnx and onnxruntime.  Both run a model of one node.  Printed is the best time of an execution in
+microseconds: the simulator's by aclmdlExecute with inputs and outputs on the device, ONNX Runtime's by
+session.run.  The ratio leaves out what an execution of almost no work takes (threads, streams, calls), some tens of
+microseconds of the simulator, which the first row shows.  Exit status 1 if a ratio exceeds --most.
 """
 
 from __future__ import annotations
@@ -377,10 +377,10 @@ def seconds_of(run: Callable[[], object]) -> float:
 
 
 def best(runs: list[Callable[[], object]], rounds: int) -> list[float]:
-    """The least time of one execution of each, in microseconds.
+    """Return the least time of one execution of each, in microseconds.
 
-    They take turns, and each execution is timed alone: what else the machine does then meets both, and the
-    least time is one that nothing disturbed.
+    They alternate, and each execution is timed alone: other work of the machine then affects both, and the
+    least time is that of an undisturbed execution.
     """
     once = max(seconds_of(run) + seconds_of(run) for run in runs)
     turns = rounds * max(4, min(40, int(0.004 / once)))
@@ -391,7 +391,7 @@ def best(runs: list[Callable[[], object]], rounds: int) -> list[float]:
 
 
 def call(status: Any) -> Any:
-    """The result of a pyACL call, whose last or only part is a status."""
+    """Return the result of a pyACL call, and raise an error for a status that is not 0."""
     code = status[-1] if isinstance(status, tuple) else status
     if code != 0:
         raise RuntimeError(f"{code}: {acl.get_recent_err_msg()}")
@@ -400,7 +400,7 @@ def call(status: Any) -> Any:
 
 @contextlib.contextmanager
 def simulator(case: Case, data: bytes, results: list[Array]) -> Iterator[Callable[[], object]]:
-    """An execution by the simulator, its inputs and outputs on the device."""
+    """Yield a function that executes on the simulator, with inputs and outputs on the device."""
     number = call(acl.mdl.load_from_mem(acl.util.bytes_to_ptr(data), len(data)))
     ins, outs, memory = acl.mdl.create_dataset(), acl.mdl.create_dataset(), []
     given = [x for k, x in enumerate(case.inputs) if x is not None and k not in case.constants]

@@ -2,10 +2,10 @@
 
     python bench/serving.py [--seconds 8] [--rounds 3] [--latency memory] [--only "pool, faults"]
 
-Wants `wrk` (Debian has it) and `aclpool[serve]`.  Each run is a process of its own, the ways in turn;
-the median of the rounds is told.  Device memory, and the calls that take and give it, are counted in
-the simulator's own books; the load generator, the server and the simulated device share the machine's
-cores, so requests per second are a ratio between rows and nothing else.
+Needs `wrk` (Debian has it) and `aclpool[serve]`.  Each run is a process of its own, the ways in turn;
+the median of the rounds is printed.  Device memory, and the calls that take and give it, are counted by
+the simulator's own accounting; the load generator, the server and the simulated device share the machine's
+cores, so requests per second are only good for ratios between rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FAULTS = {
     "aclrtSynchronizeStreamWithTimeout": {"p": 0.01, "seed": 2, "code": 507015},
     "aclmdlExecuteAsync": {"p": 0.01, "seed": 3, "code": 207001},
 }
-# What each run is: the way to allocate, the device's latency, faults, connections.
+# The runs: how to allocate, the device's latency, faults, connections.
 RUNS: dict[str, dict[str, Any]] = {
     "pool": {},
     "driver's allocator": {"pool": False},
@@ -47,7 +47,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 async def sample_lags(lags: list[float]) -> None:
-    """How late the event loop comes back to a coroutine, a hundred times a second."""
+    """Note the lag of the event loop, a hundred times a second."""
     while True:
         due = time.perf_counter() + 0.01
         await asyncio.sleep(0.01)
@@ -55,13 +55,13 @@ async def sample_lags(lags: list[float]) -> None:
 
 
 def late_ms(lags: list[float]) -> float:
-    """The 99th percentile, in milliseconds."""
+    """Return the 99th percentile, in milliseconds."""
     return 1e3 * statistics.quantiles(lags, n=100)[-1]
 
 
 @contextmanager
 def served(way: dict[str, Any]) -> Iterator[tuple[Any, int, list[float]]]:
-    """The service in this process, on a thread: its engine, its port, and how late its event loop was, in seconds."""
+    """Run the service in this process, on a thread; yields engine, port, and the lags of its event loop in seconds."""
     import uvicorn
 
     sys.path.insert(0, str(SERVING))
@@ -96,7 +96,7 @@ def served(way: dict[str, Any]) -> Iterator[tuple[Any, int, list[float]]]:
 
 
 def wrk(port: int, seconds: int, connections: int) -> dict[str, Any]:
-    """The load: what wrk's script wrote."""
+    """Run the load generator, and return what its script wrote."""
     done = subprocess.run(
         ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", SERVING / "requests.lua", f"http://127.0.0.1:{port}",
          "--", "1", "192"], capture_output=True, text=True, timeout=seconds + 60, check=True)
@@ -111,7 +111,7 @@ def settle(engine: Any) -> None:
 
 
 def watch(samples: list[int], stop: threading.Event) -> None:
-    """The device's memory in use, ten times a second."""
+    """Note the device's memory in use, ten times a second."""
     from acl import sim
 
     while not stop.wait(0.1):
@@ -119,7 +119,7 @@ def watch(samples: list[int], stop: threading.Event) -> None:
 
 
 def lose(stop: threading.Event) -> None:
-    """The device is gone for a fifth of a second, every other second."""
+    """Make the device lost for a fifth of a second, about every other second."""
     from acl import sim
 
     while not stop.wait(1.8):
@@ -128,20 +128,20 @@ def lose(stop: threading.Event) -> None:
 
 
 def swap(engine: Any, stop: threading.Event) -> None:
-    """A new version of the model every second."""
+    """Load a new version of the model every second."""
     while not stop.wait(1):
         engine.load("text", engine.models["text"].task)
 
 
 def measure(way: dict[str, Any], seconds: int, latency: str) -> dict[str, Any]:
-    """One run, in this process."""
+    """Measure one run, in this process."""
     import logging
 
     from acl import sim
 
     logging.disable(logging.WARNING)
     with served(way) as (engine, port, lags):
-        wrk(port, 1, 8)                                     # warm
+        wrk(port, 1, 8)                                     # warm-up
         settle(engine)
         sim.configure(latency=latency)
         faults = [sim.fault(name, **rule) for name, rule in FAULTS.items()] if way.get("faults") else []
@@ -180,7 +180,7 @@ def measure(way: dict[str, Any], seconds: int, latency: str) -> dict[str, Any]:
 
 
 def run_child(name: str, seconds: int, latency: str) -> dict[str, Any]:
-    """One run, in a process of its own."""
+    """Measure one run, in a process of its own."""
     done = subprocess.run(
         [sys.executable, __file__, "--inside", name, "--seconds", str(seconds), "--latency", latency],
         env={**os.environ, "ACL_BACKEND": "sim"}, capture_output=True, text=True, timeout=seconds + 120)
@@ -191,7 +191,7 @@ def run_child(name: str, seconds: int, latency: str) -> dict[str, Any]:
 
 
 def table(rows: dict[str, dict[str, float]]) -> str:
-    """The medians, in Markdown."""
+    """Return the medians, in Markdown."""
     lines = [
         "| run | answered/s | p50 ms | p99 ms | loop lag p99 ms: idle, load | refused | lost | device peak MiB "
         "| grew MiB | memory calls / answer |",

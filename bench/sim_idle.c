@@ -1,4 +1,4 @@
-/* sim_idle CASE IDLE COUNT [MODEL]: COUNT operations of the simulator beside IDLE things of the same sort.
+/* sim_idle CASE IDLE COUNT [MODEL]: COUNT operations of the simulator beside IDLE idle objects of the same kind.
  * sim_idle.py counts the instructions. */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -80,7 +80,7 @@ static void waits(long idle, long count)
     OK(aclmdlRICaptureEnd(stream, &graph));
 }
 
-/* Half of the idle blocks are free. */
+/* Mallocs and frees of a memory pool; half of its idle blocks are free. */
 static void blocks(long idle, long count)
 {
     void **taken = calloc((size_t)idle + 1, sizeof *taken);
@@ -113,7 +113,7 @@ static aclmdlDataset *dataset(void)
     return made;
 }
 
-/* The idle models were loaded and unloaded. */
+/* Executions of a model; the idle models were loaded and unloaded. */
 static void models(long idle, long count, const char *file)
 {
     uint32_t model;
@@ -151,5 +151,5 @@ int main(int words, char **word)
     } else {
         models(idle, count, word[4]);
     }
-    _exit(0); /* what is idle need not be given back */
+    _exit(0); /* without releasing the idle objects */
 }

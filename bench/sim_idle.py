@@ -1,8 +1,8 @@
-"""What one operation of the simulator costs beside idle things, in instructions (wants gcc and valgrind).
+"""Count the instructions of one operation of the simulator beside idle objects (needs gcc and valgrind).
 
 `python bench/sim_idle.py [CASE ...]`.  Each number is the difference between a run of N operations and one
-of 2 N, divided by N: what makes the idle things does not count.  Threads that look for work before they
-sleep make it vary by some tenths, so a ratio below 1.5 says "no growth".
+of 2 N, divided by N, so it does not contain the making of the idle objects.  Threads look for work before
+they sleep, which makes it vary by some tenths: a ratio below 1.5 means "no growth".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from acl.tools.onnx_writer import Builder
 
 HERE = Path(__file__).resolve().parent
 
-#: Case: what is done, how many idle things, how often.
+#: Case: what is done, the number of idle objects, the number of operations.
 CASES = {
     "streams": ("a task and its synchronisation, beside idle streams", 2000, 2000),
     "graphs": ("an execution of a graph, beside other graphs", 100_000, 1000),
@@ -31,7 +31,7 @@ CASES = {
 
 
 def model() -> bytes:
-    """A model of four numbers."""
+    """Return a model of four numbers."""
     made = Builder(17)
     made.input("x", "float32", [4])
     made.add("Neg", "x", outputs=["y"])
@@ -40,7 +40,7 @@ def model() -> bytes:
 
 
 def instructions(program: Path, words: list[str]) -> int:
-    """What valgrind counts in one run."""
+    """Return the instructions that valgrind counts in one run."""
     environment = {**os.environ, "ACL_SIM_MEMORY": "7G"}  # valgrind has few addresses
     command = ["valgrind", "--tool=callgrind", "--max-threads=5000", "--callgrind-out-file=/dev/null",
                str(program), *words]
@@ -51,7 +51,7 @@ def instructions(program: Path, words: list[str]) -> int:
 
 
 def main(names: list[str]) -> int:
-    """Prints a line for each case."""
+    """Print a line for each case."""
     with tempfile.TemporaryDirectory() as folder:
         program, file = Path(folder) / "sim_idle", Path(folder) / "model.onnx"
         libraries = acl.sim.library_dir()

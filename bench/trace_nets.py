@@ -1,16 +1,16 @@
 """Traces of whole nets for `aclpool replay`: `python bench/trace_nets.py FOLDER [NET ...]`.
 
-Wants torch, transformers and torchvision, which nothing else here does; no weights are loaded and nothing is
+Needs torch, transformers and torchvision, which no other program here does; no weights are loaded and nothing is
 computed.  A net runs on meta tensors at full width and depth, at a few shapes; each operator is logged
-with the storages that it reads and makes.  The sizes of every storage are then fitted as polynomials of
-the shape (batch, length, height, ...), exactly, and checked at a shape of its own, so that a step of any
-other shape costs a millisecond.
+with the storages that it reads and makes.  The size of every storage is then fitted exactly by a polynomial of
+the shape (batch, length, height, ...), and checked at another shape, so that a step of any further
+shape costs a millisecond.
 
-Lifetimes are GE's: an operator's outputs are allocated, then its workspace, which is freed when it is
-queued, then what had its last use.  Views make no event, nor do weights.  Inputs live for their step,
-outputs from before it until two steps later.  Sizes are a registered allocator's: tensors rounded up to 32
-bytes plus 32, workspaces multiples of 512.  Workspaces are modelled: 16 MiB for what multiplies, sorts or
-scatters, 768 KiB for large reductions.  Attention is one operator; nothing else is fused.
+Lifetimes are GE's: an operator's outputs are allocated, then its workspace, which is freed when the operator
+is queued, then the storages that had their last use are freed.  Views make no event, nor do weights.  Inputs live
+for their step, outputs from before it until two steps later.  Sizes are those that a registered allocator gets:
+tensors rounded up to 32 bytes plus 32, workspaces multiples of 512.  Workspaces are modelled: 16 MiB for operators
+that multiply, sort or scatter, 768 KiB for large reductions.  Attention is one operator; nothing else is fused.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def tensors_of(tree: Any) -> list[torch.Tensor]:
 
 
 class Log(TorchDispatchMode):  # type: ignore[misc]
-    """Every operator: storages read, storages made, and what its workspace follows from."""
+    """Logs every operator: storages read, storages made, and the data that determines its workspace."""
 
     def __init__(self, weights: set[int]) -> None:
         super().__init__()
         self.weights = weights
-        self.kept: dict[int, Any] = {}      # so that no address comes twice
+        self.kept: dict[int, Any] = {}      # keeps the storages, so that no address is used twice
         self.operators: list[tuple[list[int], list[int], str, int]] = []
 
     def storages(self, tensors: Sequence[torch.Tensor]) -> list[int]:
@@ -77,7 +77,7 @@ class Log(TorchDispatchMode):  # type: ignore[misc]
 
 
 def workspace(name: str, count: int) -> int:
-    """Bytes for an operator whose first input has so many elements."""
+    """Return the workspace of an operator whose first input has `count` elements."""
     if name in HEAVY:
         return SYSTEM
     return 768 * 1024 if name in REDUCTIONS and count > MIB else 0
@@ -85,26 +85,26 @@ def workspace(name: str, count: int) -> int:
 
 @dataclass
 class Step:
-    """Events over numbers (n: allocate, ~n: free): tensors first, then workspaces."""
+    """The events of a step, as numbers (n: allocate, ~n: free): tensors first, then workspaces."""
 
     events: np.ndarray
     inputs: list[int]
     outputs: list[int]
     bytes: np.ndarray           # of each tensor
-    names: list[str]            # of each workspace's operator
-    counts: np.ndarray          # and of its elements
+    names: list[str]            # of each workspace: its operator
+    counts: np.ndarray          # of each workspace: the elements of the operator's first input
 
     def sizes(self) -> np.ndarray:
-        """What the allocator is asked for; 0 for a workspace that is not needed."""
+        """Return the requested sizes; 0 for a workspace that is not needed."""
         work = [workspace(name, count) for name, count in zip(self.names, self.counts.tolist(), strict=True)]
         return np.concatenate([(self.bytes + 31) // 32 * 32 + 32, np.array(work, np.int64)])
 
 
 def events_of(log: Log, outside: set[int], number: dict[int, int]) -> tuple[list[int], list[str], list[int]]:
-    """Allocations and frees of what the operators make, and their workspaces."""
+    """Return allocations and frees of the operators' results and workspaces, and the workspaces' names and elements."""
     last = {storage: at for at, (reads, makes, *_) in enumerate(log.operators) for storage in reads + makes}
     known, born = set(outside), set[int]()
-    tape: list[tuple[bool, int]] = []       # whether a workspace, and which
+    tape: list[tuple[bool, int]] = []       # (is a workspace, number)
     names, counts = [], []
     for at, (reads, makes, name, count) in enumerate(log.operators):
         for storage in makes:
@@ -126,7 +126,7 @@ def events_of(log: Log, outside: set[int], number: dict[int, int]) -> tuple[list
 
 
 def traced(weights: set[int], call: Call, shape: Shape) -> Step:
-    """One step at one shape."""
+    """Trace one step at one shape."""
     inputs, run = call(*shape)
     log = Log(weights)
     with torch.no_grad(), log:
@@ -141,16 +141,16 @@ def traced(weights: set[int], call: Call, shape: Shape) -> Step:
 
 
 class Net:
-    """Steps of any shape, from a grid of traced ones.
+    """Makes steps of any shape, from a grid of traced ones.
 
     Parameters
     ----------
     call
-        Makes the inputs of a shape, and a function that runs the net on them.
+        A function of a shape; returns the inputs, and a function that runs the net on them.
     axes
-        For each part of a shape the values to trace, one more than its highest power in any size.
+        The values to trace for each part of a shape, one more than its highest power in any size.
     check
-        A shape that must come out as if it had been traced.
+        A shape at which a made step must equal a traced one.
     """
 
     def __init__(self, module: torch.nn.Module, call: Call, axes: Sequence[Sequence[int]], check: Shape) -> None:
@@ -182,11 +182,11 @@ class Net:
 # ---- the nets ----
 
 def attention_as_one_operator() -> None:
-    """For torch's own function and for transformers: one operator that reads all and makes the result."""
+    """Replace torch's attention, which transformers uses too, by one operator that reads all and makes the result."""
     library = torch.library.Library("trace_nets", "DEF")
     library.define("attention(Tensor q, Tensor k, Tensor v) -> Tensor")
     library.impl("attention", lambda q, k, v: q.new_empty((*q.shape[:-1], v.shape[-1])), "Meta")
-    attention_as_one_operator.library = library     # type: ignore[attr-defined]  # it lives as long as this
+    attention_as_one_operator.library = library     # type: ignore[attr-defined]  # lives as long as this function
 
     def attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> Any:
         return torch.ops.trace_nets.attention(q, k, v)
@@ -255,7 +255,7 @@ def images(dice: random.Random, count: int) -> Iterator[Shape]:
 # ---- traces ----
 
 class Tape:
-    """A trace under way: what runs on each stream, and what is held for the user."""
+    """A trace in the making: the events so far, and the outputs that the user still holds."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
@@ -269,7 +269,7 @@ class Tape:
         self.rows.append(row)
 
     def run(self, step: Step, stream: int, most: int = 0) -> Iterator[None]:
-        """A step in slices of at most `most` events, all at once for 0."""
+        """Add a step in slices of at most `most` events, or all at once if it is 0."""
         sizes, base = step.sizes(), self.count
         self.count += len(sizes)
         outputs, inputs = np.array(step.outputs, np.int64), np.array(step.inputs, np.int64)
@@ -292,7 +292,7 @@ class Tape:
         self.steps += 1
 
     def in_turn(self, works: Sequence[tuple[Net, Iterator[Shape]]], fewest: int, most: int) -> None:
-        """So many steps of one net, then of the next; on a stream each."""
+        """Add a random number of steps of one net, then of the next, each net on its own stream."""
         for turn in itertools.count():
             stream = turn % len(works)
             net, shapes = works[stream]
@@ -303,7 +303,7 @@ class Tape:
                 list(self.run(net.step(shape), stream))
 
     def interleaved(self, works: Sequence[tuple[Net, Iterator[Shape]]], most: int) -> None:
-        """All at once, in slices of random length."""
+        """Add the steps of all nets at the same time, in slices of random length."""
         def steps(stream: int, net: Net, shapes: Iterator[Shape]) -> Iterator[None]:
             for shape in shapes:
                 yield from self.run(net.step(shape), stream, most)
@@ -359,7 +359,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.nets) - set(TRACES):
         parser.error(f"NET: expected some of {', '.join(TRACES)}, got {', '.join(sorted(unknown))}")
-    # A torchvision built for another torch cannot register what it has for detectors, which nothing here needs.
+    # A torchvision built for another torch cannot register its meta functions for detectors; they are not needed here.
     sys.modules["torchvision._meta_registrations"] = types.ModuleType("none")
     attention_as_one_operator()
     arguments.folder.mkdir(parents=True, exist_ok=True)

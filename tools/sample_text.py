@@ -1,9 +1,9 @@
-"""Pick random comments, docstrings, messages and test names of all files that a person wrote.
+"""Pick random comments, docstrings, messages and test names from all files that people wrote.
 
     python -m tools.sample_text 200 [--seed N] [--room core] [--kind comment]
 
-For a reader who did not write them: each text should be clear at the first reading.  Prints each with its file and
-line; of a comment behind code, the whole line.  `--room` is a folder (`core`, `tests/pool`) and may be repeated.
+For a reader who did not write them: each text should be clear at the first reading.  Prints each text with its file
+and line; a comment after code with the whole line.  `--room` is a folder (`core`, `tests/pool`) and may be repeated.
 Generated files and stubs are left out.
 """
 
@@ -30,7 +30,7 @@ C = {".c", ".h", ".cpp"}
 C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'", re.S)
 C_MESSAGE = re.compile(r'\b(?:fail\w*|refuse\w*|say\w*|tell\w*|log\w*|\w*error\w*|\w*message\w*|fprintf)\s*\([^;]*?'
                        r'("(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*)', re.S)
-#: Section lines, and what only tools read.
+#: Section lines, and comments for tools.
 NOT_PROSE = re.compile(r"^\W*$|^-{2,}|/\* -{2,}|(^|# )(noqa|type: ignore|pragma|cython:|distutils:|!)")
 RAISED = re.compile(r"\b(?:raise\s+\w+(?:\.\w+)*|warn\w*|log\.\w+|\w*log\w*\.\w+|error|help=|print)\s*\(?\s*$")
 
@@ -45,22 +45,22 @@ class Text(NamedTuple):
 
 
 def unquoted(literal: str) -> str:
-    """Return what stands between the quotes of a Python string, prefixes and quotes left out."""
+    """Return a Python string without its quotes and prefix."""
     body = re.sub(r"^[A-Za-z]*", "", literal)
     quote = body[:3] if body[:3] in ('"""', "'''") else body[:1]
     return body[len(quote):-len(quote)]
 
 
 def is_sentence(text: str) -> bool:
-    """True for a message that a person reads: several words, no format or path alone."""
+    """Return True for a message that a person reads: several words, and not only a format or a path."""
     return len(re.findall(r"[A-Za-z]{2,}", text)) >= 4
 
 
 def in_python(name: str, source: str) -> Iterator[Text]:
-    """Find the texts of a Python or Cython file.  Cython has Python's tokens, so that one reader serves both."""
+    """Yield the texts of a Python or Cython file.  Cython has Python's tokens, so one reader serves both."""
     lines = source.splitlines()
     comments: list[tuple[int, str]] = []
-    line_start = True           # nothing but the indentation stands before the next token
+    line_start = True           # only the indentation precedes the next token
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         row, column = token.start
         if token.type == tokenize.COMMENT:
@@ -79,7 +79,7 @@ def in_python(name: str, source: str) -> Iterator[Text]:
 
 
 def joined(name: str, comments: list[tuple[int, str]], lines: list[str]) -> Iterator[Text]:
-    """Join comments on successive lines of their own to one text."""
+    """Join comments on successive lines of their own into one text."""
     open_text: Text | None = None
     for row, text in comments:
         alone = lines[row - 1].lstrip().startswith("#")
@@ -97,7 +97,7 @@ def joined(name: str, comments: list[tuple[int, str]], lines: list[str]) -> Iter
 
 
 def in_c(name: str, source: str) -> Iterator[Text]:
-    """Find the texts of a C file."""
+    """Yield the texts of a C file."""
     for match in C_COMMENT.finditer(source):
         if match[0].startswith("/"):
             before = source[source.rfind("\n", 0, match.start()) + 1:match.start()].strip()
@@ -111,7 +111,7 @@ def in_c(name: str, source: str) -> Iterator[Text]:
 
 
 def hand_written() -> Iterator[tuple[str, str]]:
-    """Give the name and the source of each file in the tree that a person wrote."""
+    """Yield the name and the source of each file in the tree that people wrote."""
     for path in [ROOT / "setup.py", *(path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*")))]:
         if path.suffix in PYTHON | C and path.is_file():
             source = path.read_text(encoding="utf-8")
@@ -120,12 +120,12 @@ def hand_written() -> Iterator[tuple[str, str]]:
 
 
 def prose(found: Iterable[Text]) -> Iterator[Text]:
-    """Leave out what is not for readers."""
+    """Leave out texts that are not for readers."""
     return (one for one in found if not NOT_PROSE.search(one.text))
 
 
 def texts(rooms: Sequence[str] = ()) -> list[Text]:
-    """Return every text of all hand-written files; only those below one of the folders, if any are given."""
+    """Return every text of all hand-written files, or only of files in these folders."""
     found: list[Text] = []
     for name, source in hand_written():
         if rooms and not any(f"/{room.strip('/')}/" in f"/{name}/" for room in rooms):
@@ -135,7 +135,7 @@ def texts(rooms: Sequence[str] = ()) -> list[Text]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line."""
+    """Run the command. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.sample_text", description=__doc__.splitlines()[0])
     parser.add_argument("count", type=int, nargs="?", default=200, metavar="N", help="how many (default: 200)")
     parser.add_argument("--seed", type=int, help="repeat the sample of this number")

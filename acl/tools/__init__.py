@@ -1,4 +1,4 @@
-"""What the command `aclpool` runs: a module or a folder for each of its commands; `cli` finds them.
+"""The tools of the command `aclpool`: a module or a folder for each of its commands; `cli` finds them.
 
 `bench`, `replay` and `compare` measure; `view`, `top` and `ledger` show; `doctor` tests the machine; `demo` compares
 allocators on small models; `run` and `sim` start programs.  `_rig` is the core test harness.

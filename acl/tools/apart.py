@@ -1,7 +1,7 @@
-"""Starting a module's `main` in a Python process that finds the same package as this one.
+"""Start a module's `main` in a Python process that finds the same package as this one.
 
-A folder named `acl` where the command was started, as in the root of a clone, must not be imported in
-the place of the installed one: `python -m` and `python -c` look there first.
+If the current folder has a folder named `acl`, as the root of a clone does, that must not be imported
+instead of the installed package: `python -m` and `python -c` look in the current folder first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ importlib.import_module(sys.argv[2]).main(sys.argv[3:])
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """The command that calls `main` of a module with these arguments; the current folder is searched last."""
+    """Return the command that calls `main` of a module with these arguments; it searches the current folder last."""
     own = str(Path(acl.__file__).parents[1])
     path = [os.path.abspath(each) for each in sys.path if each] + [os.getcwd()]
     return [sys.executable, "-c", BOOT, json.dumps([own, path]), module, *arguments]

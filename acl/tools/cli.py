@@ -1,7 +1,7 @@
 """The command `aclpool`: finds the tool that is asked for and runs it.
 
 Each tool is a module of this package with `add_parser(subparsers)` and `run(arguments) -> int`, and
-imports what is heavy only in `run`.  A module that is not there is left out.
+imports large modules only in `run`.  A tool whose module is missing is left out.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ TOOLS = ("doctor", "ledger", "demo", "sim", "run", "bench", "compare", "replay",
 
 
 class Parser(argparse.ArgumentParser):
-    """One that says what may have been meant; tools' own command lines are of this class too."""
+    """A parser that suggests what may have been meant; the tools' own parsers are of this class too."""
 
     def error(self, message: str) -> NoReturn:
-        """Usage, the mistake, and what is close to it; exit code 2."""
+        """Print the usage, the mistake, and similar names; exit with code 2."""
         wrong = re.match(r".*invalid choice: '?([^' ]*)'? \(choose from (.*)\)", message)
         options = re.match(r"unrecognized arguments: (--[^ =]+)", message)
         known = (re.findall(r"[\w.-]+", wrong[2]) if wrong else
@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `aclpool` with all its tools."""
+    """Return the parser of `aclpool` with all its tools."""
     top = Parser(prog="aclpool", description="Tools for acl, its pool and its simulator.")
     top.add_argument("--version", action="version", version=f"aclpool {acl.__version__}")
     subparsers = top.add_subparsers(title="tools", metavar="TOOL", dest="tool")
@@ -64,37 +64,37 @@ def parser() -> argparse.ArgumentParser:
 
 
 def open_closed() -> None:
-    """What the shell closed (``2>&-``) goes nowhere: else files that are opened would take its place."""
+    """Open /dev/null for a stream that the shell closed (``2>&-``): else the next file opened would take its number."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `aclpool` with these arguments (the process's own if None); its exit code."""
+    """Run `aclpool` with these arguments, or with the process's own if None. Return the exit code."""
     open_closed()
     try:
         return run(arguments)
-    except KeyboardInterrupt:                   # also while the tools are imported
+    except KeyboardInterrupt:                   # Ctrl-C also while the tools are imported
         print("\naclpool: interrupted", file=sys.stderr)
         return 130
 
 
 def run(arguments: Sequence[str] | None) -> int:
-    """As `main`; what Ctrl-C raises goes through."""
+    """Do as `main`, without handling KeyboardInterrupt."""
     top = parser()
     choice, rest = top.parse_known_args(arguments)
     if choice.tool is None and not rest:
         top.print_help(sys.stderr)
         return 2
     if rest or choice.tool is None:
-        # By the tool's own command line, which shows its usage.
+        # Raised by the tool's own parser, so that the usage of the tool is shown.
         getattr(choice, "parser", top).error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         code: int = choice.run(choice)
         sys.stdout.flush()
     except OSError as error:
-        # Who read has gone, as `head` does, or a disk is full; the flush at the exit shall not complain either.
+        # The reader has exited, as `head` does, or a disk is full. The flush at exit must not fail either.
         if not isinstance(error, BrokenPipeError):
             print(f"aclpool: {printable(error)}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

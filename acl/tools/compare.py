@@ -1,10 +1,11 @@
-"""`aclpool compare`: what differs between two JSON files of `aclpool bench` or pytest-benchmark, and is not noise.
+"""`aclpool compare`: show which differences of two benchmark files are more than noise.
 
-What one round of a run measured belongs together: it is resampled as a whole. For every way to deal the
-rounds of both files out to two sides, the greatest difference of any row is noted; a row differs if its
-own difference is greater than all but 3 % of those, so that a file against another of the same state says
-"no difference" in 95 of 100 runs, over all rows together. A difference also has to be greater than the
-threshold and what the empty loop differed by, which is the machine's doing.
+It compares two JSON files of `aclpool bench` or of pytest-benchmark. The measurements of one round of a run
+depend on each other, so a round is resampled as a whole. For every way to divide the rounds of both files into
+two sides, the greatest difference of any row is noted. A row differs if its own difference is greater than all
+but 3 % of those, so that two files of the same state give "no difference" in 95 of 100 runs, over all rows
+together. A difference must also be greater than the threshold, and than that of the empty loop, which is due to
+the machine.
 """
 
 from __future__ import annotations
@@ -32,36 +33,36 @@ Compares two JSON files of `aclpool bench`, or two of pytest-benchmark, row by r
 Exit status: 0 if no row of --allocator is slower or lost, 1 if one is, 2 if the files cannot be compared.
 """
 Row = dict[str, Any]
-Logs = list[float]                  # of one row: the logarithm of each round's time
-LEAST_ROUNDS = 4                    # fewer can be dealt out in too few ways
-MOST_ROUNDS = 20                    # more of one process say no more, and take long to deal out
+Logs = list[float]                  # logarithms of a row's times, one for each round
+LEAST_ROUNDS = 4                    # with fewer rounds there are too few ways to divide them
+MOST_ROUNDS = 20                    # more rounds of one process add no information, and take long to divide
 MOST_SPLITS = 1000
-SURE = 0.03         # so that 95 of 100 is kept with room
+SURE = 0.03         # share of noise that may count as a difference; below 5 %, so that 95 of 100 is certain
 TOGETHER = 0.9
 
 
 class NotComparable(ValueError):
-    """Why two files cannot be compared."""
+    """Raised with the reason if two files cannot be compared."""
 
 
 @dataclass
 class Comparison:
-    """What two files have in common and what they have not."""
+    """The result of comparing two files."""
 
-    rows: int = 0                                               # compared
-    slower: dict[str, tuple[float, float, float]] = field(default_factory=dict)     # factor, least, most
+    rows: int = 0                                               # number of rows compared
+    slower: dict[str, tuple[float, float, float]] = field(default_factory=dict)     # by row: factor, and its interval
     faster: dict[str, tuple[float, float, float]] = field(default_factory=dict)
-    more_memory: dict[str, tuple[float, float]] = field(default_factory=dict)       # reserved over live
+    more_memory: dict[str, tuple[float, float]] = field(default_factory=dict)       # by row: reserved over live, before and after
     less_memory: dict[str, tuple[float, float]] = field(default_factory=dict)
-    vanished: list[str] = field(default_factory=list)           # only in the first file
+    vanished: list[str] = field(default_factory=list)           # rows only in the first file
     new: list[str] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)       # why
-    subjects: list[str] = field(default_factory=list)           # allocators that are others than they were
-    machine: float = 1.0                                        # the empty loop's factor
+    skipped: dict[str, str] = field(default_factory=dict)       # by row: why it was not compared
+    subjects: list[str] = field(default_factory=list)           # texts on allocators whose version or build changed
+    machine: float = 1.0                                        # factor by which the empty loop changed
 
     @property
     def same(self) -> bool:
-        """No row differs in time."""
+        """True if no row differs in time."""
         return not self.slower and not self.faster
 
 
@@ -73,7 +74,7 @@ def name_of(row: Row) -> str:
 
 
 def checked(row: Row) -> Row:
-    """A row whose samples are lists of times, one for each round."""
+    """Return a row with its samples as lists of times, one list for each round."""
     samples = [[float(value) for value in each] for each in row["samples"]]
     if not all(each and 0 <= min(each) <= max(each) < math.inf for each in samples):
         raise ValueError
@@ -81,7 +82,7 @@ def checked(row: Row) -> Row:
 
 
 def bench_document(document: Row) -> Row:
-    """What `aclpool bench --json` wrote."""
+    """Read a document that `aclpool bench --json` wrote."""
     if document["version"] != 2:
         raise ValueError
     rows = {name_of(row): checked(row) for row in document["results"] if row.get("samples")}
@@ -89,7 +90,7 @@ def bench_document(document: Row) -> Row:
 
 
 def pytest_document(document: Row) -> Row:
-    """What pytest-benchmark saved; a case that names no allocator counts as ours."""
+    """Read a document that pytest-benchmark saved; a case that names no allocator counts as aclpool's."""
     rows = {}
     for case in document["benchmarks"]:
         found = {"allocator": "aclpool", **case["extra_info"]}
@@ -100,13 +101,13 @@ def pytest_document(document: Row) -> Row:
 
 
 def grouped(times: Sequence[float]) -> list[list[float]]:
-    """Rounds one after another, in at most MOST_ROUNDS groups: pytest-benchmark has up to 100,000."""
+    """Put consecutive rounds into at most MOST_ROUNDS groups: pytest-benchmark has up to 100,000 rounds."""
     each = -(-len(times) // MOST_ROUNDS) or 1
     return [list(times[first:first + each]) for first in range(0, len(times), each)]
 
 
 def load_document(path: Path) -> Row:
-    """A file of `aclpool bench --json`, or of pytest-benchmark.
+    """Read a file of `aclpool bench --json`, or of pytest-benchmark.
 
     Raises
     ------
@@ -122,7 +123,7 @@ def load_document(path: Path) -> Row:
 
 
 def check_alike(old: Row, new: Row) -> None:
-    """Refuse files that were not measured in the same way."""
+    """Raise NotComparable for files that were not measured in the same way."""
     for what, values in (
         ("files of different programs", [each["kind"] for each in (old, new)]),
         ("quick against full", [bool(each["quick"]) for each in (old, new)]),
@@ -136,12 +137,12 @@ def check_alike(old: Row, new: Row) -> None:
 # ---- resampling ----
 
 def logs_of(row: Row) -> Logs:
-    """Of each round's best run: other programs only add to the time."""
+    """Return the logarithm of each round's best run: other programs can only add to a time."""
     return [math.log(max(min(samples), 0.01)) for samples in row["samples"]]
 
 
 def splits(first: int, second: int) -> Iterator[tuple[int, ...]]:
-    """Ways to choose the first side's rounds from all of them: every one, or many at random."""
+    """Yield ways to choose the first side's rounds from all: every way, or random ones if there are too many."""
     everyone = range(first + second)
     if math.comb(first + second, first) <= MOST_SPLITS:
         yield from itertools.combinations(everyone, first)
@@ -153,7 +154,7 @@ def splits(first: int, second: int) -> Iterator[tuple[int, ...]]:
 
 
 def spread(values: Logs, side: Sequence[int], squares: float) -> tuple[float, float]:
-    """How far the rounds of `side` lie below the others in the mean, and the standard error of that."""
+    """Return how far the mean of `side` lies below that of the other rounds, and the standard error of that."""
     first, second = len(side), len(values) - len(side)
     chosen, everything = sum([values[i] for i in side]), sum(values)
     within = squares - chosen ** 2 / first - (everything - chosen) ** 2 / second
@@ -162,12 +163,12 @@ def spread(values: Logs, side: Sequence[int], squares: float) -> tuple[float, fl
 
 
 def differing(rows: dict[str, Logs], first: int) -> set[str]:
-    """Rows, of `first` rounds of one file and then the other's, whose difference is no chance."""
+    """Return the rows that differ significantly; the first `first` values of each are of one file, the rest of the other."""
     second = len(next(iter(rows.values()))) - first
     centred = {name: [value - statistics.fmean(values) for value in values] for name, values in rows.items()}
     measured = [(values, sum(value * value for value in values)) for values in centred.values()]
     observed = [spread(values, range(first), squares) for values, squares in measured]
-    # A row whose few rounds agree by luck must not look sure: the usual error is added to its own.
+    # A row whose few rounds agree by chance must not look certain, so the median error is added to its own.
     usual = statistics.median(error for _, error in observed) + 1e-4
     greatest = []
     for side in splits(first, second):
@@ -179,7 +180,7 @@ def differing(rows: dict[str, Logs], first: int) -> set[str]:
 
 
 def interval(old: Logs, new: Logs) -> tuple[float, float, float]:
-    """The factor between two rows, and where it lies in 95 of 100 resamplings of their rounds."""
+    """Return the factor between two rows, and the interval of 95 of 100 resamplings of their rounds."""
     chance = random.Random(2)
 
     def difference(old: Logs, new: Logs) -> float:
@@ -192,7 +193,7 @@ def interval(old: Logs, new: Logs) -> tuple[float, float, float]:
 # ---- comparing ----
 
 def unsure(old: Row, new: Row) -> str | None:
-    """Why a pair of rows is not compared."""
+    """Return why a pair of rows is not compared, or None."""
     for row in (old, new):
         if row.get("overlap") is not None and row["overlap"] < TOGETHER:
             return f"its threads ran together for {row['overlap']:.0%} of the time"
@@ -206,14 +207,14 @@ def unsure(old: Row, new: Row) -> str | None:
 
 
 def machine_factor(old: Row, new: Row) -> float:
-    """How the empty loop, measured around every row, changed."""
+    """Return the factor by which the empty loop changed, which is measured around every row."""
     floors = [[value for row in each["rows"].values() for pair in row.get("floor_around_ns", ()) for value in pair]
               for each in (old, new)]
     return statistics.median(floors[1]) / statistics.median(floors[0]) if all(floors) else 1.0
 
 
 def changed_subjects(old: Row, new: Row) -> list[str]:
-    """Which allocators have another version or build type now."""
+    """Return a text for each allocator whose version or build type changed."""
     first, second = ({row["allocator"]: row["about"] for row in each["rows"].values() if row.get("about")}
                      for each in (old, new))
     return [f"{named(name, first[name])} is now {named(name, second[name])}" for name in first
@@ -221,13 +222,13 @@ def changed_subjects(old: Row, new: Row) -> list[str]:
 
 
 def by_rounds(pairs: dict[str, tuple[Logs, Logs]]) -> Iterator[tuple[int, dict[str, Logs]]]:
-    """Rows with as many rounds as each other on both sides: only those are dealt out together."""
+    """Yield groups of rows with equal numbers of rounds: only such rows can be divided together."""
     for counts in sorted({(len(old), len(new)) for old, new in pairs.values()}):
         yield counts[0], {name: old + new for name, (old, new) in pairs.items() if (len(old), len(new)) == counts}
 
 
 def compared(old: Row, new: Row, threshold: float = 1.03) -> Comparison:
-    """Two documents of `load_document`.
+    """Compare two documents of `load_document`.
 
     Raises
     ------
@@ -260,7 +261,7 @@ def compared(old: Row, new: Row, threshold: float = 1.03) -> Comparison:
 
 
 def note_memory(result: Comparison, name: str, before: Row, after: Row, threshold: float) -> None:
-    """What an allocator reserves does not depend on the machine's mood: no resampling."""
+    """Note a change of reserved memory. It does not vary from run to run, so nothing is resampled."""
     first, second = before.get("reserved_ratio"), after.get("reserved_ratio")
     if not first or not second:
         return
@@ -273,7 +274,7 @@ def note_memory(result: Comparison, name: str, before: Row, after: Row, threshol
 # ---- the command ----
 
 def text_of(result: Comparison) -> str:
-    """The comparison for a terminal."""
+    """Return the comparison as a text for a terminal."""
     lines = [f"{kind} {factor:6.3f} ({low:.3f} to {high:.3f})  {name}"
              for kind, found in (("slower", result.slower), ("faster", result.faster))
              for name, (factor, low, high) in sorted(found.items(), key=lambda item: -abs(math.log(item[1][0])))]
@@ -289,7 +290,7 @@ def text_of(result: Comparison) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `aclpool compare`."""
+    """Add the options of `aclpool compare`."""
     parser.description = DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("old", metavar="FILE", type=Path,
@@ -302,12 +303,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command line of `aclpool compare`."""
+    """Add the subcommand `compare`."""
     add_arguments(subparsers.add_parser("compare", help="what differs between two runs of bench, and is not noise"))
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare and report; the exit status."""
+    """Compare and report. Return the exit status."""
     try:
         if not arguments.threshold >= 1:
             raise NotComparable(f"--threshold: expected a factor of at least 1, got {arguments.threshold}")
@@ -322,7 +323,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m acl.tools.compare`."""
+    """Run `python -m acl.tools.compare`."""
     parser = argparse.ArgumentParser(prog="aclpool compare")
     add_arguments(parser)
     return run(parser.parse_args(argv))

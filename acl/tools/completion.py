@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["add_parser", "run"]
 
 SHELLS = ("bash", "zsh", "tcsh")
-#: What the help of our tools calls an argument that is a file.
+#: Names that the help of these tools gives to arguments that are files.
 FILES = ("FILE", "PAGE", "PICTURE", "SUMMARY", "TRACE", "PATH", "PROGRAM.py ARGS")
 
 
@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def name_files(parser: argparse.ArgumentParser) -> None:
-    """Say of each argument that is a file that it is one, in the tools' parsers too."""
+    """Mark each argument that is a file as one, in the tools' parsers too."""
     import shtab
 
     for action in parser._actions:
@@ -40,7 +40,7 @@ def name_files(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the script; 1 without `shtab`."""
+    """Print the script. Return 1 if `shtab` is not installed."""
     from acl.tools import cli
 
     try:

@@ -27,11 +27,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the ledgers; 1 if there is no such device."""
+    """Print the ledgers. Return 1 if a device does not exist."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", RuntimeWarning)
         count = acl.Device.count()
-    for one in told:        # that the simulator stands in, without a line of ours below it
+    for one in told:        # the note that the simulator is used
         print(f"aclpool ledger: {one.message}", file=sys.stderr)
     wanted = range(count) if arguments.device is None else [arguments.device]
     if count == 0 or not all(0 <= device < count for device in wanted):

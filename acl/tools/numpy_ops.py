@@ -1,8 +1,8 @@
-"""Computing a model with NumPy: an independent answer to hold the simulator's against.
+"""Compute a model with NumPy, as an independent reference for the simulator's results.
 
 `evaluate` runs the nodes of an `onnx_writer.Builder` one after another, in float64 where the model
-says float32, so that differences are the simulator's rounding.  Clarity before speed; only the
-operators that the demo and the tests use.
+says float32, so that a difference is due to the simulator's rounding.  The code is written for clarity, not
+speed, and has only the operators that the demo and the tests use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from acl.tools.onnx_writer import Builder, Node
 
 __all__ = ["evaluate"]
 
-# NumPy's own types do not survive arithmetic, so an array is not told from a number here.
+# NumPy's own types do not survive arithmetic, so the types do not distinguish arrays from numbers here.
 Array = Any
 Attributes = Mapping[str, Any]
 Operator = Callable[..., Any]
@@ -172,7 +172,7 @@ def _mean(attributes: Attributes, x: Array) -> Array:
 
 
 def _windows(x: Array, kernel: tuple[int, int], attributes: Attributes, fill: float) -> Array:
-    """All windows of [n, c, h, w] as [n, c, oh, ow, kh, kw]."""
+    """Return all windows of [n, c, h, w] as [n, c, oh, ow, kh, kw]."""
     top, left, bottom, right = attributes.get("pads", [0, 0, 0, 0])
     x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=fill)
     down, across = attributes.get("strides", [1, 1])
@@ -203,7 +203,7 @@ def _global_pool(attributes: Attributes, x: Array) -> Array:
 
 @_operator("Resize")
 def _resize(attributes: Attributes, x: Array, roi: Any, scales: Any, sizes: Array) -> Array:
-    """Nearest, asymmetric, floor: what the demo's detector uses."""
+    """Resize in the mode of the demo's detector: nearest, asymmetric, floor."""
     for axis, size in enumerate(sizes):
         x = np.take(x, np.arange(size) * x.shape[axis] // size, axis)
     return x
@@ -262,12 +262,12 @@ def _run(node: Node, values: dict[str, Array]) -> None:
 
 
 def evaluate(model: Builder, *inputs: Array) -> list[Array]:
-    """The model's outputs for these inputs.
+    """Return the model's outputs for these inputs.
 
     Raises
     ------
     KeyError
-        For an operator that is not in this file.
+        If the model has an operator that is not in this file.
     """
     values = {
         name: array.astype(np.float64) if array.dtype.kind == "f" else array

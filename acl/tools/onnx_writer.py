@@ -1,8 +1,8 @@
-"""Writing small ONNX models without the `onnx` package: for the demo, examples and tests.
+"""Write small ONNX models without the `onnx` package: for the demo, the examples and the tests.
 
-A `Builder` collects constants and nodes, each node's outputs named as it is added, and gives the
-file's bytes.  It knows the wire format and nothing of the operators: whether a model makes sense is
-for whoever loads it to say.
+A `Builder` collects constants and nodes, gives each node's outputs names when the node is added, and returns
+the file's bytes.  It knows the wire format but no operator: whether a model makes sense is checked by the
+program that loads it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TYPES = {
     "bfloat16": 16,
 }
 
-#: Types of four bits, which NumPy lacks.
+#: Types of four bits, which NumPy does not have.
 NARROW = {"uint4": 21, "int4": 22}
 
 Dim = int | str | None
@@ -49,7 +49,7 @@ class Node(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Within a function: an attribute that is what the function's use gives under that name."""
+    """Within a function: an attribute whose value is the caller's attribute of that name."""
 
     name: str
     kind: int
@@ -89,7 +89,7 @@ def _nibbles(array: np.ndarray[Any, Any], name: str, dtype: str) -> bytes:
 
 
 def _tensor(array: np.ndarray[Any, Any], name: str = "") -> bytes:
-    array = array.astype(array.dtype.newbyteorder("<"), copy=False)     # as a file has it
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)     # the byte order of the file
     shape = b"".join(_number(1, dim) for dim in array.shape)
     return shape + _number(2, TYPES[array.dtype.name]) + _text(8, name) + _bytes(9, array.tobytes())
 
@@ -132,12 +132,12 @@ class Builder:
     opset : int
         The version of ONNX's operator set.
     name : str
-        Of the graph.
+        Name of the graph.
 
     Attributes
     ----------
     nodes, constants, inputs, outputs
-        What was added, in order, for whoever computes the model another way.
+        What was added, in order, for programs that compute the model in another way.
     """
 
     def __init__(self, opset: int = 17, name: str = "model") -> None:
@@ -172,7 +172,7 @@ class Builder:
         return name
 
     def outside(self, dtype: str, dims: Sequence[int], location: str, offset: int = 0) -> str:
-        """Add an initializer whose data lies in a file beside the model; the file is the caller's."""
+        """Add an initializer whose data is in a file beside the model; the caller writes that file."""
         name, where = self._fresh("constant"), {"location": location, "offset": str(offset)}
         tensor = b"".join(_number(1, dim) for dim in dims) + _number(2, {**TYPES, **NARROW}[dtype]) + _text(8, name)
         tensor += b"".join(_bytes(13, _text(1, key) + _text(2, value)) for key, value in where.items())
@@ -200,7 +200,7 @@ class Builder:
     def to_bytes(
         self, metadata: Mapping[str, str] | None = None, functions: Mapping[str, Builder] | None = None
     ) -> bytes:
-        """The file.  `metadata` becomes the model's metadata_props; `functions`, by name, are of the domain "local"."""
+        """Return the file.  `metadata` becomes metadata_props; `functions`, by name, belong to the domain "local"."""
         model = _number(1, 8) + _text(2, "aclpool") + _bytes(7, self._graph())
         model += _bytes(8, _text(1, "") + _number(2, self.opset))
         for key, value in (metadata or {}).items():

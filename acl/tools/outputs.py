@@ -1,4 +1,4 @@
-"""Files that a tool is asked to write, looked at before it works for minutes."""
+"""Check the files that a tool is asked to write before it works for minutes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["check_output", "check_plot", "write_text"]
 
 
 def check_output(option: str, file: str | None) -> None:
-    """Refuse a file that cannot be written; None and ``-`` are none.
+    """Raise ValueError for a file that cannot be written; None and ``-`` are not checked.
 
     Raises
     ------
     ValueError
-        Naming the option, what was expected and what came.
+        The message names the option, what was expected and what was given.
     """
     if not file or file == "-":
         return
@@ -28,7 +28,7 @@ def check_output(option: str, file: str | None) -> None:
         if path.exists():
             with path.open("ab"):
                 pass
-        else:                                   # it is written beside, and takes its place once it is whole
+        else:                                   # the tool writes a new file beside it, which replaces it when complete
             with tempfile.TemporaryFile(dir=path.parent):
                 pass
     except OSError as error:
@@ -36,12 +36,12 @@ def check_output(option: str, file: str | None) -> None:
 
 
 def check_plot(option: str, file: str) -> None:
-    """Refuse a file for a plot that does not end in .svg, or cannot be written.
+    """Raise ValueError for a plot's file that does not end in .svg, or cannot be written.
 
     Raises
     ------
     ValueError
-        Naming the option, what was expected and what came.
+        The message names the option, what was expected and what was given.
     """
     if not file.endswith(".svg"):
         raise ValueError(f"{option}: expected a file ending in .svg, got {file!r}")
@@ -49,10 +49,10 @@ def check_plot(option: str, file: str) -> None:
 
 
 def write_text(file: str, text: str) -> None:
-    """Write a text to a file, which is replaced whole, or to standard output if `file` is ``-``."""
+    """Write a text to a file, which is replaced as a whole, or to standard output if `file` is ``-``."""
     if file != "-":
         write_replaced(file, text)
-    elif hasattr(sys.stdout, "buffer"):         # UTF-8, whatever the terminal takes: pages say that they are
+    elif hasattr(sys.stdout, "buffer"):         # UTF-8, whatever the terminal's encoding: the pages declare it
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
     else:

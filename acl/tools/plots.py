@@ -1,4 +1,4 @@
-"""Small plots without a plotting package: a list of shapes, written as SVG.
+"""Draw small plots without a plotting package: a list of shapes, written as SVG.
 
 `bars` and `lines` lay a chart out as shapes (`Box`, `Path`, `Text`) on a fixed canvas; `save` writes it. The SVG
 follows the reader's light or dark setting. Not supported: styling, interaction, more than a dozen series.
@@ -19,7 +19,7 @@ __all__ = ["Area", "Box", "Drawing", "Path", "Text", "bars", "lines", "nice_step
 COLOURS = ("#3b6fb6", "#d9793a", "#4a9b5e", "#b5495b", "#7a62a8", "#8a6d4e", "#c069a5", "#6f7680",
            "#a3a03a", "#3f9fae", "#555555", "#c9a227")
 INK, GRID, PAPER = "#222222", "#d5d5d5", "#ffffff"
-LEGEND_ROW, LETTER = 16, 8      # height of a row of names, width of a letter
+LEGEND_ROW, LETTER = 16, 8      # height of a row of names, width of a letter, in pixels
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Area:
-    """What lies between two lines of steps: from `edges[i]` to `edges[i + 1]` it reaches from `low[i]` to `high[i]`."""
+    """The area between two lines of steps: from `edges[i]` to `edges[i + 1]` it reaches from `low[i]` to `high[i]`."""
 
     edges: tuple[float, ...]
     low: tuple[float, ...]
@@ -75,7 +75,7 @@ class Drawing:
 # ---- charts ----
 
 def scale_text(value: float) -> str:
-    """A number for an axis: 1, 20, 3.5k, 2M."""
+    """Return a number as a text for an axis: 1, 20, 3.5k, 2M."""
     for limit, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:g}{sign}"
@@ -83,7 +83,7 @@ def scale_text(value: float) -> str:
 
 
 def nice_steps(top: float, count: int = 5) -> list[float]:
-    """About `count` round numbers from 0 to `top`."""
+    """Return about `count` round numbers from 0 to `top`."""
     if top <= 0:
         return [0.0, 1.0]
     raw = top / count
@@ -93,7 +93,7 @@ def nice_steps(top: float, count: int = 5) -> list[float]:
 
 
 def bars(title: str, groups: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Drawing:
-    """Horizontal bars on a logarithmic axis, in groups; the value stands behind its bar."""
+    """Draw horizontal bars on a logarithmic axis, in groups; each value is written after its bar."""
     left, right, line = 190, 90, 18
     rows = sum(len(group) + 2 for _, group in groups)
     drawing = Drawing(860, 40 + rows * line + 20)
@@ -124,7 +124,7 @@ def bars(title: str, groups: Sequence[tuple[str, Sequence[tuple[str, float]]]]) 
 
 def lines(title: str, x_label: str, y_label: str,
           series: Sequence[tuple[str, Sequence[float], Sequence[float]]]) -> Drawing:
-    """Lines over a common x axis, both axes from 0; (name, xs, ys) each."""
+    """Draw lines over a common x axis, both axes from 0; each series is (name, xs, ys)."""
     names, rows = legend([name for name, _, _ in series], 80, 880)
     left, right, top, bottom = 80, 20, 50 + LEGEND_ROW * rows, 50
     drawing = Drawing(900, 356 + top)
@@ -152,7 +152,7 @@ def lines(title: str, x_label: str, y_label: str,
 
 
 def legend(names: Sequence[str], left: float, right: float) -> tuple[list[tuple[float, float]], int]:
-    """Where each name of a legend stands, in as many rows as they need; and the number of rows."""
+    """Return the place of each name of a legend, in as many rows as needed; and the number of rows."""
     places: list[tuple[float, float]] = []
     x, row = left, 0
     for name in names:
@@ -165,13 +165,13 @@ def legend(names: Sequence[str], left: float, right: float) -> tuple[list[tuple[
 
 
 def decades(values: Sequence[float]) -> tuple[int, int]:
-    """The powers of ten around some numbers above 0: the first, and how many steps to the last."""
+    """Return the power of ten below some positive numbers, and the steps to the one above them."""
     low = math.floor(math.log10(min(values, default=1.0)))
     return low, max(1, math.ceil(math.log10(max(values, default=10.0))) - low)
 
 
 def points(title: str, x_label: str, y_label: str, named: Sequence[tuple[str, float, float]]) -> Drawing:
-    """Named points, both axes logarithmic; a name that would cover another one stands lower."""
+    """Draw named points, both axes logarithmic; a name that would cover another is drawn lower."""
     drawing = Drawing(1100, 520)
     left, right, top, bottom = 80, 200, 48, 50
     room_x, room_y = drawing.width - left - right, drawing.height - top - bottom
@@ -241,7 +241,7 @@ def svg_shape(shape: Area | Box | Path | Text) -> str:
 
 
 def svg(drawing: Drawing) -> str:
-    """The drawing as an SVG document."""
+    """Return the drawing as an SVG document."""
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {drawing.width} {drawing.height}" '
         f'width="{drawing.width}" height="{drawing.height}" role="img">', STYLE,
@@ -250,5 +250,5 @@ def svg(drawing: Drawing) -> str:
 
 
 def save(drawing: Drawing, file_name: str) -> None:
-    """Write a drawing as SVG; a file that is there is replaced when the new one is whole."""
+    """Write a drawing as SVG; an existing file is replaced when the new one is complete."""
     write_replaced(FilePath(file_name), svg(drawing))

@@ -1,11 +1,11 @@
-"""`aclpool run PROGRAM.py ARGS`: a pyACL program with our `acl`, unchanged.
+"""`aclpool run PROGRAM.py ARGS`: run a pyACL program unchanged with this package's `acl`.
 
-The program's `import acl` gets this package, whatever is ahead of it on the path, on the backend of
+The program's `import acl` gets this package, whatever comes earlier on the path, with the backend of
 choice.  With `--pool` every stream that the program makes is served by a pool of its device, and
-what the pools did is printed at the end.  Our own options may stand before the program or among its
-arguments; those after `--` are the program's alone.
+statistics of the pools are printed at the end.  The options of `aclpool run` may stand before the program or
+among its arguments; arguments after `--` belong to the program.
 
-The program runs in this process, as `__main__`; its exit code is ours.
+The program runs in this process, as `__main__`; its exit code is that of `aclpool run`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from acl.pool._options import share_of
 
 __all__ = ["add_parser", "run"]
 
-GRANULE = 2 << 20                       # of the pools
-LARGEST = 1 << 46                       # bytes of a device; a share of it is checked before the device is known
+GRANULE = 2 << 20                       # page size of the pools, in bytes
+LARGEST = 1 << 46                       # bytes; a limit in percent is checked against it: the device is not known yet
 CREATE = ("create_stream", "create_stream_with_config", "create_stream_v2")
 DESTROY = ("destroy_stream", "destroy_stream_force")
 
 
 class Pools:
-    """A pool for each device on which a stream is made."""
+    """The pools of the devices on which streams are made."""
 
     def __init__(self, limit: str | None) -> None:
         self.limit = limit
@@ -44,7 +44,7 @@ class Pools:
         self.refused: list[str] = []
 
     def stream_made(self, stream: int) -> None:
-        """Registers the pool of the current device for a stream."""
+        """Register the pool of the current device for a stream."""
         device, ret = acl.rt.get_device()
         if ret != 0:
             return
@@ -57,19 +57,19 @@ class Pools:
             self.refused.append(f"stream {stream:#x}: {error}")
 
     def stream_gone(self, stream: int) -> None:
-        """Takes the registration back, so that a later stream at this address inherits nothing."""
+        """Unregister a stream's pool, so that a later stream at this address does not get it."""
         pool = self.by_stream.pop(stream, None)
         if pool is not None:
             pool.unregister(stream)
 
     def report(self) -> list[str]:
-        """What each pool did."""
+        """Return the lines of the report on each pool."""
         lines = [line for device in sorted(self.by_device) for line in self.of_device(device)]
         lines += [f"not registered: {refusal}" for refusal in self.refused]
         return lines or ["no stream was made"]
 
     def failed(self) -> bool:
-        """Whether streams were made, and no pool served one of them."""
+        """Return True if streams were made and no pool could be registered for any of them."""
         return bool(self.refused) and not self.by_device
 
     def of_device(self, device: int) -> list[str]:
@@ -92,7 +92,7 @@ def mib(size: int) -> str:
 
 
 def watched(pools: Pools, function: Callable[..., Any], made: bool) -> Callable[..., Any]:
-    """A stream function that also tells the pools."""
+    """Return a stream function that also calls `pools`."""
     if made:
         def create(*arguments: Any, **named: Any) -> Any:
             stream, ret = function(*arguments, **named)
@@ -111,7 +111,7 @@ def watched(pools: Pools, function: Callable[..., Any], made: bool) -> Callable[
 
 @contextlib.contextmanager
 def serving(pools: Pools | None) -> Iterator[None]:
-    """`acl.rt`'s stream functions tell the pools while this lasts."""
+    """Replace the stream functions of `acl.rt` meanwhile by functions that also call `pools`."""
     before = {name: getattr(acl.rt, name) for name in CREATE + DESTROY} if pools is not None else {}
     for name, function in before.items():
         assert pools is not None
@@ -124,7 +124,7 @@ def serving(pools: Pools | None) -> Iterator[None]:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Our own options."""
+    """Add the options of `aclpool run`."""
     parser.add_argument("--backend", choices=("auto", "cann", "sim"), help="which library (else ACL_BACKEND decides)")
     parser.add_argument("--library", metavar="PATH", help="this libascendcl.so")
     parser.add_argument("--pool", action="store_true", help="serve every stream that the program makes from a pool")
@@ -138,12 +138,12 @@ def add_parser(subparsers: Any) -> None:
                                    usage="aclpool run [options] PROGRAM.py [ARGS] [options] [-- ARGS]",
                                    formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     options(parser)
-    # One positional for everything, as argparse would lose a `--` between two.
+    # One positional for everything: with two, argparse would drop a `--` between them.
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="PROGRAM.py ARGS", help="what to run")
 
 
 def ours(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
-    """Our options, wherever they stand, and what remains: the program and its arguments."""
+    """Separate the options of `aclpool run` from the rest: the program and its arguments."""
     given: Sequence[str] = arguments.command
     end = given.index("--") if "--" in given else len(given)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -153,7 +153,7 @@ def ours(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
 
 
 def program_code(program: str, arguments: list[str]) -> int:
-    """Runs the program as `__main__`; its exit code."""
+    """Run the program as `__main__`. Return its exit code."""
     sys.argv = [program, *arguments]
     sys.path[0] = str(Path(program).resolve().parent)
     try:
@@ -175,14 +175,14 @@ def program_code(program: str, arguments: list[str]) -> int:
 
 
 def wait_for_threads() -> None:
-    """As the interpreter does before a program ends: its threads may still make streams."""
+    """Wait for the program's threads, as the interpreter does at its end: they may still make streams."""
     while waiting := [one for one in threading.enumerate()
                       if one is not threading.current_thread() and not one.daemon]:
         waiting[0].join()
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the program; 2 if there is none."""
+    """Run the program. Return its exit code, or 2 if it cannot be started."""
     chosen, command = ours(arguments)
     if not command:
         print("aclpool run: which program? (aclpool run PROGRAM.py ARGS)", file=sys.stderr)

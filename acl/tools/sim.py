@@ -1,10 +1,10 @@
-"""`aclpool sim run -- PROGRAM ARGS`: any program, C or Python, on the simulator.
+"""`aclpool sim run -- PROGRAM ARGS`: run any program, C or Python, on the simulator.
 
-The program is replaced by itself with an environment in which `libascendcl.so` is the simulator's:
-its folder is put first on the loader's path, so whatever links against CANN's libraries, opens them
-by name or starts other programs finds ours.  Nothing is preloaded: frameworks behave differently
-when LD_PRELOAD is set.  The options become the `ACL_SIM_*` variables that the library reads; what is
-not given is left as the environment has it.
+This process executes the program in an environment in which `libascendcl.so` is the simulator's: its folder is
+the first on the loader's path, so a program that links against CANN's libraries, opens them by name, or starts
+other programs that do, gets the simulator.  Nothing is preloaded, because frameworks behave differently
+when LD_PRELOAD is set.  The options become the `ACL_SIM_*` variables that the library reads; without an
+option its variable keeps the value that the environment has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from acl.tools.outputs import check_output
 
 __all__ = ["add_parser", "environment", "folder", "main", "run"]
 
-# Option, variable, what to put after the option, help.
+# Option, variable, metavar in the help, help.
 SETTINGS = [
     ("devices", "ACL_SIM_DEVICES", "N", "how many devices there are (default 2)"),
     ("capacity", "ACL_SIM_MEMORY", "SIZE", "memory of each device, as 8GiB or 512M; 8G,4G for one after another"),
@@ -49,7 +49,7 @@ SWITCHES = [
 
 
 def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, str]:
-    """The environment in which a program runs on the simulator.
+    """Return the environment in which a program runs on the simulator.
 
     Parameters
     ----------
@@ -86,14 +86,14 @@ def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, 
 
 
 def setting(option: str, value: str) -> str:
-    """What the library reads for the option.  Files are named from the root, as programs may run in other folders."""
+    """Return the variable's value for an option. File names become absolute, as programs may run in other folders."""
     if option in ("capacity", "pinned"):
         return sim.parse_sizes(value, option)
     return os.path.abspath(value) if option in FILES and value != "-" else value
 
 
 def tried(option: str, value: str) -> None:
-    """Refuse what the library would refuse: it is asked, in this process, before the program starts."""
+    """Raise ValueError for a value that the library refuses; it is asked in this process, before the program starts."""
     if option in FILES and option != "shared":
         check_output(f"--{option}", value)
     try:
@@ -107,14 +107,14 @@ def tried(option: str, value: str) -> None:
 
 
 def command(program: list[str]) -> list[str]:
-    """The program as it is started: a Python script by this interpreter, the rest as it stands."""
+    """Return the command that starts the program: a Python script is started by this interpreter."""
     if program[0].endswith(".py") and not os.access(program[0], os.X_OK) and Path(program[0]).is_file():
         return [sys.executable, *program]
     return program
 
 
 def started(options: argparse.Namespace, verb: str) -> tuple[str, list[str], dict[str, str]] | int:
-    """The program's path, command line and environment; or the status to end with, after a message."""
+    """Return the program's path, command line and environment; or, after a message, the exit status."""
     program = options.program[1:] if options.program[:1] == ["--"] else options.program
     if not program:
         print(f"aclpool sim {verb}: which program? (aclpool sim {verb} -- PROGRAM ARGS)", file=sys.stderr)
@@ -131,12 +131,12 @@ def started(options: argparse.Namespace, verb: str) -> tuple[str, list[str], dic
         return 127
     for file in filter(None, (options.trace, options.counters, options.coverage, options.json)):
         for old in existing(file):
-            old.write_bytes(b"")             # the program, and those that it starts, add to it
+            old.write_bytes(b"")             # empty old files: the program, and those that it starts, append
     return path, line, env
 
 
 def existing(file: str) -> list[Path]:
-    """The files of that name, or, with a "%p", of each process's number."""
+    """Return the existing files of that name; a "%p" in it matches any process id."""
     try:
         return sim_trace.files([file])
     except ValueError:
@@ -165,8 +165,8 @@ def check(options: argparse.Namespace) -> int:
 
 
 def faults(options: argparse.Namespace) -> int:
-    """Let one call after another of the program fail, and report."""
-    wanted, options.json = options.json, None        # the option of `run` is the order checker's
+    """Run the program many times, each time with another call that fails, and report."""
+    wanted, options.json = options.json, None        # in `started`, this option is the order checker's
     try:
         sim_faults.look(argparse.Namespace(**{**vars(options), "json": wanted}))
     except ValueError as error:
@@ -178,7 +178,7 @@ def faults(options: argparse.Namespace) -> int:
 
 
 def folder(options: argparse.Namespace) -> int:
-    """Lay out the simulator as CANN's toolkit is."""
+    """Lay out the simulator in a folder as CANN's toolkit is."""
     from acl.sim.cann_layout import lay_out
 
     mindspore = None
@@ -198,7 +198,7 @@ def folder(options: argparse.Namespace) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser, without: tuple[str, ...] = ()) -> None:
-    """The options of `aclpool sim run`, but for some."""
+    """Add the options of `aclpool sim run`, except those in `without`."""
     for option, _, what, text in SETTINGS:
         if option not in without:
             parser.add_argument(f"--{option}", metavar=what, help=text)
@@ -248,7 +248,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def main(argv: list[str] | None = None) -> int:
-    """`python -m acl.tools.sim [OPTIONS] -- PROGRAM ARGS`."""
+    """Run `python -m acl.tools.sim [OPTIONS] -- PROGRAM ARGS`."""
     parser = argparse.ArgumentParser(prog="aclpool sim run", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)

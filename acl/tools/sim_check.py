@@ -1,11 +1,11 @@
 """`aclpool sim check -- PROGRAM ARGS`: run a program, C or Python, on the simulator, and report misuse.
 
-The simulator finds out and writes a line for each report to a file; this process follows the file while
-the program runs, finds the source lines of C frames (addr2line, if there is one), leaves out what a
-suppression fits, and writes text to standard error, and JSON or SARIF to files.
+The simulator finds misuse and writes a line for each report to a file. This process reads the file while the
+program runs, finds the source lines of C frames (by addr2line, if it is installed), leaves out the reports that
+a suppression matches, and writes text to standard error, and JSON or SARIF to files.
 
-A file of suppressions has lines `RULE:PATTERN`: a rule or a tool (both may have wildcards), and what the
-message or a line of a stack is compared with, as `leak:*libtorch*`.
+A file of suppressions has lines `RULE:PATTERN`: a rule or a tool (both may have wildcards), and a pattern for
+the message or for a line of a stack, such as `leak:*libtorch*`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["RULES", "TOOLS", "Reports", "add_arguments", "look", "pattern_of", "
 
 TOOLS = ("mem", "order", "leak", "init")
 
-#: What each rule means.
+#: The meaning of each rule.
 RULES = {
     "use-after-free": "memory is used that was freed",
     "overflow": "more bytes are used than were asked for",
@@ -55,7 +55,7 @@ Report = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that only `aclpool sim check` has."""
+    """Add the options that only `aclpool sim check` has."""
     parser.add_argument("--tool", metavar="LIST", default="all",
                         help=f"what to look for: some of {','.join(TOOLS)} (default: all)")
     parser.add_argument("--report", metavar="FILE", help="write the reports as JSON when the program has ended")
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def look(options: argparse.Namespace) -> None:
-    """Refuse what makes no sense, with a ValueError that names the option."""
+    """Raise ValueError, which names the option, for options that make no sense."""
     for tool in options.tool.split(","):
         if tool not in (*TOOLS, "all"):
             raise ValueError(f"--tool: expected some of {','.join(TOOLS)}, or all, got {tool!r}")
@@ -80,7 +80,7 @@ def look(options: argparse.Namespace) -> None:
 
 
 def patterns(path: str | None) -> list[tuple[str, str]]:
-    """The rules and patterns of a file of suppressions."""
+    """Return the rules and patterns of a file of suppressions."""
     if path is None:
         return []
     try:
@@ -98,7 +98,7 @@ def patterns(path: str | None) -> list[tuple[str, str]]:
 
 
 def pattern_of(line: str) -> tuple[str, str]:
-    """The rule and the pattern of a line RULE:PATTERN."""
+    """Return the rule and the pattern of a line RULE:PATTERN."""
     rule, colon, pattern = line.strip().partition(":")
     if not colon or not any(fnmatch.fnmatchcase(name, rule) for name in (*RULES, *TOOLS)):
         raise ValueError(f"expected RULE:PATTERN, got {line!r}")
@@ -109,16 +109,16 @@ def pattern_of(line: str) -> tuple[str, str]:
 
 
 class Lines:
-    """From a frame of C, as (file, offset, address), to `source:line in function`."""
+    """Turns C frames, given as (file, offset, address), into `source:line in function`."""
 
     def __init__(self) -> None:
         self._program = shutil.which("addr2line")
         self._known: dict[tuple[str, int], str | None] = {}
 
     def find(self, frame: list[Any]) -> str | None:
-        """The line, or None if the file does not say it."""
+        """Return the frame's line, or None if the file does not tell it."""
         path, offset, address = frame
-        at = (address if fixed(path) else offset) - 1       # inside the call, not behind it
+        at = (address if fixed(path) else offset) - 1       # an address inside the call, not after it
         if (path, at) not in self._known:
             self._known[path, at] = self._ask(path, at)
         return self._known[path, at]
@@ -137,7 +137,7 @@ class Lines:
 
 
 def fixed(path: str) -> bool:
-    """Whether a program stands at the addresses that its file says (ET_EXEC)."""
+    """Return True if a program is loaded at the addresses in its file (ET_EXEC)."""
     try:
         with open(path, "rb") as file:
             head = file.read(18)
@@ -147,7 +147,7 @@ def fixed(path: str) -> bool:
 
 
 def resolved(report: Report, lines: Lines) -> Report:
-    """The report with source lines where they are known, and without what is below `main`."""
+    """Return the report with source lines where they are known, and without the frames below `main`."""
     for place in report["places"]:
         stack = []
         for text, frame in zip(place["stack"], place.pop("frames") or [None] * len(place["stack"]), strict=False):
@@ -163,7 +163,7 @@ def resolved(report: Report, lines: Lines) -> Report:
 
 
 class Reports:
-    """The reports of all processes: each once, told as they come."""
+    """The reports of all processes: each is kept once, and printed at once."""
 
     def __init__(self, suppressions: list[tuple[str, str]], to: TextIO) -> None:
         self.kept: list[Report] = []
@@ -174,7 +174,7 @@ class Reports:
         self._to = to
 
     def add(self, line: str) -> None:
-        """Take a line of the simulator's file."""
+        """Add a line of the simulator's file."""
         report = resolved(json.loads(line), self._lines)
         key = re.sub(r"0x[0-9a-f]+|\d+", "", json.dumps([report["rule"], report["places"]]))
         stacks = json.dumps([place["stack"] for place in report["places"]])
@@ -196,7 +196,7 @@ class Reports:
             for rule, pattern in self._suppressions)
 
     def summary(self) -> str:
-        """One line on all."""
+        """Return one line that summarises all reports."""
         counts = Counter(report["tool"] for report in self.kept)
         what = ", ".join(f"{tool} {counts[tool]}" for tool in TOOLS if counts[tool])
         total = len(self.kept)
@@ -205,7 +205,7 @@ class Reports:
 
 
 def text_of(report: Report) -> str:
-    """A report for people."""
+    """Return a report as a text for people."""
     lines = [f"acl.sim: check: {report['rule']}: {report['message']}"]
     for place in report["places"]:
         lines.append(f"    {place['what']}")
@@ -214,7 +214,7 @@ def text_of(report: Report) -> str:
 
 
 def location(frame: str) -> dict[str, Any]:
-    """A frame as a location of SARIF."""
+    """Return a frame as a location of SARIF."""
     match = re.fullmatch(r"(.+):(\d+) in (.+)", frame)
     if match is None:
         return {"logicalLocations": [{"fullyQualifiedName": frame}]}
@@ -223,7 +223,7 @@ def location(frame: str) -> dict[str, Any]:
 
 
 def result(report: Report) -> dict[str, Any]:
-    """A report as a result of SARIF: the first place is where it is, the others are related."""
+    """Return a report as a result of SARIF: its first place is the location, the others are related."""
     first, *others = [place for place in report["places"] if place["stack"]] or [None]
     made: dict[str, Any] = {"ruleId": report["rule"], "level": "warning" if report["tool"] == "leak" else "error",
                             "message": {"text": report["message"]}}
@@ -239,7 +239,7 @@ def result(report: Report) -> dict[str, Any]:
 
 
 def sarif(reports: list[Report]) -> dict[str, Any]:
-    """All reports as a SARIF document."""
+    """Return all reports as a SARIF document."""
     rules = [{"id": rule, "shortDescription": {"text": text}} for rule, text in RULES.items()]
     driver = {"name": "aclpool sim check", "rules": rules}
     return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
@@ -250,7 +250,7 @@ def sarif(reports: list[Report]) -> dict[str, Any]:
 
 
 def follow(path: Path, reports: Reports, ended: threading.Event) -> None:
-    """Hand over each line of the file as it comes, until the program has ended and all were read."""
+    """Pass on each line of the file as it is written, until the program has ended and all lines were read."""
     with open(path) as file:
         rest = ""
         while True:
@@ -264,7 +264,7 @@ def follow(path: Path, reports: Reports, ended: threading.Event) -> None:
 
 
 def wait(child: subprocess.Popen[bytes]) -> int:
-    """The program's status.  Interrupts reach it by the terminal; a request to end is passed on."""
+    """Return the program's status.  Interrupts reach it by the terminal; a request to terminate is passed on."""
     before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))
@@ -276,7 +276,7 @@ def wait(child: subprocess.Popen[bytes]) -> int:
 
 
 def run(path: str, line: list[str], env: dict[str, str], options: argparse.Namespace) -> int:
-    """Run the program and report; the status to end with."""
+    """Run the program and report. Return the exit status."""
     reports = Reports(patterns(options.suppressions), sys.stderr)
     with tempfile.TemporaryDirectory(prefix="aclpool-check-") as folder:
         found = Path(folder, "found")
@@ -301,7 +301,7 @@ def run(path: str, line: list[str], env: dict[str, str], options: argparse.Names
 
 
 def write(options: argparse.Namespace, reports: list[Report]) -> None:
-    """The files that were asked for."""
+    """Write the files that the options ask for."""
     if options.report is not None:
         write_text(options.report, json.dumps({"reports": reports}, indent=2) + "\n")
     if options.sarif is not None:

@@ -1,7 +1,7 @@
 """`aclpool sim faults --sweep -- PROGRAM ARGS`: let each call of a program fail once, and see what it does.
 
-The program runs once undisturbed, which tells what it calls.  Then it runs once for the first, the second and the
-last call of each function, with that call failing, and is listed if it
+The program runs once undisturbed, which shows what it calls.  Then it runs again for the first, the second and
+the last call of each function, with that call failing. It is listed if it
 
     crashed     ended by a signal
     hung        was not done in time, and was ended
@@ -33,11 +33,11 @@ from acl.tools.outputs import check_output, write_text
 
 __all__ = ["OUTCOMES", "Run", "add_arguments", "look", "sweep"]
 
-#: The worst first; `failed` is what should happen.
+#: The worst first; `failed` is the right outcome.
 OUTCOMES = ("crashed", "hung", "leaked", "unnoticed", "failed", "not reached")
 TOLD = ("crashed", "hung", "leaked", "unnoticed")
 
-#: If one of these fails, the object that it was to give back stays.
+#: If such a function fails, the object that it should release stays, so that is not a leak.
 GIVES_BACK = re.compile(r"Destroy|Free|Finalize|Release|Reset|Trim|Unload|UnLoad|Unmap|Unregister|UnRegister|Close")
 
 
@@ -48,13 +48,13 @@ class Run:
     Attributes
     ----------
     rule : str
-        The call that failed, as `ACL_SIM_FAULTS` has it.
+        The call that failed, in the form of `ACL_SIM_FAULTS`.
     outcome : str
         One of OUTCOMES.
     status : int or None
         The exit status, negative for a signal; None if the program was not done in time.
     leaks : list of str
-        What was left behind and is given back when nothing fails.
+        Objects and memory left behind that are released when nothing fails.
     output : str
         The end of what the program wrote to standard error.
     """
@@ -67,7 +67,7 @@ class Run:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that only `aclpool sim faults` has."""
+    """Add the options that only `aclpool sim faults` has."""
     parser.add_argument("--sweep", action="store_true", required=True, help="let one call after another fail")
     parser.add_argument("--only", metavar="PATTERN", default="*", help="only functions that fit, as 'aclrtM*'")
     parser.add_argument("--code", metavar="N", help="what a failing call returns (default: as a fault without code)")
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def look(options: argparse.Namespace) -> None:
-    """Refuse what makes no sense, with a ValueError that names the option."""
+    """Raise ValueError, which names the option, for options that make no sense."""
     for option in ("jobs", "code"):
         value = getattr(options, option)
         if value is not None and not (value.isascii() and value.isdigit() and int(value) > 0):
@@ -98,7 +98,7 @@ class Program:
     Parameters
     ----------
     path, line, env
-        As `os.execve` takes them.
+        The arguments of `os.execve`.
     timeout : float
         In seconds, for each run.
     """
@@ -109,18 +109,18 @@ class Program:
         self.calls: dict[str, int] = {}
 
     def undisturbed(self) -> Run:
-        """Run it without a fault, and keep what it calls and leaves behind."""
+        """Run it without a fault, and note its calls and what it leaves behind."""
         with tempfile.TemporaryDirectory(prefix="aclpool-faults-") as folder:
             counters = Path(folder, "counters")
             done = self._run(Run(""), Path(folder), {"ACL_SIM_COUNTERS": str(counters)})
             for text in counters.read_text().splitlines() if counters.exists() else []:
-                for name, calls in json.loads(text).items():        # a line for each process
+                for name, calls in json.loads(text).items():        # one line for each process
                     self.calls[name] = max(calls, self.calls.get(name, 0))
         self._usual = Counter(done.leaks)
         return done
 
     def disturbed(self, rule: str) -> Run:
-        """Run it with one call failing."""
+        """Run it with one call failing, and return the outcome."""
         with tempfile.TemporaryDirectory(prefix="aclpool-faults-") as folder:
             done = self._run(Run(rule), Path(folder), {"ACL_SIM_FAULTS": rule})
         more = Counter(done.leaks) - self._usual
@@ -149,7 +149,7 @@ class Program:
 
 
 def end_group(child: subprocess.Popen[bytes]) -> None:
-    """End the program and what it started; the session is its own."""
+    """End the program and the processes that it started, which are in a session of their own."""
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -158,7 +158,7 @@ def end_group(child: subprocess.Popen[bytes]) -> None:
 
 
 def outcome(run: Run) -> str:
-    """Which of OUTCOMES it is.  A shell or a script gives a child's signal as 128 and more."""
+    """Return which of OUTCOMES it is.  A shell or a script reports a child's signal as 128 and more."""
     if run.status is None:
         return "hung"
     if run.status < 0 or (run.status > 128 and run.status - 128 in set(map(int, signal.Signals))):
@@ -171,14 +171,14 @@ def outcome(run: Run) -> str:
 
 
 def rules(calls: dict[str, int], only: str, code: str | None) -> list[str]:
-    """A rule for the first, the second and the last call of each function."""
+    """Return a rule for the first, the second and the last call of each function."""
     tail = "" if code is None else f":code={code}"
     return [f"{name}:nth={nth}{tail}" for name, count in calls.items() if fnmatch.fnmatchcase(name, only)
             for nth in sorted({1, min(2, count), count})]
 
 
 def described(run: Run) -> str:
-    """A line for people, and what was left behind."""
+    """Return a line for people, and the lines of what was left behind."""
     status = run.status
     if run.outcome == "crashed" and status is not None:
         number = -status if status < 0 else status - 128
@@ -189,7 +189,7 @@ def described(run: Run) -> str:
 
 
 def sweep(path: str, line: list[str], env: dict[str, str], options: argparse.Namespace) -> int:
-    """Run the program for each rule and report; the status to end with."""
+    """Run the program for each rule and report. Return the exit status."""
     program = Program(path, line, env, float(options.timeout))
     usual = program.undisturbed()
     if usual.status != 0:

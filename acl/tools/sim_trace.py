@@ -1,6 +1,6 @@
-"""`aclpool sim trace FILE...` and `aclpool sim coverage FILE...`: what traces and counters of several processes say.
+"""`aclpool sim trace FILE...` and `aclpool sim coverage FILE...`: show traces and counters of several processes.
 
-A `%p` in a FILE stands for any process's number, as in the option that wrote the files.
+A `%p` in a FILE matches any process id, as in the option that wrote the files.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Call:
     Attributes
     ----------
     seconds : float
-        When the call began, by the machine's monotonic clock.
+        Time when the call began, by the machine's monotonic clock.
     microseconds : float
-        How long it took.
+        Duration of the call.
     thread, process : int
-        The system's numbers.
+        The system's ids.
     function : str
     status : int
-        What it returned; 0 for a function that returns no status.
+        The returned status; 0 for a function that returns no status.
     stream, task : int or None
-        The last task that it queued, and that task's stream, or the stream that was given.
+        The last task that the call queued, and its stream; without a task, the stream argument.
     arguments : str
     """
 
@@ -56,12 +56,12 @@ class Call:
 
 
 def files(names: Iterable[str]) -> list[Path]:
-    """The files that the names stand for.
+    """Return the files that match the names.
 
     Raises
     ------
     ValueError
-        If a name stands for none.
+        If no file matches a name.
     """
     found: list[Path] = []
     for name in names:
@@ -78,12 +78,12 @@ def files(names: Iterable[str]) -> list[Path]:
 
 
 def calls(paths: Iterable[Path]) -> list[Call]:
-    """The calls of traces, in the order in which they began.
+    """Return the calls of traces, in the order in which they began.
 
     Raises
     ------
     ValueError
-        For a line that is none of a trace, with its file and number.
+        If a line is not a trace's; the message has its file and number.
     """
     found = []
     for path in paths:
@@ -100,7 +100,7 @@ def calls(paths: Iterable[Path]) -> list[Call]:
 
 
 def chrome(some: list[Call]) -> dict[str, Any]:
-    """The calls in the Trace Event Format, which chrome://tracing and Perfetto show."""
+    """Return the calls in the Trace Event Format, which chrome://tracing and Perfetto show."""
     start = some[0].seconds if some else 0.0
     events: list[dict[str, Any]] = []
     for call in some:
@@ -115,7 +115,7 @@ def chrome(some: list[Call]) -> dict[str, Any]:
 
 
 def text_of(call: Call) -> str:
-    """A line for people."""
+    """Return a line for people."""
     work = f" stream {call.stream}" if call.stream is not None else ""
     work += f" task {call.task}" if call.task is not None else ""
     return (f"{call.seconds:.6f} {call.process} {call.thread} {call.function}({call.arguments}) = {call.status}{work}"
@@ -123,7 +123,7 @@ def text_of(call: Call) -> str:
 
 
 def trace_run(options: argparse.Namespace) -> int:
-    """`aclpool sim trace`."""
+    """Run `aclpool sim trace`."""
     try:
         check_output("--chrome", options.chrome)
         some = calls(files(options.files))
@@ -140,14 +140,14 @@ def trace_run(options: argparse.Namespace) -> int:
 
 
 def coverage(paths: Iterable[Path]) -> dict[str, Counter[str]]:
-    """For each function its calls by status, from files of `--coverage` and `--counters`.
+    """Return the calls of each function by status, from files of `--coverage` and `--counters`.
 
-    A file of counters knows no status: its calls stand under "".
+    A file of counters has no status: its calls are under "".
 
     Raises
     ------
     ValueError
-        For a line that is of neither, with its file and number.
+        If a line is of neither kind; the message has its file and number.
     """
     found: dict[str, Counter[str]] = {}
     for path in paths:
@@ -164,7 +164,7 @@ def coverage(paths: Iterable[Path]) -> dict[str, Counter[str]]:
 
 
 def coverage_run(options: argparse.Namespace) -> int:
-    """`aclpool sim coverage`."""
+    """Run `aclpool sim coverage`."""
     try:
         found = coverage(files(options.files))
     except (OSError, ValueError) as error:

@@ -1,17 +1,17 @@
-/* The pool's table from C, and from C++: a whole extension module that times pairs of calls.
+/* The pool's table from C and C++: an extension module that times pairs of calls.
 
        gcc -O2 -shared -fPIC -I$(python -c 'import aclpool; print(aclpool.include_dir())') \
            $(python3-config --includes) pairs.c -o pairs.so
-       g++ ... -x c++ pairs.c                              the same file
+       g++ ... -x c++ pairs.c                              the same file, as C++
 
-   measure(pool, stream, size, count) gives nanoseconds of thread CPU time of a pair, by what is called. */
+   measure(pool, stream, size, count) returns nanoseconds of thread CPU time of a pair, for each way to call. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <aclpool.h>
 #include <time.h>
 
 static const AclPoolApi *api;
-static void *volatile sink; /* keeps the read addresses alive */
+static void *volatile sink; /* consumes the addresses, so that reading them is not optimised away */
 
 static double now_ns(void)
 {

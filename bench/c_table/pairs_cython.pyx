@@ -18,7 +18,7 @@ cdef double now_ns() noexcept nogil:
 
 
 def measure(Pool pool not None, Stream stream not None, size_t size, long count):
-    """Nanoseconds of a pair, by what is called."""
+    """Return the nanoseconds of a pair, for each way to call."""
     cdef AclPoolArena *arena = table.arena(table.pool_of(<void *>pool), <void *><size_t>stream.handle)
     cdef AclPoolBlock *block
     cdef double start, alloc, take

@@ -1,9 +1,9 @@
-"""What a pair of calls costs from C, C++, Cython, ctypes and Python: builds the programs here and runs them.
+"""The cost of a pair of calls from C, C++, Cython, ctypes and Python: builds these programs and runs them.
 
     python bench/c_table/run.py [--pairs N]
 
 Nanoseconds of thread CPU time for an allocation of 64 KiB and its free, the median of five runs and their
-range, all on one stream of one pool in one process. Wants gcc, g++ and Cython; what is not here is said.
+range, all on one stream of one pool in one process. Needs gcc, g++ and Cython; what is missing is reported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Measure = Callable[[acl.Pool, acl.Stream, int], Times]
 
 
 def built(name: str, compiler: list[str], source: Path, folder: Path) -> Any:
-    """An extension module, compiled and imported."""
+    """Compile and import an extension module."""
     target = folder / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
     package = Path(acl.__file__).parent
     include = ["-I", acl.include_dir(), "-I", str(package.parent), "-I", sysconfig.get_paths()["include"]]
@@ -48,7 +48,7 @@ def built(name: str, compiler: list[str], source: Path, folder: Path) -> Any:
 
 
 def from_c(compiler: list[str]) -> Callable[[Path], Measure]:
-    """The same source in C and in C++."""
+    """Return a function that builds the source, which is the same in C and in C++."""
     def build(folder: Path) -> Measure:
         (folder / compiler[0]).mkdir()
         measure = built("pairs", compiler, HERE / "pairs.c", folder / compiler[0]).measure
@@ -58,7 +58,7 @@ def from_c(compiler: list[str]) -> Callable[[Path], Measure]:
 
 
 def from_cython(folder: Path) -> Measure:
-    """The table, and a class that is cimported."""
+    """Build the module that calls the table, and a cimported class, from Cython."""
     source, package = folder / "pairs_cython.c", Path(acl.__file__).parent
     subprocess.run([sys.executable, "-m", "cython", "-3", "-I", str(package.parent), str(HERE / "pairs_cython.pyx"),
                     "-o", str(source)], check=True)
@@ -68,7 +68,7 @@ def from_cython(folder: Path) -> Measure:
 
 
 class Table(ctypes.Structure):
-    """The head of the table in aclpool.h, as far as it is called here."""
+    """The head of the table in aclpool.h, up to the functions that are called here."""
 
     _fields_ = (
         ("size", ctypes.c_uint32), ("version", ctypes.c_uint32),
@@ -83,7 +83,7 @@ class Table(ctypes.Structure):
 
 
 def from_ctypes(folder: Path) -> Measure:
-    """The table from Python, without a compiler."""
+    """Return a function that calls the table from Python, without a compiler."""
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     table = Table.from_address(pointer_of(acl.pool_capi, b"acl.pool_capi"))
@@ -100,7 +100,7 @@ def from_ctypes(folder: Path) -> Measure:
 
 
 def from_python(folder: Path) -> Measure:
-    """A buffer made and dropped."""
+    """Return a function that makes and drops a buffer."""
     def measure(pool: acl.Pool, stream: acl.Stream, pairs: int) -> Times:
         alloc = pool.alloc
         start = time.thread_time_ns()
@@ -111,7 +111,7 @@ def from_python(folder: Path) -> Measure:
     return measure
 
 
-# From where, what it wants, how it is made, and which part of --pairs it runs.
+# From where, what it needs, how it is made, and the share of --pairs that it runs.
 WAYS: tuple[tuple[str, str, Callable[[Path], Measure], int], ...] = (
     ("C", "gcc", from_c(["gcc"]), 1), ("C++", "g++", from_c(["g++", "-x", "c++"]), 1),
     ("Cython", "gcc", from_cython, 4), ("ctypes", "", from_ctypes, 40), ("Python", "", from_python, 10),

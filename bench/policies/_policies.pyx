@@ -1,17 +1,17 @@
 """Other allocators' policies as host-side bookkeeping, to be replayed beside the pool.
 
 No memory is behind them: an "address" is a number, a driver call is a count in the `Ledger` that
-the pools of a replay share.  What is modelled is where blocks go, what is asked of the driver, and
-what is given back when the ledger's limit is reached (everything that is free as a whole, after a
-stream sync, as each of the originals does); what is not is their speed.  One pool serves one stream
-and one thread.
+the pools of a replay share.  The model has the places of blocks, the requests to the driver, and
+what is given back when the ledger's limit is reached (every segment that is free as a whole, after
+a stream sync, as each of the originals does); it does not have their speed.  One pool serves one
+stream and one thread.
 
 exact   free list per size rounded to 512 B          pow2    the same with power-of-two classes
 torch   2 MiB / 20 MiB / exact segments, best fit    ge      64 KiB pages, exact, delayed split
 arena   one range that grows in 2 MiB pages          buddy   binary buddies in one growing range
 
-Blocks are descriptors from slabs; free ones of the coalescing policies stand in an array sorted by
-size and address, which is searched by bisection: the few thousand there are make that fast enough.
+Blocks are descriptors from slabs. Free blocks of the coalescing policies are in an array sorted by
+size and address, which is searched by bisection: with a few thousand blocks that is fast enough.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
@@ -60,7 +60,7 @@ cdef enum Kind:
 cdef enum State:
     STATE_LIVE
     STATE_FREE
-    STATE_HOLE      # a part of a range that is not mapped any more
+    STATE_HOLE      # a part of a range that is no longer mapped
 
 
 cdef struct Block:
@@ -68,14 +68,14 @@ cdef struct Block:
     uint64_t size
     Block *prev         # neighbours in the segment, by address
     Block *next
-    Block *below        # next one in a free list
-    uint64_t refused    # ge: bytes asked in vain of this whole segment
-    uint32_t index      # which of the pool's indexes it belongs to; buddy: its order
+    Block *below        # next block in a free list
+    uint64_t refused    # ge: bytes of requests that this whole segment refused
+    uint32_t index      # number of its index in the pool; buddy: its order
     State state
 
 
 cdef struct Index:
-    Block **blocks      # rising by size, then address
+    Block **blocks      # rising by size, then by address
     size_t count
     size_t room
 
@@ -91,11 +91,11 @@ cdef struct SizeClass:
 
 
 cdef struct Books:
-    uint64_t limit      # bytes; 0: none
+    uint64_t limit      # bytes; 0: no limit
     uint64_t reserved
     uint64_t peak
-    uint64_t total      # driver calls of all kinds
-    uint64_t growths    # times that memory was asked of the driver
+    uint64_t total      # number of driver calls of all kinds
+    uint64_t growths    # how often memory was requested from the driver
     uint64_t calls[CALL_COUNT]
     uint64_t bytes[CALL_COUNT]
 
@@ -103,7 +103,7 @@ cdef struct Books:
 cdef struct Pool:
     Books *books
     Kind kind
-    uint64_t end            # next address that was never used
+    uint64_t end            # the lowest address that was never used
     Index indexes[2]        # torch: small, large; ge, arena: the first
     SizeClass *classes      # exact, pow2: rising by size
     size_t class_count
@@ -113,10 +113,10 @@ cdef struct Pool:
     Block *cold[ORDERS]     # buddy: free and not mapped
     Slab *slabs             # every descriptor, freed with the pool
     Block *spare
-    Pool *others            # ring of the pools that share the books
+    Pool *others            # ring of the pools that share the ledger
 
 
-# ---- books ----
+# ---- accounting ----
 
 cdef void books_count(Books *books, Call call, uint64_t times, uint64_t size) noexcept nogil:
     books.calls[<int>call] += times
@@ -125,7 +125,7 @@ cdef void books_count(Books *books, Call call, uint64_t times, uint64_t size) no
 
 
 cdef bint pool_grow(Pool *pool, uint64_t size) noexcept nogil:
-    """Takes `size` bytes from the driver; False if the limit forbids it even after a recycle."""
+    """Take `size` bytes from the driver; False if the limit forbids it even after a recycle."""
     cdef Books *books = pool.books
     cdef Pool *other
     if books.limit and books.reserved + size > books.limit:
@@ -158,7 +158,7 @@ cdef void pool_shrink(Pool *pool, uint64_t size) noexcept nogil:
 
 
 cdef void pool_recycle(Pool *pool) noexcept nogil:
-    """Gives back what is free as a whole, after one wait for the stream."""
+    """Give back what is free as a whole, after one wait for the stream."""
     books_count(pool.books, CALL_SYNC, 1, 0)
     if pool.kind == KIND_EXACT or pool.kind == KIND_POW2:
         classes_recycle(pool)
@@ -206,7 +206,7 @@ cdef inline void block_drop(Pool *pool, Block *block) noexcept nogil:
 
 
 cdef size_t index_find(const Index *index, uint64_t size, uint64_t address) noexcept nogil:
-    """Place of the first block that is not below (size, address)."""
+    """Return the place of the first block that is not below (size, address)."""
     cdef size_t low = 0
     cdef size_t high = index.count
     cdef size_t middle
@@ -228,7 +228,7 @@ cdef void index_insert(Pool *pool, Block *block) noexcept nogil:
     if index.count == index.room:
         grown = <Block **>realloc(index.blocks, (index.room + 1024) * sizeof(Block *))
         if grown == NULL:
-            return          # the block is lost to the policy, which then grows; nothing breaks
+            return          # the policy does not use the block any more and grows instead, which is correct
         index.blocks = grown
         index.room += 1024
     memmove(index.blocks + place + 1, index.blocks + place,
@@ -277,7 +277,7 @@ cdef void block_absorb(Pool *pool, Block *block) noexcept nogil:
 
 
 cdef void block_release(Pool *pool, Block *block) noexcept nogil:
-    """Frees a block of a segment and joins it with free neighbours."""
+    """Free a block of a segment and join it with free neighbours."""
     block.state = STATE_FREE
     block.refused = 0
     if block.next != NULL and block.next.state == STATE_FREE:
@@ -381,7 +381,7 @@ cdef bint may_split(const Pool *pool, const Block *block, uint64_t size) noexcep
 
 
 cdef bint ge_refuses(const Pool *pool, Block *block, uint64_t size) noexcept nogil:
-    """GE leaves a whole segment alone until more than 1 % of it has been asked of it in vain."""
+    """True until more than 1 % of a whole segment's bytes was requested of it and refused, as in GE."""
     if pool.kind != KIND_GE or block.prev != NULL or block.next != NULL or block.size == size:
         return False
     block.refused += size
@@ -461,7 +461,7 @@ cdef Block *arena_take(Pool *pool, uint64_t size) noexcept nogil:
     cdef Block *block = best_fit(pool, size, 0)
     cdef int _
     for _ in range(2):
-        # Twice: a recycle during the first extension may have taken the free tail it counted on.
+        # A second try: a recycle in the first one may have taken the free tail on which it relied.
         if block == NULL:
             block = arena_extend(pool, size)
     if block == NULL:
@@ -559,7 +559,7 @@ cdef void buddy_give(Pool *pool, Block *block) noexcept nogil:
 
 
 cdef void buddy_pad(Pool *pool, uint64_t upto) noexcept nogil:
-    """The range from its end up to an aligned address becomes free buddies."""
+    """Turn the range from its end up to an aligned address into free buddies."""
     cdef uint64_t size
     cdef Block *block
     while pool.end < upto:
@@ -665,12 +665,12 @@ cdef void *on_address(void *block) noexcept nogil:
 # ---- Python face ----
 
 cdef class Ledger:
-    """What the pools of one replay took from the driver together.
+    """The driver calls and bytes of all pools of one replay.
 
     Parameters
     ----------
     limit : int
-        Most bytes that may be reserved at a time; 0 for no limit.
+        Most bytes that may be reserved at a time; 0: no limit.
     """
 
     cdef Books books
@@ -694,11 +694,11 @@ cdef class Ledger:
 
     @property
     def growths(self):
-        """How often memory was asked of the driver, whatever number of calls that took."""
+        """How often memory was requested from the driver, regardless of the number of calls."""
         return self.books.growths
 
     def calls(self):
-        """Driver calls by name: (how many, bytes)."""
+        """Return the driver calls by name: (count, bytes)."""
         return {name: (self.books.calls[i], self.books.bytes[i]) for i, name in enumerate(CALLS)}
 
     @property
@@ -715,7 +715,7 @@ cdef class Policy:
     name : str
         One of `POLICIES`.
     ledger : Ledger
-        Where its driver calls are counted; it may be shared.
+        The ledger that counts its driver calls; pools may share it.
     """
 
     cdef Pool pool
@@ -744,6 +744,6 @@ cdef class Policy:
         c_free(self.pool.indexes[1].blocks)
 
     def subject(self):
-        """The pool as an allocator of the benchmarks' loops."""
+        """Return the pool as an allocator for the benchmarks' loops."""
         return Subject(POLICIES[<int>self.pool.kind], <size_t>&self.pool, <size_t><void *>on_alloc,
                        <size_t><void *>on_free, <size_t><void *>on_address, self)

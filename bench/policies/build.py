@@ -19,7 +19,7 @@ __all__ = ["load"]
 
 SOURCE = Path(__file__).with_name("_policies.pyx")
 PACKAGE = Path(acl.__file__).parent
-USED = ("tools/bench/_loops.pxd", "tools/bench/loops.h")        # of the package
+USED = ("tools/bench/_loops.pxd", "tools/bench/loops.h")        # files of the package
 
 
 def compiled(folder: Path) -> Path:
@@ -28,7 +28,7 @@ def compiled(folder: Path) -> Path:
     Raises
     ------
     ValueError
-        With the compiler's complaint, or saying what is not installed.
+        With the compiler's message, or the name of what is not installed.
     """
     made = folder / f"_policies{sysconfig.get_config_var('EXT_SUFFIX')}"
     include = [f"-I{path}" for path in (PACKAGE, PACKAGE / "include", sysconfig.get_paths()["include"])]
@@ -49,14 +49,14 @@ def compiled(folder: Path) -> Path:
 
 @functools.cache
 def load() -> ModuleType:
-    """Return the module of the policies; compile it if its sources or Python are others than last time."""
+    """Return the module of the policies; compile it if its sources or Python differ from the last time."""
     content = b"".join(path.read_bytes() for path in (SOURCE, *(PACKAGE / name for name in USED)))
     name = hashlib.sha256(content + sys.version.encode()).hexdigest()[:16]
     kept = SOURCE.parents[2] / "build/policies" / name / f"_policies{sysconfig.get_config_var('EXT_SUFFIX')}"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            compiled(Path(folder)).replace(kept)        # whole, whichever process is first
+            compiled(Path(folder)).replace(kept)        # replaced as a whole, so that processes may do it at the same time
     spec = importlib.util.spec_from_file_location("_policies", kept)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

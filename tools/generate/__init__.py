@@ -1,1 +1,1 @@
-"""Makes the generated files from the table of the ACL C API."""
+"""Make the generated files from the table of the ACL C API."""

@@ -1,4 +1,4 @@
-"""The table of the ACL C API, as the generators see it.
+"""Load the table of the ACL C API, in the form that the generators use.
 
 `acl_api.json` beside this file lists every public function, enum, struct, callback, handle and
 error code of CANN's headers.  This module loads it, spells C declarations, and sorts the types of a
@@ -21,13 +21,13 @@ Row = dict[str, Any]
 
 
 def load() -> Row:
-    """The whole table."""
+    """Return the whole table."""
     table: Row = json.loads((HERE / "acl_api.json").read_text())
     return table
 
 
 def declare(c_type: str, name: str) -> str:
-    """`declare("int64_t[][2]", "r")` is `int64_t r[][2]`."""
+    """Declare a name: `declare("int64_t[][2]", "r")` returns `int64_t r[][2]`."""
     if "(*" in c_type:
         return re.sub(r"\(\*(\w*)\s*\)", lambda m: f"(*{m[1]} {name})".replace("* ", "*"), c_type, count=1)
     base, bracket, rest = c_type.partition("[")
@@ -37,7 +37,7 @@ def declare(c_type: str, name: str) -> str:
 
 
 def parameters(function: Row) -> str:
-    """The parameter list of a function or callback, without its brackets."""
+    """Return the parameter list of a function or callback, without its brackets."""
     spelled = [declare(p["type"], p["name"]) for p in function["params"]]
     if function.get("variadic"):
         spelled.append("...")
@@ -45,17 +45,17 @@ def parameters(function: Row) -> str:
 
 
 def prototype(function: Row, prefix: str = "") -> str:
-    """`aclError aclrtFree(void *devPtr)`, the name after `prefix`."""
+    """Return a prototype such as `aclError aclrtFree(void *devPtr)`, with `prefix` before the name."""
     return declare(function["returns"], f"{prefix}{function['name']}({parameters(function)})")
 
 
 def words(c_type: str) -> set[str]:
-    """The identifiers in a type."""
+    """Return the identifiers in a type."""
     return set(re.findall(r"[A-Za-z_]\w*", c_type))
 
 
 def in_order(rows: list[Row], needs: Any) -> list[Row]:
-    """`rows` with each one after those that `needs(row)` names; else as they were."""
+    """Sort rows so that each comes after those that `needs(row)` names; otherwise keep their order."""
     by_name = {row["name"]: row for row in rows}
     done: dict[str, Row] = {}
 

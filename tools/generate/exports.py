@@ -1,11 +1,11 @@
-"""The simulator's exported functions: one gate around each `sim_` function.
+"""Write the simulator's exported functions: one gate around each `sim_` function.
 
 The sources under acl/sim define `sim_aclrtFree` and the like.  For each of them this module writes
-the exported `aclrtFree`, which counts the call, asks whether a fault is due, and traces.  So an
-export exists exactly if the simulator implements it.  A call that fails leaves its name and its
-arguments in the thread's message.  Functions that belong to
-`libacl_op_compiler.so` are exported by a library of their own, which links against libascendcl.so:
-their `sim_` functions, and the gate that they pass, are visible outside it.
+the exported `aclrtFree`, which counts the call, asks whether a fault is due, and traces.  So a function is
+exported if and only if the simulator implements it (but see `LINKED`).  A call that fails adds its name and
+its arguments to the thread's message.  Functions that belong to
+`libacl_op_compiler.so` are exported by a separate library, which links against libascendcl.so:
+the `sim_` functions and the gate that they use are visible outside libascendcl.so.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from . import api
 from .api import Row
 
 DEFINITION = re.compile(r"^[A-Za-z_][\w \*]*?\bsim_((?:acl|Msprof|rt)\w+)\(", re.M)
-# Functions that CANN has in libacl_op_compiler.so, by the header that declares them.
+# The header of the functions that CANN has in libacl_op_compiler.so.
 COMPILER_HEADER = "acl_op_compiler.h"
-# What must answer even in a forked child, where all else is refused.
+# Functions that work in a forked child too, where all others are refused.
 ALWAYS_ANSWERED = {"aclGetRecentErrMsg", "aclrtGetLastError", "aclrtPeekAtLastError"}
 
 
@@ -36,25 +36,25 @@ UNSIGNED = {"size_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "aclFloat16
 
 @functools.cache
 def type_names(kind: str) -> frozenset[str]:
-    """The names of all enums or structs of the table."""
+    """Return the names of all enums or structs of the table."""
     return frozenset(row["name"] for row in api.load()[kind])
 
 
-# What error_sign takes of each sort.
+# Macros that convert a value to the type that error_sign takes for its sort.
 CASTS = """#define POINTER(value) ((const void *)(uintptr_t)(value))
 #define SIGNED(value) ((int64_t)(value))
 #define UNSIGNED(value) ((uint64_t)(value))
 #define REAL(value) ((double)(value))
 """
 
-# Where a call puts the handle or the address that it made, and what it gave is worth a word in the trace.
+# Parameters through which a call returns a handle or an address, so that the trace shows the value.
 PUTS_HANDLE = {f"aclrt{name} *" for name in (
     "ArgsHandle", "BinHandle", "Context", "DrvMemHandle", "Event", "FuncHandle", "MemPool", "Notify", "Stream")}
 PUTS_ADDRESS = {"devPtr", "hostPtr", "pDevice", "ptr", "virPtr"}
 
 
 def argument(parameter: Row) -> tuple[str, str] | None:
-    """How error_sign is told an argument: "name:sort" and the value; None for a struct by value."""
+    """Return a parameter as error_sign takes it: "name:sort" and the value; None for a struct by value."""
     bare, name = parameter["type"].replace("const", "").strip(), parameter["name"]
     if bare in ("float", "double"):
         return f"{name}:d", f"REAL({name})"
@@ -68,7 +68,7 @@ def argument(parameter: Row) -> tuple[str, str] | None:
 
 
 def sign(row: Row, status: str, indent: str) -> str:
-    """The call that puts name and arguments to the message of one that failed."""
+    """Return the call that adds name and arguments to the message of a call that failed."""
     told = [made for made in map(argument, row["params"]) if made is not None]
     names = " ".join(name for name, _ in told)
     texts = wrap(names, 80) or [""]
@@ -80,7 +80,7 @@ def sign(row: Row, status: str, indent: str) -> str:
 
 
 def gate(row: Row) -> str:
-    """The exported function around `sim_NAME`."""
+    """Return the exported function around `sim_NAME`."""
     name, returns = row["name"], row["returns"]
     call = f"sim_{name}({', '.join(p['name'] for p in row['params'])})"
     head = f"{api.prototype(row)}\n{{\n"
@@ -113,8 +113,8 @@ def gate(row: Row) -> str:
     return head + body + "}\n"
 
 
-# What torch_npu, MindSpore's and ONNX Runtime's providers bind when they load: exported even while the
-# simulator does not implement it, and refused when called.  Nothing that programs probe by dlsym.
+# Functions that torch_npu, MindSpore's and ONNX Runtime's providers bind when they load.  They are exported even if
+# the simulator does not implement them, and then refuse calls.  Functions that programs probe by dlsym are not here.
 LINKED = """
 aclCreateTensorDesc aclDestroyTensorDesc aclGetTensorDescDimV2 aclGetTensorDescFormat aclGetTensorDescNumDims
 aclGetTensorDescType aclSetTensorDescName aclSetTensorFormat aclSetTensorPlaceMent aclSetTensorShape
@@ -144,13 +144,13 @@ def refusal(row: Row) -> str:
 
 
 def declaration(row: Row) -> str:
-    """The prototype of `sim_NAME`."""
+    """Return the prototype of `sim_NAME`."""
     shared = "SIM_SHARED " if row["header"] == COMPILER_HEADER else ""
     return f"{shared}{api.prototype(row, 'sim_')};"
 
 
 def outputs(table: Row) -> dict[str, str]:
-    """exports.h (prototypes and numbers), the names, and the gates, by library."""
+    """Return exports.h (prototypes and numbers), the names, and the gates, by library."""
     have = implemented()
     rows = [r for r in table["functions"] if r["name"] in have and not r.get("variadic")]
     refused = [r for r in table["functions"] if r["name"] in LINKED and r["name"] not in have]

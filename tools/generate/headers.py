@@ -1,4 +1,4 @@
-"""The C headers under acl/include/acl, one for each of CANN's own, with the same names and types.
+"""Write the C headers under acl/include/acl, one for each of CANN's, with the same names and types.
 
 A program written against CANN's headers compiles against these without CANN.  Layouts are asserted
 in the headers themselves, so a compiler that disagrees with the table stops the build.
@@ -12,7 +12,7 @@ from . import api
 from .api import Row
 
 CODES = ["error_codes/rt_error_codes.h", "error_codes/ge_error_codes.h"]
-# What a program gets with each header beyond the types that its declarations name.
+# What a header declares besides what the table lists.
 ALSO = {
     "acl_base_rt.h": CODES,
     "acl_base.h": ["acl_base_rt.h", "acl_base_mdl.h"],
@@ -50,7 +50,7 @@ APP_LOG = """#define ACL_APP_LOG(level, fmt, ...) \\
 
 
 def field(row: Row, indent: str) -> list[str]:
-    """One struct field; an unnamed struct or union is spelled out."""
+    """Return the lines of one struct field; an unnamed struct or union is written in full."""
     if "fields" not in row:
         size = "".join(f"[{n}]" for n in row.get("array", []))
         return [f"{indent}{api.declare(row['type'], row['name'])}{size};"]
@@ -61,7 +61,7 @@ def field(row: Row, indent: str) -> list[str]:
 
 
 def record(row: Row) -> str:
-    """A struct or union and its layout."""
+    """Return a struct or union, and the assertions of its layout."""
     tag = row.get("tag", row["name"])
     name = row["name"]
     lines = [line for f in row["fields"] for line in field(f, "    ")]
@@ -80,21 +80,21 @@ def record(row: Row) -> str:
 
 
 def enum(row: Row) -> str:
-    """An enum; its members keep the table's values."""
+    """Return an enum; its members keep the table's values."""
     tag = f" {row['tag']}" if "tag" in row else f" {row['name']}"
     members = [f"    {m['name']} = {m['value']}," for m in row["members"]]
     return "\n".join([f"typedef enum{tag} {{", *members, f"}} {row['name']};"]) + "\n"
 
 
 def constant(row: Row) -> str:
-    """An error code or plain constant, a macro where CANN has a macro."""
+    """Return an error code or plain constant: a macro if CANN has a macro."""
     if row.get("form") == "static const":
         return f"static const {row['type']} {row['name']} = {row['value']};"
     return define(row)
 
 
 def define(row: Row) -> str:
-    """A macro."""
+    """Return a macro."""
     value = row["value"]
     if row["kind"] == "string":
         return f'#define {row["name"]} "{value}"'
@@ -103,7 +103,7 @@ def define(row: Row) -> str:
 
 
 def wrapped(text: str) -> str:
-    """A long prototype over several lines."""
+    """Break a long prototype into several lines."""
     return "\n".join(wrap(text, 100, subsequent_indent="    ", break_long_words=False))
 
 
@@ -128,7 +128,7 @@ def field_words(row: Row) -> set[str]:
 
 
 def used_words(part: Row) -> set[str]:
-    """Every type name that a header's declarations use."""
+    """Return every type name that a header's declarations use."""
     found: set[str] = set()
     for s in part["structs"]:
         found |= field_words(s)
@@ -138,7 +138,7 @@ def used_words(part: Row) -> set[str]:
 
 
 def split(table: Row) -> dict[str, Row]:
-    """The table by header."""
+    """Return the table's rows by header."""
     kinds = ["enums", "structs", "opaque", "callbacks", "typedefs", "defines", "constants", "errors", "functions"]
     names = dict.fromkeys(table["meta"]["headers"] + CODES)
     return {h: {k: [r for r in table[k] if r["header"] == h] for k in kinds} for h in names}
@@ -151,7 +151,7 @@ def includes(header: str, part: Row, home: dict[str, str]) -> list[str]:
 
 
 def one(header: str, part: Row, home: dict[str, str]) -> str:
-    """The text of one header."""
+    """Return the text of one header."""
     guard = "ACLPOOL_" + header.upper().replace("/", "_").replace(".", "_")
     out = [f"/* {header}: the names and types of CANN's header of that name.\n   {api.MARK} */"]
     out.append(f"#ifndef {guard}\n#define {guard}\n")
@@ -181,7 +181,7 @@ def one(header: str, part: Row, home: dict[str, str]) -> str:
 
 
 def outputs(table: Row) -> dict[str, str]:
-    """Path below the project's root -> text, for every header."""
+    """Return path below the project's root -> text, for every header."""
     parts = split(table)
     kinds = ["enums", "structs", "opaque", "callbacks", "typedefs"]
     home = {r["name"]: h for h, part in parts.items() for k in kinds for r in part[k]}

@@ -5,8 +5,8 @@ changed or removed against acl_api.json.  With --write it also puts them into th
 `python -m tools.generate` and review the diff.  Exit status 0 if nothing differs, or the table was written; 1 if
 something differs; 2 if the headers cannot be read.
 
-What headers do not say stays as the table has it.  New rows get a first guess, to be reviewed: `group` of the
-neighbour above, `dir` by the type, `since` "newer".
+Data that is not in headers stays as it is in the table.  New rows get a first guess, to be reviewed: `group` of the
+row above, `dir` by the type, `since` "newer".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .c_headers import HeaderError, plain, read
 __all__ = ["differences", "main", "updated"]
 
 Row = dict[str, Any]
-#: The kinds of the table, each with what is compared; `name` identifies a row.
+#: The kinds of the table, each with the keys that are compared; `name` identifies a row.
 COMPARED = {
     "functions": ("header", "returns", "params", "variadic"),
     "enums": ("header", "members"),
@@ -36,14 +36,14 @@ COMPARED = {
     "constants": ("header", "value"),
     "errors": ("header", "value"),
 }
-#: Lists in a row, and what one of their entries is called.
+#: The lists in a row, and the word for one of their entries.
 LISTS = {"params": "parameter", "fields": "field", "members": "member"}
 SINGULAR = {"functions": "function", "enums": "enum", "structs": "struct", "opaque": "type", "callbacks": "callback",
             "typedefs": "type", "defines": "define", "constants": "constant", "errors": "error code"}
 
 
 def comparable(key: str, value: Any) -> Any:
-    """Return a part of a row in the form in which it is compared: types spelled alike, nothing that headers lack."""
+    """Return a value in the form in which it is compared: types spelled alike, without data that headers do not have."""
     if key in ("returns", "alias", "type"):
         return plain(value)
     if key in LISTS:
@@ -63,7 +63,7 @@ def sorted_rows(found: dict[str, list[Row]], table: Row) -> dict[str, list[Row]]
             new_error = row["name"] not in others and row["name"].startswith("ACL_ERROR_")
             if row["name"] in errors or new_error:
                 rows["errors"].append({"form": "define", **row})
-            elif not row["name"].endswith("_H"):        # the guard of a header that has a value
+            elif not row["name"].endswith("_H"):        # not a constant: an include guard that has a value
                 rows[kind].append(row)
     return rows
 
@@ -181,7 +181,7 @@ def updated(table: Row, rows: dict[str, list[Row]]) -> Row:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line."""
+    """Run the command. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.generate.import_headers",
                                      description="Compare a folder of CANN's headers with acl_api.json.")
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="CANN's include/acl")

@@ -1,8 +1,8 @@
-"""The Cython layer over the C API: one late-bound function pointer per function.
+"""Write the Cython layer over the C API: one late-bound function pointer for each function.
 
-Makes `acl/bind/generated/_libacl.pxd` (types from the C headers, functions as pointers that others `cimport`),
-the tail of `_libacl.pyx` there that hands those pointers to the loader, and beside them the
-table of pointers, the stub that each one points to before the library is opened, and the names of
+Writes `acl/bind/generated/_libacl.pxd` (types from the C headers, functions as pointers that others `cimport`)
+and the end of `_libacl.pyx` there, which gives those pointers to the loader. Beside them it writes the
+table of pointers, the stub to which each one points before the library is opened, and the names of
 the error codes.
 """
 
@@ -18,7 +18,7 @@ from .headers import split
 MARK_PYTHON = f"# {api.MARK}\n"
 MARK_C = f"/* {api.MARK} */\n"
 MISSING = "ACL_ERROR_RT_FEATURE_NOT_SUPPORT"
-# What a function that returns a value gives when the library lacks it; else 0 or NULL.
+# The value that a function returns if the library lacks it; for other types 0 or NULL.
 ABSENT = {
     "aclDataType": "ACL_DT_UNDEFINED",
     "aclFormat": "ACL_FORMAT_UNDEFINED",
@@ -45,7 +45,7 @@ from libc.stdint cimport (
 
 
 def wrapped(text: str, indent: str = "") -> str:
-    """A long line over several, each break inside brackets."""
+    """Break a long line into several, at places inside brackets."""
     glued = text.replace(") noexcept nogil", ")~noexcept~nogil")
     lines = wrap(
         glued, 98, initial_indent=indent, subsequent_indent=indent + "    ", break_long_words=False
@@ -54,7 +54,7 @@ def wrapped(text: str, indent: str = "") -> str:
 
 
 def cython_type(c_type: str, name: str) -> str:
-    """A parameter or field as Cython spells it."""
+    """Return a parameter or field as Cython spells it."""
     c_type = re.sub(r"\b(struct|union|enum) (?=\w)", "", c_type)
     c_type = re.sub(r"\bbool\b", "bint", c_type)
     if "(*" in c_type:
@@ -74,13 +74,13 @@ def cython_parameters(row: Row) -> str:
 
 
 def pointer(row: Row) -> str:
-    """`aclError (*aclrtFree)(void *devPtr) noexcept nogil`."""
+    """Return a pointer such as `aclError (*aclrtFree)(void *devPtr) noexcept nogil`."""
     head = api.declare(row["returns"], f"(*{row['name']})")
     return f"{head}({cython_parameters(row)}) noexcept nogil"
 
 
 def members(fields: list[Row], indent: str, owner: str) -> tuple[list[str], list[str]]:
-    """The lines of a struct, and the unions that must be declared before it."""
+    """Return the lines of a struct, and the unions that must be declared before it."""
     lines: list[str] = []
     before: list[str] = []
     for f in fields:
@@ -115,7 +115,7 @@ def opaque(row: Row) -> list[str]:
 
 
 def number(row: Row) -> str:
-    """A constant; one that does not fit an int is named with its type."""
+    """Return a constant; one that does not fit an int is written with its type."""
     if row.get("kind") == "string":
         return f"    const char *{row['name']}"
     if row["value"] > 0x7FFFFFFF:
@@ -128,7 +128,7 @@ def callback(row: Row) -> str:
 
 
 def needs(row: Row) -> set[str]:
-    """The types that a declaration names."""
+    """Return the types that a declaration uses."""
     if "fields" in row:
         return set().union(
             *(needs(f) if "fields" in f else api.words(f["type"]) for f in row["fields"])
@@ -141,7 +141,7 @@ def needs(row: Row) -> set[str]:
 
 
 def declarations(header: str, part: Row) -> str:
-    """The types and constants of one header."""
+    """Return the types and constants of one header."""
     lines = [f'cdef extern from "acl/{header}" nogil:']
     lines += [f"    ctypedef {t['alias']} {t['name']}" for t in part["typedefs"]]
     plain = [d for d in part["defines"] if not d.get("function_like")]
@@ -157,7 +157,7 @@ def declarations(header: str, part: Row) -> str:
 
 
 def header_order(parts: dict[str, Row]) -> list[str]:
-    """The headers, each one after those whose types it uses."""
+    """Return the headers, each one after those whose types it uses."""
     kinds = ["enums", "structs", "opaque", "callbacks", "typedefs"]
     home = {r["name"]: h for h, part in parts.items() for k in kinds for r in part[k]}
     rows = [
@@ -216,7 +216,7 @@ def table_h(table: Row) -> str:
 
 
 def stub(row: Row) -> str:
-    """The function that a pointer starts at."""
+    """Return the stub, to which a pointer points before the library is opened."""
     name, returns = row["name"], row["returns"]
     head = wrapped("static " + api.prototype(row, "stub_")) + "\n{\n"
     if row.get("variadic"):
@@ -266,7 +266,7 @@ def stubs_c(table: Row) -> str:
 
 
 def outputs(table: Row) -> dict[str, str]:
-    """The Cython layer and the table behind it."""
+    """Return the Cython layer and its table of pointers."""
     return {
         "acl/bind/generated/_libacl.pxd": pxd(table),
         "acl/bind/generated/_libacl.pyx": pyx(table),

@@ -1,8 +1,8 @@
-"""The pyACL surface: acl/pyacl/generated/_root.pyx, rt.pyx, mdl.pyx, op.pyx, util.pyx, prof.pyx and their stubs.
+"""Write the pyACL surface: acl/pyacl/generated/_root.pyx, rt.pyx, mdl.pyx, op.pyx, util.pyx, prof.pyx, their stubs.
 
-`pyacl_api.json` beside this file has one row for each Python function.  `pyacl_bind` says how the
-row's parameters and results meet those of the C function; this module writes that down as Cython.
-A row with `by_hand` names the module whose function of that name is used as it is.
+`pyacl_api.json` beside this file has one row for each Python function.  `pyacl_bind` matches the row's
+parameters and results with those of the C function; this module writes the result as Cython.
+A row with `by_hand` names the module that defines the function; it is used as it is.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONFIG = ["launch_config", "load_options", "malloc_config", "server_pids"]
 
 
 def load() -> Row:
-    """The table of the surface."""
+    """Return the table of the surface."""
     table: Row = json.loads((api.HERE / "pyacl_api.json").read_text())
     return table
 
@@ -49,19 +49,19 @@ def short(name: str) -> str:
 
 
 def c_name(row: Row) -> str:
-    """The Cython function behind a row: `rt_malloc` behind `acl.rt.malloc`."""
+    """Return the name of a row's Cython function: `rt_malloc` for `acl.rt.malloc`."""
     module, _, name = row["name"].rpartition(".")
     return f"{FILES[module].lstrip('_')}_{name}"
 
 
 def pieces(match: re.Match[str]) -> str:
-    """A long literal as several; its spaces are kept from being broken at."""
+    """Return a long literal as several; marks its spaces, so that lines are not broken at them."""
     parts = wrap(match[1], 60, drop_whitespace=False, break_on_hyphens=False)
     return " ".join(f'b"{p}"'.replace(" ", "~") for p in parts)
 
 
 def outer(line: str) -> tuple[str, str, str]:
-    """A line as what stands before, in, and behind the last of its outermost brackets."""
+    """Return the parts of a line before, in, and after the last of its outermost brackets."""
     end = line.rindex(")")
     depth = 0
     for i in range(end, -1, -1):
@@ -72,7 +72,7 @@ def outer(line: str) -> tuple[str, str, str]:
 
 
 def broken(line: str) -> str:
-    """A long line over several: one level deeper between its brackets."""
+    """Break a long line into several: the text in its brackets is one level deeper."""
     if len(line) <= 100:
         return line
     indent = " " * (len(line) - len(line.lstrip()))
@@ -91,13 +91,13 @@ def broken(line: str) -> str:
 
 
 def what(row: Row) -> str:
-    """The line by which `take` knows a function."""
+    """Return the text by which `take` knows a function."""
     names = " ".join(p.split(":")[0] for p in row["params"])
     return f"{letters(row)} {row['name']} {names}"
 
 
 def call_lines(b: Binding) -> list[str]:
-    """The C call, with or without the GIL."""
+    """Return the lines of the C call, with or without the GIL."""
     call = f"{b.target}{b.row['c']}({', '.join(b.arguments)})"
     if b.row.get("gil") == "held":
         return [f"    {call}"]
@@ -105,7 +105,7 @@ def call_lines(b: Binding) -> list[str]:
 
 
 def body(b: Binding) -> list[str]:
-    """The lines of a generated function."""
+    """Return the lines of a generated function."""
     lines = []
     if b.row["params"]:
         lines.append(f"    cdef Value[{len(b.row['params'])}] a")
@@ -122,14 +122,14 @@ def body(b: Binding) -> list[str]:
 
 
 def needed(lines: list[str]) -> list[str]:
-    """A body without the counts of arrays that C does not ask for."""
+    """Remove from a body the counts of arrays that C does not ask for."""
     text = "\n".join(lines)
     unused = {n for n in re.findall(r"cdef size_t (\w+_count)\b", text) if len(re.findall(rf"\b{n}\b", text)) == 2}
     return [line for line in lines if not unused & set(re.findall(r"^    (?:cdef size_t )?(\w+_count)\b", line))]
 
 
 def function(row: Row, table: Row) -> str:
-    """One Cython function."""
+    """Return one Cython function."""
     b = bind(row, table)
     head = f"cdef object {c_name(row)}(object self, PyObject *const *args, Py_ssize_t n"
     head += ", PyObject *names):" if row["params"] else "):"
@@ -137,7 +137,7 @@ def function(row: Row, table: Row) -> str:
 
 
 def doc(row: Row) -> str:
-    """A docstring that begins with the signature, as `inspect.signature` wants it."""
+    """Return a docstring that begins with the signature, as `inspect.signature` needs it."""
     outs = ", ".join(r.split(":")[0] for r in row["returns"])
     lines = [f"{short(row['name'])}{text_signature(row)}", "--", ""]
     lines.append(f"{outs + ' = ' if outs else ''}{row['name']}({', '.join(p.split(':')[0] for p in row['params'])})")
@@ -149,7 +149,7 @@ def doc(row: Row) -> str:
 
 
 def literal(text: str) -> list[str]:
-    """A text as the lines of a bytes literal."""
+    """Return a text as the lines of a bytes literal."""
     lines = text.replace("\\", "\\\\").replace('"', '\\"').split("\n")
     spelled = []
     for i, line in enumerate(lines):
@@ -160,7 +160,7 @@ def literal(text: str) -> list[str]:
 
 
 def method(index: int, row: Row) -> str:
-    """The entry of a function in its module's table."""
+    """Return the entry of a function in its module's table."""
     kind = "taking" if row["params"] else "plain"
     head = [f"METHODS[{index}] = {kind}(", f'    b"{short(row["name"])}",', f"    {c_name(row)},"]
     return "\n".join([*head, *[f"    {line}" for line in literal(doc(row))], ")"])
@@ -171,7 +171,7 @@ def used(text: str, names: list[str]) -> list[str]:
 
 
 def cimports(rows: list[Row], text: str, table: Row) -> str:
-    """What the module takes from the others, and nothing that it does not use."""
+    """Return the cimports of a module, without names that it does not use."""
     lines = ["from cpython.object cimport PyObject"] if "PyObject" in text else []
     if "PyBytes_AS_STRING" in text:
         lines.append("from cpython.bytes cimport PyBytes_AS_STRING")
@@ -196,7 +196,7 @@ def cimports(rows: list[Row], text: str, table: Row) -> str:
 
 
 def layouts(text: str, table: Row) -> str:
-    """The layouts of the structs that a module's functions take or give."""
+    """Return the layouts of the structs that a module's functions take or return."""
     names = sorted(set(re.findall(r"\bLAYOUT_(\w+)", text)))
     spelled = []
     for name in names:
@@ -207,7 +207,7 @@ def layouts(text: str, table: Row) -> str:
 
 
 def pyx(module: str, rows: list[Row], table: Row) -> str:
-    """One module of the surface."""
+    """Return the source of one module of the surface."""
     functions = [function(r, table) for r in rows if not r.get("by_hand")]
     names = "\n".join(f'    "{short(r["name"])}",' for r in sorted(rows, key=lambda r: r["name"]))
     methods = "\n".join(method(i, r) for i, r in enumerate(rows))
@@ -219,7 +219,7 @@ def pyx(module: str, rows: list[Row], table: Row) -> str:
 
 
 def pyi(module: str, rows: list[Row]) -> str:
-    """The stub of a module."""
+    """Return the stub of a module."""
     lines = [MARK + f'"""{ABOUT[module]}"""\n']
     body = [stub_line(r) for r in sorted(rows, key=lambda r: r["name"])]
     text = "\n".join(body)
@@ -232,12 +232,12 @@ def pyi(module: str, rows: list[Row]) -> str:
 
 
 def outputs(table: Row) -> dict[str, str]:
-    """The modules and their stubs."""
+    """Return the modules and their stubs."""
     made = {}
     surface = load()["functions"]
     for module, stem in FILES.items():
         rows = [r for r in surface if r["name"].rpartition(".")[0] == module]
         made[f"{FOLDER}/{stem}.pyx"] = pyx(module, rows, table)
-        # A stub stands where type checkers look for the module: `acl.rt`.
+        # Type checkers look for the stub at the module's public name: `acl.rt`.
         made[f"{FOLDER if stem.startswith('_') else 'acl'}/{stem}.pyi"] = pyi(module, rows)
     return made

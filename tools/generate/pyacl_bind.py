@@ -1,9 +1,9 @@
-"""How the parameters and results of a pyACL function meet those of the C function behind it.
+"""Match the parameters and results of a pyACL function with those of the C function behind it.
 
-Walks along C's parameters: one that the table of the C API calls `out` and that has the name of a
-result becomes a variable whose address is passed; any other takes the next Python parameter, a count
-beside an array takes the length of that array.  A row that does not fit raises, so that nobody adds
-one that silently does something else.
+Goes through C's parameters. One that the table of the C API calls `out`, and that has the name of a
+result, becomes a variable whose address is passed. Any other takes the next Python parameter, and a count
+beside an array takes the length of that array.  A row that does not fit raises an error, so that a wrong
+row cannot generate a function that silently does something else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .api import Row
 from .pyacl_kinds import config, split, struct_name
 
 MEMBER = {"K": "k", "l": "L", "z": "s", "I": "u"}
-# The C type of each letter: no cast is needed between these.
+# The C type of each letter; between these two no cast is needed.
 NATURAL = {
     "b": {"signed char", "int8_t"}, "B": {"uint8_t"}, "h": {"int16_t"}, "H": {"uint16_t", "aclFloat16"},
     "i": {"int", "int32_t", "aclError"}, "I": {"uint32_t"}, "L": {"int64_t"}, "l": {"int64_t"},
@@ -26,27 +26,27 @@ NUMBERS = INTEGERS | {"int64_t", "int8_t", "int16_t", "uint8_t", "uint16_t", "fl
 
 
 def snake(name: str) -> str:
-    """A C parameter's name as Python's; only used to compare."""
+    """Return a C parameter's name in Python's style; it is used only for comparing."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def bare(c_type: str) -> str:
-    """A type without const."""
+    """Return a type without const."""
     return re.sub(r"\s+", " ", re.sub(r"\bconst\b", "", c_type)).replace(" *", "*").strip()
 
 
-# Names of a generated function's own variables and helpers; a parameter must not have one of them.
+# Names of a generated function's own variables and helpers, which its parameters must not have.
 TAKEN = {"a", "args", "at", "n", "names", "pack", "ret", "room", "same", "self", "take", "text", "value", "what",
          "launch_config", "load_options", "malloc_config", "server_pids"}
 
 
 def local(name: str) -> str:
-    """The variable for a parameter or result."""
+    """Return the name of the variable for a parameter or result."""
     return name + "_" if name in TAKEN else name
 
 
 class Binding:
-    """What the generated function is made of."""
+    """The parts of a generated function."""
 
     def __init__(self, row: Row, table: Row) -> None:
         self.row = row
@@ -75,10 +75,10 @@ class Binding:
         self.opaque = {o["name"] for o in table["opaque"]} - self.hands
         self.enums = {e["name"] for e in table["enums"]}
 
-    # ---- what a C parameter is ----
+    # ---- tests of a C parameter ----
 
     def result_for(self, p: Row) -> tuple[str, str] | None:
-        """The result that C writes through this parameter, if it does."""
+        """Return the result that C writes through this parameter, or None."""
         if not self.status or "*" not in p["type"]:
             return None
         left = [(n, k) for n, k in self.results if n not in self.values and k != "="]
@@ -103,7 +103,7 @@ class Binding:
         stars = len(base) - len(base.rstrip("*"))
         return not (stars == 1 and base.rstrip("*") in self.opaque)
 
-    # ---- C's parameters, one by one ----
+    # ---- C's parameters, in order ----
 
     def parameter(self, p: Row) -> None:
         if self.skip:
@@ -131,7 +131,7 @@ class Binding:
     def count(self, p: Row, kind: str) -> None:
         c_type = bare(p["type"])
         cast = "" if c_type == "size_t" else f"<{c_type}> "
-        if self.group:          # the arrays came first
+        if self.group:          # the arrays precede their count
             self.arguments.append(f"{cast}{self.group[0]}_count")
             self.group = []
             return
@@ -142,7 +142,7 @@ class Binding:
         return self.room is not None and bare(p["type"]).rstrip("*") in INTEGERS and p["type"].endswith("*")
 
     def room_count(self, p: Row) -> None:
-        """C says how many of the elements it wrote; it may read how many there are."""
+        """Handle a count that C writes, and may read: the number of elements in an array result."""
         assert self.room
         result, capacity = self.room
         name = local(result)
@@ -155,7 +155,7 @@ class Binding:
     # ---- parameters ----
 
     def read(self, p: Row, kind: str) -> None:
-        """Passes the next Python parameter."""
+        """Pass the next Python parameter."""
         while kind == "I-":
             self.next += 1
             kind = self.params[self.next][1] if self.next < len(self.params) else ""
@@ -182,7 +182,7 @@ class Binding:
             self.arguments.append(self.plain(p, kind, i))
 
     def plain(self, p: Row, kind: str, i: int) -> str:
-        """One number, handle or string."""
+        """Read one number, handle or string."""
         c_type, base = p["type"], bare(p["type"])
         if kind in "sz":
             return f"a[{i}].s" if "const" in c_type else f"<char *> a[{i}].s"
@@ -194,7 +194,7 @@ class Binding:
         return member if base in NATURAL[kind] else f"<{base}> {member}"
 
     def read_array(self, p: Row, kind: str, i: int, name: str) -> None:
-        """A list: packed, its address passed, its length kept for the count."""
+        """Read a list: pack it, pass its address, and keep its length for the count."""
         self.needs_what = True
         inner = kind[1]
         given = f"<object> a[{i}].o"
@@ -219,7 +219,7 @@ class Binding:
             self.group.append(name)
 
     def read_lists(self, i: int, name: str, given: str) -> None:
-        """A list of lists: C takes a count, the lengths, and the addresses."""
+        """Read a list of lists: C takes a count, the lengths, and the addresses."""
         self.declarations += [f"size_t {name}_count", f"void *{name}_at", f"void *{name}_counts_at"]
         self.before += [
             f"{name}_counts, {name}, _{name}_held = pack_lists({given}, what, {i + 1})",
@@ -231,7 +231,7 @@ class Binding:
         self.skip = 1
 
     def pointer(self, p: Row, name: str) -> None:
-        """Passes the address of what was packed."""
+        """Pass the address of a packed value."""
         base = bare(p["type"])
         self.declarations.append(f"void *{name}_at")
         self.before.append(f"{name}_at = at({name})")
@@ -243,7 +243,7 @@ class Binding:
             self.arguments.append(f"<{p['type']}> {name}_at")
 
     def read_struct(self, p: Row, kind: str, i: int, name: str) -> None:
-        """A dict as a struct."""
+        """Read a dict as a struct."""
         self.needs_what = True
         given = f"<object> a[{i}].o"
         converter = config(kind)
@@ -269,7 +269,7 @@ class Binding:
     # ---- results ----
 
     def write(self, p: Row, name: str, kind: str) -> None:
-        """A variable for C to write to."""
+        """Declare a variable for C to write to."""
         result, name, base = name, local(name), bare(p["type"])
         if kind[0] == "[":
             return self.write_array(p, result, name, kind)
@@ -300,7 +300,7 @@ class Binding:
         limit = kind.partition("@")[2]
         self.needs_what = True
         self.declarations.append(f"char *{name}_at")
-        most = ", 1024" if result == "key" else ""      # pyACL's own bound on keys
+        most = ", 1024" if result == "key" else ""      # pyACL's own limit for keys
         self.late += [f"{name} = bounded({self.number(limit)}, what{most})", f"{name}_at = <char *> at({name})"]
         self.arguments.append(f"{name}_at")
         self.values[result] = f'text({name}_at) if ret == 0 else ""'
@@ -335,7 +335,7 @@ class Binding:
     # ---- the end ----
 
     def finish(self) -> None:
-        """The result of the call, and what the function returns."""
+        """Write the lines for the status of the call, and for the returned values."""
         self.before += self.late
         left = [q for q in self.params[self.next:] if q[1] != "I-" and q[0] not in self.capacities]
         assert not left, f"{self.row['name']}: parameters left over: {left}"
@@ -378,7 +378,7 @@ class Binding:
 
 
 def bind(row: Row, table: Row) -> Binding:
-    """The binding of one row."""
+    """Return the binding of one row."""
     b = Binding(row, table)
     for p in b.c["params"]:
         b.parameter(p)

@@ -1,21 +1,21 @@
-"""The kinds of parameters and results in `pyacl_api.json`, and what Python calls them.
+"""The kinds of parameters and results in `pyacl_api.json`, and their Python types.
 
-A parameter is `name:kind`, a result likewise; `?` at the end means that it may be left out.
+A parameter is `name:kind`, a result too; `?` at the end means that it is optional.
 
     b B h H i I l L k K f s z O    pyACL's letters, those of PyArg_Parse
     s+           a string, and its length as C's next parameter
-    I-           taken and not passed on
+    I-           taken, but not passed on
     i&           in and out: passed by its address
     K*           a number that C takes by its address
-    [L] [k] [s]  a list of numbers or strings; C's count comes from its length (`!`: pids, `a`: an
-                 ndarray will do)
+    [L] [k] [s]  a list of numbers or strings; C's count is its length (`!`: process ids, `a`: an
+                 ndarray is accepted)
     [LL] [[L]]   a list of pairs, a list of lists
     {Struct}     a dict (`v`: by value), [{Struct}] a list of dicts
-    cfg:NAME     what `NAME` of acl/pyacl/_config.pyx makes of it
+    cfg:NAME     converted by `NAME` of acl/pyacl/_config.pyx
 
-    results:     letters, {Struct} a dict ({} if the call failed; with ^ None), s@P text of at most
-                 as many bytes as parameter P (or as the number) says, [L]P a list of as many elements
-                 as P says, = the parameter of that name
+    results:     letters; {Struct} a dict ({} if the call failed; with ^ None); s@P a text of at most
+                 P bytes, where P is a parameter or a number; [L]P a list of P elements;
+                 = the value of the parameter of that name
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ WORDS = {
 
 
 def split(spelled: str) -> tuple[str, str, bool]:
-    """`config_path:s?` is ("config_path", "s", True)."""
+    """Split a parameter: `config_path:s?` gives ("config_path", "s", True)."""
     name, _, kind = spelled.partition(":")
     return name, kind.rstrip("?"), kind.endswith("?")
 
 
 def config(kind: str) -> str | None:
-    """The name of the converter in acl/pyacl/_config.pyx, if it is one."""
+    """Return the name of the converter in acl/pyacl/_config.pyx, or None if the kind has none."""
     name = kind.removeprefix("cfg:")
     return name if name in CONFIGS else None
 
@@ -50,7 +50,7 @@ def letter(kind: str) -> str:
 
 
 def letters(row: Row) -> str:
-    """The letters of all parameters, `|` before those that may be left out."""
+    """Return the letters of all parameters, with `|` before the optional ones."""
     text, optional = "", False
     for spelled in row["params"]:
         _, kind, may = split(spelled)
@@ -61,7 +61,7 @@ def letters(row: Row) -> str:
 
 
 def text_signature(row: Row) -> str:
-    """`($module, /, size, policy)`."""
+    """Return a signature such as `($module, /, size, policy)`."""
     if not row["params"]:
         return "($module, /, *ignored)"
     names = [split(p)[0] + ("=..." if split(p)[2] else "") for p in row["params"]]
@@ -69,7 +69,7 @@ def text_signature(row: Row) -> str:
 
 
 def parameter_type(name: str, kind: str) -> str:
-    """The type of a parameter in the stub."""
+    """Return the type of a parameter in the stub."""
     if kind == "O":
         return WORDS.get(name, "Any")
     if config(kind) or kind.startswith("[{"):
@@ -84,7 +84,7 @@ def parameter_type(name: str, kind: str) -> str:
 
 
 def result_type(kind: str) -> str:
-    """The type of a result in the stub."""
+    """Return the type of a result in the stub."""
     if kind == "=":
         return "int"
     if kind[0] == "{":
@@ -98,7 +98,7 @@ def result_type(kind: str) -> str:
 
 
 def result(row: Row) -> str:
-    """The type of what a function returns."""
+    """Return the type of what a function returns."""
     types = [result_type(split(r)[1]) for r in row["returns"]]
     if not types:
         return "None"
@@ -106,7 +106,7 @@ def result(row: Row) -> str:
 
 
 def stub_line(row: Row) -> str:
-    """The declaration of a function in the stub."""
+    """Return the declaration of a function in the stub."""
     name = row["name"].rpartition(".")[2]
     if not row["params"]:
         return f"def {name}(*ignored: object) -> {result(row)}: ..."
@@ -124,7 +124,7 @@ STRUCT = re.compile(r"\{(\w+)\}")
 
 
 def struct_name(kind: str) -> str:
-    """`aclrtUuid` of `[{aclrtUuid}]`."""
+    """Return the name of a struct: `aclrtUuid` for `[{aclrtUuid}]`."""
     found = STRUCT.search(kind)
     assert found, kind
     return found[1]

@@ -1,4 +1,4 @@
-"""The line of text by which acl/pyacl/_layout.pyx knows a struct: its grammar is described there."""
+"""Write the layout of a struct as the text that acl/pyacl/_layout.pyx reads; its grammar is described there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NUMBERS = {
     "int32_t": "i", "int": "i", "uint32_t": "I", "int64_t": "L", "uint64_t": "K", "size_t": "k",
     "float": "f", "aclError": "i",
 }
-# The keys that pyACL uses where they differ from the names of the C fields.
+# pyACL's keys, where they differ from the names of the C fields.
 KEYS = {
     "aclrtUtilizationInfo": {
         "cubeUtilization": "cube_utilization", "vectorUtilization": "vector_utilization",
@@ -23,10 +23,10 @@ KEYS = {
     "aclrtPtrAttributes": {"pageSize": "page_size"},
     "aclrtStreamAttrValue": {"reserve": "reserved"},
 }
-# Arrays of which another field says how many elements are used.
+# Arrays, and the field that has the number of elements in use.
 USED = {"dims": "dimCount", "range": "rangeCount", "batch": "batchCount", "hw": "hwCount", "outDims": "shapeCount"}
-WHOLE = {("aclrtUuid", "bytes")}            # char arrays that are numbers
-BYTES = {("aclrtIpcEventHandle", "reserved")}   # char arrays that are bytes
+WHOLE = {("aclrtUuid", "bytes")}            # char arrays that hold numbers
+BYTES = {("aclrtIpcEventHandle", "reserved")}   # char arrays that hold bytes
 
 
 def find(table: Row, name: str) -> Row | None:
@@ -35,7 +35,7 @@ def find(table: Row, name: str) -> Row | None:
 
 
 def number(table: Row, c_type: str) -> str:
-    """The letter of a field that is no struct."""
+    """Return the letter of a field that is not a struct."""
     if c_type.endswith("*"):
         return "K"
     if c_type in NUMBERS:
@@ -48,14 +48,14 @@ def number(table: Row, c_type: str) -> str:
 
 
 def field(table: Row, owner: str, row: Row) -> str:
-    """One field."""
+    """Return one field."""
     key = KEYS.get(owner, {}).get(row["name"], row["name"])
     head = f"{key}@{row['offset']}"
     if "fields" in row:
         return f"{head}{{{fields(table, owner, row['fields'])}}}"
     counts = [n for n in row.get("array", []) if n]
     if "array" in row and not counts:
-        return ""           # a flexible array has no size of its own
+        return ""           # a flexible array member has no size
     inner = find(table, row["type"])
     if row["type"] == "char" and counts:
         if (owner, row["name"]) in WHOLE:
@@ -78,7 +78,7 @@ def fields(table: Row, owner: str, rows: list[Row]) -> str:
 
 
 def layout(table: Row, name: str) -> str:
-    """The layout of a struct."""
+    """Return the layout of a struct."""
     row = find(table, name)
     assert row, name
     return fields(table, name, row["fields"])

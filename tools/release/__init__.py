@@ -1,1 +1,1 @@
-"""What makes and checks a release: the source archive, the wheels of both architectures."""
+"""Make and check a release: the source archive, and the wheels of both architectures."""

@@ -1,11 +1,11 @@
 """Make the source archive and wheels of a release, and check them: `python -m tools.release OUT`.
 
-The archive is made twice, from two copies of what is committed, and has to be the same bytes.  From it the wheels are
-made: for this machine's architecture and, with a cross compiler, for aarch64; one for each Python that is found (3.10
-to 3.14, as `python3.X` or under pyenv).  All want glibc 2.28 at most.  Each is installed where no source lies, and
-used: a stream, a pool, a model.  An aarch64 wheel runs under qemu, with Debian's Python.
+The archive is made twice, from two copies of the committed files, and both must have the same bytes.  The wheels are
+made from it: for this machine's architecture and, with a cross compiler, for aarch64; one for each Python that is
+found (3.10 to 3.14, as `python3.X` or under pyenv).  All must need at most glibc 2.28.  Each is installed in a folder
+without sources, and used: a stream, a pool, a model.  An aarch64 wheel runs under qemu, with Debian's Python.
 
-Wants gcc, gcc-aarch64-linux-gnu and apt-get.  OUT/dist then has what may be published.
+Needs gcc, gcc-aarch64-linux-gnu and apt-get.  Afterwards OUT/dist has the files that may be published.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GLIBC = (2, 28)
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 DEBIAN_NAMES = {"aarch64": "arm64", "x86_64": "amd64"}
-#: The Debian release that has a Python for aarch64.
+#: The Debian release that has this Python for aarch64.
 TRIED_WITH = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid"}
 QEMU_FROM = "trixie"        # an older qemu loses memory in large reservations
 TOOLS = ("setuptools>=77.0.3", "Cython>=3.1", "auditwheel", "twine")
@@ -59,7 +59,7 @@ print("used:", platform.machine(), sys.version.split()[0], acl.backend())
 
 
 def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
-    """Run a command; return what it printed, or end with it."""
+    """Run a command. Return what it printed; exit with its message if it failed."""
     done = subprocess.run([str(word) for word in command], cwd=cwd, env={**os.environ, **environment}, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode != 0:
@@ -80,7 +80,7 @@ def found_python(version: str) -> Path | None:
 
 
 def committed(folder: Path) -> Path:
-    """Copy what is committed into a folder."""
+    """Copy the committed files into a folder."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in run("git", "ls-files", "-z", cwd=ROOT).split("\0")[:-1]:
         target = folder / name
@@ -90,7 +90,7 @@ def committed(folder: Path) -> Path:
 
 
 def archive(out: Path, python: Path) -> Path:
-    """Make the source archive twice, compare both, and what is in it with what is committed."""
+    """Make the source archive twice, compare both, and compare its files with the committed ones."""
     made = []
     for number in ("one", "two"):
         source = committed(out / "sources" / number)
@@ -113,7 +113,7 @@ def archive(out: Path, python: Path) -> Path:
 
 
 def tools(out: Path, interpreter: Path, version: str) -> Path:
-    """Make a virtual environment with what builds and checks a wheel."""
+    """Make a virtual environment with the packages that build and check a wheel."""
     folder = out / "tools" / version
     if not folder.exists():
         run(interpreter, "-m", "venv", folder)
@@ -122,7 +122,7 @@ def tools(out: Path, interpreter: Path, version: str) -> Path:
 
 
 def wheel(out: Path, sources: Path, python: Path, version: str, machine: str) -> Path:
-    """Build a wheel for an architecture from the unpacked sources, and look at what it wants of glibc."""
+    """Build a wheel for an architecture from the unpacked sources, and check which glibc it needs."""
     own = machine == platform.machine()
     compiler = shlex.split(os.environ.get("CC") or "gcc") if own else [f"{machine}-linux-gnu-gcc"]
     flags = glibc.prepare(out / "glibc" / machine, compiler, GLIBC)
@@ -138,7 +138,7 @@ def wheel(out: Path, sources: Path, python: Path, version: str, machine: str) ->
     }
     for left in ("lib.*", "temp.*", "bdist.*", "simulator-*"):
         for folder in (sources / "build").glob(left):
-            # Objects of the simulator do not depend on Python.
+            # The simulator's object files do not depend on Python.
             if left != "simulator-*" or (sources / "build" / "machine").read_text() != machine:
                 shutil.rmtree(folder)
     (sources / "build").mkdir(exist_ok=True)
@@ -172,7 +172,7 @@ def packages(target: Path, python: Path, version: str, machine: str, *names: str
 
 
 def use(out: Path, made: Path, python: Path, version: str, machine: str) -> None:
-    """Install a wheel where no source lies, and use it."""
+    """Install a wheel in a folder without sources, and use it."""
     place = packages(out / "installed" / f"{version}-{machine}", python, version, machine, "numpy", made)
     environment = {"PYTHONPATH": str(place), "ACL_BACKEND": "sim"}
     if machine == platform.machine():
@@ -196,7 +196,7 @@ def emulated(out: Path, version: str, machine: str) -> list[str | Path]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Run the command. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.release", description="Make and check a release.")
     parser.add_argument("out", metavar="OUT", type=Path)
     parser.add_argument("--python", action="append", choices=VERSIONS, help="default: all that are found")

@@ -2,8 +2,8 @@
 
     python -m tools.release.debian FOLDER SUITE ARCHITECTURE PACKAGE...
 
-The packages come with all that they depend on, from the servers and with the keys that this Debian uses.  Nothing is
-installed: FOLDER/root has the files.
+The packages are unpacked with all that they depend on, from this Debian's servers and checked with its keys.  They
+are not installed: FOLDER/root has the files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def server() -> str:
 
 
 def unpack(folder: Path, suite: str, architecture: str, packages: Sequence[str]) -> Path:
-    """Unpack the packages and what they need; return the folder that stands for `/`."""
+    """Unpack the packages and their dependencies. Return the folder that corresponds to `/`."""
     apt, root = folder / "apt", folder / "root"
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("lists/partial", "cache/archives/partial"):
@@ -53,7 +53,7 @@ def unpack(folder: Path, suite: str, architecture: str, packages: Sequence[str])
     command = ["apt-get", "-qq", *[word for name, value in settings.items() for word in ("-o", f"{name}={value}")]]
     subprocess.run([*command, "update"], check=True)
     subprocess.run([*command, "install", "-y", "--download-only", *packages], check=True)
-    # As the package base-files has them.
+    # The links that the package base-files has.
     for name in ("bin", "lib", "lib64", "sbin"):
         (root / "usr" / name).mkdir(parents=True)
         (root / name).symlink_to(f"usr/{name}")
@@ -67,7 +67,7 @@ def unpack(folder: Path, suite: str, architecture: str, packages: Sequence[str])
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command. Return the exit status."""
     parser = argparse.ArgumentParser(description="Unpack Debian packages into FOLDER/root.")
     parser.add_argument("folder", metavar="FOLDER", type=Path)
     parser.add_argument("suite", metavar="SUITE")

@@ -1,8 +1,8 @@
 """Let the compiler of a newer glibc make libraries that an older glibc loads.
 
 glibc keeps the old versions of its symbols, but the linker takes the newest.  So each source is compiled with a
-header whose `.symver` lines ask for the newest version that the older glibc has.  `stat` and `fstat` have no old
-version: an object that is linked into each library has both, made of the functions that older programs call.
+header whose `.symver` lines select the newest version that the older glibc has.  `stat` and `fstat` have no old
+version: an object that is linked into each library defines both, by the functions that older programs call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = ["needed", "prepare"]
 
-#: glibc 2.34 took these into libc.so.6.  An older glibc has them apart, so the libraries must name them.
+#: Libraries that glibc 2.34 merged into libc.so.6.  An older glibc has them apart, so libraries must name them.
 FORMER = ("libpthread.so.0", "libdl.so.2", "librt.so.1")
 LIBRARIES = ("libc.so.6", "libm.so.6")
 STAT = """\
@@ -35,7 +35,7 @@ Version = tuple[int, ...]
 
 
 def versions(library: Path) -> list[tuple[str, Version, bool]]:
-    """Return name, version of glibc, and whether it is defined here, of the symbols in a library's dynamic table."""
+    """Return the symbols of a library's dynamic table: name, version of glibc, and True if it is defined here."""
     listed = subprocess.run(["readelf", "--dyn-syms", "-W", str(library)], check=True, capture_output=True, text=True)
     found = []
     for line in listed.stdout.splitlines():
@@ -46,12 +46,12 @@ def versions(library: Path) -> list[tuple[str, Version, bool]]:
 
 
 def needed(library: Path) -> Version:
-    """Return the newest version of glibc that a library wants."""
+    """Return the newest version of glibc that a library needs."""
     return max((version for _, version, defined in versions(library) if not defined), default=(0,))
 
 
 def renamed(libraries: Sequence[Path], most: Version) -> dict[str, Version]:
-    """Return symbols whose newest version is later than `most`, each with the newest one that is not."""
+    """Return the symbols whose newest version is later than `most`, each with its newest version up to `most`."""
     known: dict[str, set[Version]] = {}
     for library in libraries:
         for name, version, defined in versions(library):

@@ -30,7 +30,7 @@ def build(folder: Path, drawn: Path | None, docs: Path = ROOT / "docs") -> subpr
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.site", description=__doc__)
     parser.add_argument("folder", type=Path, help="where to put the site; what is there is replaced")
     parser.add_argument("--no-pictures", action="store_true", help="leave the gallery out")

@@ -1,4 +1,4 @@
-"""What mkdocs does not look at in a built site: every link in the HTML, and what a page would load from elsewhere."""
+"""Check what mkdocs does not: every link in the HTML of a built site, and what a page would load from elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 __all__ = ["complaints"]
 
-#: Attributes by which a page loads something at once; a link waits for the reader.
+#: Attributes whose target a page loads at once; the target of a link is loaded only when the reader follows it.
 LOADS = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src"), ("object", "data")}
 FAR = re.compile(r"url\(\s*['\"]?(?:https?:)?//")
 
@@ -23,7 +23,7 @@ class Seen(HTMLParser):
         self.targets: list[tuple[str, str, str]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note the ids, and what the tag refers to."""
+        """Note the element's ids, and what it refers to."""
         for name, value in attrs:
             if name == "id" or (tag == "a" and name == "name"):
                 self.anchors.add(value or "")
@@ -32,14 +32,14 @@ class Seen(HTMLParser):
 
 
 def read(path: Path) -> Seen:
-    """A page's targets and anchors."""
+    """Return a page's targets and anchors."""
     seen = Seen()
     seen.feed(path.read_text(encoding="utf-8"))
     return seen
 
 
 def complaints(site: Path) -> list[str]:
-    """What is wrong with a built site, a line each."""
+    """Return a line for each thing that is wrong with a built site."""
     pages = {path.resolve(): read(path) for path in sorted(site.rglob("*.html"))}
     found = []
     for path, seen in pages.items():

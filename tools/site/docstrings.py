@@ -1,7 +1,7 @@
-"""For griffe: what the stubs say, with the docstrings of the built modules.
+"""An extension of griffe: the stubs, with the docstrings of the built modules.
 
-Compiled modules have `.pyi` stubs with the types and no docstrings; the docstrings are in the `.pyx` files, and so
-in the built modules.  griffe reads the stubs, and this extension looks up each object that has no docstring yet.
+Compiled modules have `.pyi` stubs with types but no docstrings; the docstrings are in the `.pyx` files, and so in the
+built modules.  griffe reads the stubs, and this extension finds a docstring for each object without one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["BuiltDocstrings"]
 
 
 def as_markdown(text: str, name: str) -> str:
-    """A docstring without the signature that Cython puts into its first line; reST's `::` becomes `:`."""
+    """Return a docstring without the signature that Cython puts into its first line; reST's `::` becomes `:`."""
     first, _, rest = text.strip().partition("\n")
     if re.fullmatch(rf"(\w+\.)*{re.escape(name)}\(.*\)", first):
         text = rest
-    elif re.match(r"([\w, ]+ = )?acl\.[\w.]+\(", first):     # pyACL's functions: what they return, and from what
+    elif re.match(r"([\w, ]+ = )?acl\.[\w.]+\(", first):     # the first line of pyACL's functions: results and arguments
         text = f"`{first}`\n{rest}"
     return re.sub(r"::(?=\n\n +)", ":", inspect.cleandoc(text))
 
@@ -31,14 +31,14 @@ class BuiltDocstrings(griffe.Extension):
     """Adds the docstrings once a package is loaded."""
 
     def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
-        """Walk over all modules."""
+        """Add docstrings in all modules."""
         for module in modules(pkg):
             compiled = str(module.filepath).endswith(".pyi")
             fill(module, importlib.import_module(module.path) if compiled else None)
 
 
 def modules(top: griffe.Module) -> Iterator[griffe.Module]:
-    """A package and all modules below it."""
+    """Yield a package and all modules below it."""
     yield top
     for module in top.modules.values():
         if not module.is_alias:
@@ -46,7 +46,7 @@ def modules(top: griffe.Module) -> Iterator[griffe.Module]:
 
 
 def fill(scope: griffe.Module | griffe.Class, built: Any) -> None:
-    """Give docstrings to the members of a module or a class; `built` is what was compiled, None for Python."""
+    """Give docstrings to the members of a module or a class; `built` is the compiled object, or None for Python."""
     for name, member in scope.members.items():
         if member.is_alias or member.is_module:
             continue
@@ -62,5 +62,5 @@ def fill(scope: griffe.Module | griffe.Class, built: Any) -> None:
 
 
 def property_of(found: object) -> bool:
-    """True for what computes an attribute, whose docstring is its own; a constant's is that of its type."""
+    """Return True for an object that computes an attribute: its docstring is its own, a constant's is its type's."""
     return isinstance(found, property) or inspect.isdatadescriptor(found)

@@ -1,4 +1,4 @@
-"""For mkdocs: the navigation, the pages that are made, and links to what lies outside docs/."""
+"""Hooks of mkdocs: the navigation, the pages that are made, and links to files outside docs/."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools.site.sources import ROOT, Sources
 
 __all__ = ["on_config", "on_files", "on_page_markdown"]
 
-#: The folder of the pictures, with gallery.md; `python -m tools.site` draws them.
+#: The variable that names the folder of the pictures, with gallery.md; `python -m tools.site` draws them.
 PICTURES = "ACLPOOL_SITE_PICTURES"
 ABOUT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "bench/README.md", "bench/decisions.md")
 
@@ -26,7 +26,7 @@ def readme() -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Place every page, or name those that have no place."""
+    """Put every page into the navigation, or raise an error that names the pages without a place."""
     lost = sections.outside(Path(config.docs_dir), readme())
     if lost:
         raise PluginError("\n".join(lost))
@@ -41,7 +41,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what is not a file of docs/."""
+    """Add the pages that are not files of docs/."""
     sources = Sources()
     made: dict[str, str] = {}
     for file in files.documentation_pages():
@@ -63,7 +63,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Listings are not worth finding: they would drown the pages in the search."""
+    """Rewrite links; keep listings out of the search index, where they would hide other pages."""
     source = page.file.src_uri
     if source.startswith("repository/") and source.removeprefix("repository/") not in ABOUT:
         page.meta["search"] = {"exclude": True}

@@ -1,6 +1,6 @@
-"""The gallery: pages and pictures of `view`, `top`, the demo and the benchmarks, drawn from runs made for it.
+"""Draw the gallery: pages and pictures of `view`, `top`, the demo and the benchmarks, from runs made for it.
 
-All runs are small and on the simulator. Each build measures anew, so the gallery's numbers differ from build to build.
+All runs are small and on the simulator. Each build measures again, so the gallery's numbers differ between builds.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ with acl.Pool(device=0, limit="64MiB", name="service") as pool, acl.Stream(0) as
         pool.unregister(stream)
     del weights, pages
 """
-#: The page; what stands in braces is filled in.
+#: The page; the text in braces is filled in.
 GALLERY = Path(__file__).with_name("gallery.md")
 REQUESTS = 80
 
 
 def command(*arguments: str, folder: Path, **environment: str) -> str:
-    """Run Python with these arguments on the simulator, in a folder; what it printed.
+    """Run Python with these arguments on the simulator, in a folder. Return what it printed.
 
     Raises
     ------
     RuntimeError
-        With what it said, if it failed.
+        With its message, if it failed.
     """
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=folder,
                           env={**os.environ, "PYTHONPATH": str(ROOT), "ACL_BACKEND": "sim", **environment})
@@ -72,7 +72,7 @@ def command(*arguments: str, folder: Path, **environment: str) -> str:
 
 
 def draw(folder: Path) -> None:
-    """Make gallery.md and its files in a folder; what is whole there already is kept."""
+    """Make gallery.md and its files in a folder; complete files that exist are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "gallery.md").exists():
         return

@@ -1,4 +1,4 @@
-"""The pages of the API reference: every name in `__all__` of every public module."""
+"""Make the pages of the API reference: every name in `__all__` of every public module."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 __all__ = ["MODULES", "names", "pages", "public_modules"]
 
-#: What public modules are for, in the order of the reference; others follow with the first sentence of their docstring.
-#: `acl` is divided into our names and pyACL's.
+#: What public modules are for, in the order of the reference. Others follow, with the first sentence of their docstring.
+#: `acl` is divided into this package's own names and pyACL's.
 MODULES = {
     "acl": "Pools, buffers, streams, models, operators, kernels",
     "acl.testing": "A fixture for tests of your own",
@@ -32,7 +32,7 @@ REMARK = ("`import aclpool as acl` finds this package, even if CANN's own module
 
 
 def public_modules(package: Path) -> list[str]:
-    """The modules of the package that its users import: those of `MODULES` first, in its order."""
+    """Return the modules of the package that its users import: those of `MODULES` first, in its order."""
     found = {f"acl.{path.stem}" for path in [*package.glob("*.py"), *package.glob("*.pyi")] if path.stem[0] != "_"}
     found |= {f"acl.{path.parent.name}" for path in package.glob("*/__init__.py")
               if path.parent.name[0] != "_" and listed(ast.parse(path.read_text(encoding="utf-8")))}
@@ -40,7 +40,7 @@ def public_modules(package: Path) -> list[str]:
 
 
 def source(package: Path, module: str) -> ast.Module:
-    """The parsed source of a module, or its stub."""
+    """Return the parsed source of a module, or of its stub."""
     path = package.joinpath(*module.split(".")[1:])
     for candidate in (path / "__init__.py", path.with_suffix(".pyi"), path.with_suffix(".py")):
         if candidate.is_file():
@@ -49,7 +49,7 @@ def source(package: Path, module: str) -> ast.Module:
 
 
 def listed(tree: ast.Module) -> list[str] | None:
-    """`__all__` of a parsed module; None if it has none."""
+    """Return `__all__` of a parsed module; None if it has none."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
             return [str(name) for name in ast.literal_eval(node.value)]
@@ -57,12 +57,12 @@ def listed(tree: ast.Module) -> list[str] | None:
 
 
 def names(package: Path, module: str) -> list[str]:
-    """`__all__` of a public module, read from its source.
+    """Return `__all__` of a public module, read from its source.
 
     Raises
     ------
     ValueError
-        If it has none.
+        If the module has no `__all__`.
     """
     found = listed(source(package, module))
     if found is None:
@@ -71,24 +71,24 @@ def names(package: Path, module: str) -> list[str]:
 
 
 def from_pyacl(package: Path) -> set[str]:
-    """The names of `acl` that are functions of pyACL."""
+    """Return the names of `acl` that are functions of pyACL."""
     return {alias.name for node in source(package, "acl").body
             if isinstance(node, ast.ImportFrom) and node.module == PYACL for alias in node.names}
 
 
 def summary(package: Path, module: str) -> str:
-    """The first sentence of a module's docstring."""
+    """Return the first sentence of a module's docstring."""
     return (ast.get_docstring(source(package, module)) or "").partition("\n\n")[0].replace("\n", " ")
 
 
 def page(name: str, text: str, members: list[str], module: str) -> str:
-    """One page: its title, a sentence, an entry for each name."""
+    """Return one page: its title, a sentence, an entry for each name."""
     entries = "".join(f"::: {module}.{member}\n\n" for member in members)
     return f"# {name}\n\n{text}\n\n{entries}"
 
 
 def pages(package: Path) -> Iterator[tuple[str, str, str]]:
-    """File, title and Markdown of each page of the reference; the first lists the others."""
+    """Yield file, title and Markdown of each page of the reference; the first lists the others."""
     modules = public_modules(package)
     pyacl = from_pyacl(package)
     made = []

@@ -1,7 +1,7 @@
-"""The site's navigation, from the list of pages in README.md.
+"""Make the site's navigation from the list of pages in README.md.
 
 An item of that list, `1. Start: [docs/pool.md](docs/pool.md), ...`, is a section, and the pages of docs/ that it
-links are its pages.  So a new page is placed by the line that also leads the readers of README to it.
+links are the section's pages.  So the line in README that leads readers to a new page also places it on the site.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from pathlib import Path
 __all__ = ["HEADING", "Section", "anchor", "outside", "sections", "title"]
 
 HEADING = "## Pages, in the order of need"
-#: The start page; it stands before all sections.
+#: The start page, which precedes all sections.
 START = "index.md"
 #: A section's title, and its pages.
 Section = tuple[str, list[str]]
 
 
 def anchor(heading: str, separator: str = "-") -> str:
-    """The name by which GitHub links to a heading, so that a link is right there and on the site."""
+    """Return the name by which GitHub links to a heading, so that links work there and on the site."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", separator)
 
 
 def title(text: str, name: str) -> str:
-    """A page's first heading without marks of code."""
+    """Return a page's first heading, without backquotes."""
     found = re.search(r"^# (.+)$", text, re.MULTILINE)
     if not found:
         raise ValueError(f"{name}: no title, expected a line `# TITLE`")
@@ -32,7 +32,7 @@ def title(text: str, name: str) -> str:
 
 
 def sections(readme: str) -> list[Section]:
-    """The sections in README's order; a page that several items link belongs to the first."""
+    """Return the sections in README's order; a page that several items link belongs to the first."""
     _, found, rest = readme.partition(f"{HEADING}\n")
     if not found:
         raise ValueError(f"README.md has no heading `{HEADING}`: the site's sections stand below it")
@@ -48,7 +48,7 @@ def sections(readme: str) -> list[Section]:
 
 
 def outside(folder: Path, readme: str) -> list[str]:
-    """A complaint for each page of the folder that is in no section."""
+    """Return a complaint for each page of the folder that is in no section."""
     placed = {START, *(page for _, pages in sections(readme) for page in pages)}
     return [f"docs/{path.name} is in no section of the site: link it in README.md under `{HEADING}`"
             for path in sorted(folder.glob("*.md")) if path.name not in placed]

@@ -1,4 +1,4 @@
-"""Files outside docs/ that pages link: on the site each is a page of its own.
+"""Make pages of the site for the files outside docs/ that pages link.
 
 A Markdown file is shown as a page, another file as a listing, a folder as a list of its files.  So the
 site needs no host with the sources.  Paths are relative to the repository's root; `repository/` is their folder
@@ -22,7 +22,7 @@ LANGUAGES = {".py": "python", ".c": "c", ".h": "c", ".json": "json", ".toml": "t
 
 
 def committed(root: Path) -> set[str]:
-    """The files of the repository; in a copy without git, all that are there."""
+    """Return the files of the repository; in a copy without git, all files that exist."""
     if (root / ".git").exists():
         listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True)
         return set(listed.stdout.splitlines())
@@ -30,12 +30,12 @@ def committed(root: Path) -> set[str]:
 
 
 class Sources:
-    """Rewrites links of pages and remembers what they led to.
+    """Rewrites links of pages, and remembers the files to which they lead.
 
     Attributes
     ----------
     wanted : dict
-        Page of the site (`repository/bench/README.md`) to the path in the repository that it shows.
+        Page of the site (`repository/bench/README.md`) -> the path in the repository that it shows.
     """
 
     def __init__(self, root: Path = ROOT) -> None:
@@ -44,7 +44,7 @@ class Sources:
         self.wanted: dict[str, str] = {}
 
     def page_of(self, path: str) -> str | None:
-        """The page on the site of a path in the repository; None if nothing is there."""
+        """Return the page on the site of a path in the repository; None if there is no such path."""
         if path.startswith("docs/") and path in self.files:
             return path.removeprefix("docs/")
         if path in self.files:
@@ -57,7 +57,7 @@ class Sources:
         return page
 
     def rewritten(self, text: str, page: str, path: str) -> str:
-        """The text of a page, with links that are right on the site; it lies at `path` in the repository."""
+        """Return a page's text with links for the site; `path` is the page's file in the repository."""
 
         def target(found: re.Match[str]) -> str:
             link, name = found[2], found[3] or ""
@@ -66,7 +66,7 @@ class Sources:
             led = os.path.normpath(os.path.join(os.path.dirname(path), link))
             to = self.page_of(led)
             if to is None:
-                return found[0]         # mkdocs says that it leads nowhere
+                return found[0]         # mkdocs reports that the link has no target
             return f"{found[1]}{os.path.relpath(to, os.path.dirname(page) or '.')}{name}{found[4]}"
 
         lines, fenced = [], False
@@ -76,7 +76,7 @@ class Sources:
         return "".join(lines)
 
     def shown(self, page: str) -> str:
-        """The Markdown of one of the wanted pages."""
+        """Return the Markdown of one of the wanted pages."""
         path = self.wanted[page]
         if path.endswith(".md"):
             text = (self.root / path).read_text(encoding="utf-8")
@@ -89,7 +89,7 @@ class Sources:
         return self.rewritten(text, page, path)
 
     def pages(self) -> dict[str, str]:
-        """All wanted pages with their text, and those that they want in their turn."""
+        """Return all wanted pages with their text, including pages that these link."""
         made: dict[str, str] = {}
         while left := [page for page in self.wanted if page not in made]:
             for page in left:
@@ -98,6 +98,6 @@ class Sources:
 
 
 def listing(path: str, text: str) -> str:
-    """A file as a page of code; the fence is longer than any in the text."""
+    """Return a file as a page of code; the fence is longer than any in the text."""
     fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall(r"`+", text) or [""]))
     return f"# {path}\n\n{fence}{LANGUAGES.get(Path(path).suffix, 'text')}\n{text.rstrip()}\n{fence}\n"
