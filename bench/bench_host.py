@@ -56,7 +56,7 @@ class PowersOfTwo:
 
 
 def ways() -> dict[str, tuple[Callable[[int], Any], Callable[[int], int]]]:
-    """Return for each way: a function from a size to an array (or to array and release), and the peak of pinned bytes."""
+    """Return for each way: a function from a size to an array (or array and release), and the peak of pinned bytes."""
     powers, pool, numpy_pool = PowersOfTwo(), acl.PinnedPool(), acl.PinnedPool()
 
     def in_numpy(size: int) -> Any:

@@ -1,4 +1,4 @@
-"""vLLM-Ascend's sleep mode, its own module against this package: `python bench/doors_vllm.py [--wheel FILE] [--json FILE]`.
+"""vLLM-Ascend's sleep mode, its own against this package's: `python bench/doors_vllm.py [--wheel FILE] [--json FILE]`.
 
 Each row is a process of its own on the simulator, with the real torch_npu and the real `camem.py` of
 vllm-ascend 0.23.0 (its wheel is downloaded from PyPI, or is FILE): layers of weights under one tag, 480 MiB of keys

@@ -1,7 +1,7 @@
 """A bundle: two models in one file, loaded at once, and one at a time.
 
-The simulator takes a tar archive of ONNX files for a bundle (`tar cf both.om prefill.onnx decode.onnx`);
-a device takes an .om file of several graphs. The calls are the same.
+The simulator takes a tar archive of ONNX files as a bundle (`tar cf both.om prefill.onnx decode.onnx`);
+a device takes an .om file with several graphs. The calls are the same.
 """
 
 import os
@@ -23,7 +23,7 @@ def check(status: int) -> None:
 
 
 def scaled(factor: int) -> bytes:
-    """A model that multiplies four numbers by a factor."""
+    """Return a model that multiplies four numbers by a factor."""
     b = Builder()
     b.add("Mul", b.input("x", "float32", [4]), b.constant(np.full(4, factor, np.float32)), outputs=["y"])
     b.output("y")
@@ -31,7 +31,7 @@ def scaled(factor: int) -> bytes:
 
 
 def run(model: int, x: np.ndarray) -> np.ndarray:
-    """What a model of one input and one output makes of an array."""
+    """Run a model that has one input and one output, and return its output for `x`."""
     datasets, memory = [acl.mdl.create_dataset() for _ in range(2)], []
     for dataset in datasets:
         address, status = acl.rt.malloc(x.nbytes, 0)

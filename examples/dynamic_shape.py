@@ -1,4 +1,4 @@
-"""A model whose batch and length change from request to request, its memory from our pool.
+"""A model whose batch and length change from request to request, with memory from a pool of this package.
 
 On the simulator the model is an ONNX file, made here; on an NPU, give the path of an .om file whose
 input is [n, 16] float32: ``python dynamic_shape.py model.om``.
@@ -19,7 +19,7 @@ weight = np.linspace(-1, 1, 64, dtype=np.float32).reshape(16, 4)
 
 
 def made_model() -> bytes:
-    """y = softmax(relu(x) @ weight), for x of [n, 16]."""
+    """Return the model y = softmax(relu(x) @ weight), for x of [n, 16]."""
     b = Builder()
     x = b.input("x", "float32", ["n", 16])
     b.add("Softmax", b.add("MatMul", b.add("Relu", x), b.constant(weight)), axis=-1, outputs=["y"])

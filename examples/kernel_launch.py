@@ -1,4 +1,4 @@
-"""Kernels of one's own: compiled, loaded, launched with plain numbers and with device arguments (V2).
+"""Compile and load kernels, and launch them with plain numbers and with device arguments (V2).
 
 On the simulator a kernel binary is a host shared object (see acl_sim_kernel.h), compiled here with
 gcc from kernels/*.c.
@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent / "kernels"
 
 
 def compiled() -> bytes:
-    """The kernels as a shared object."""
+    """Return the kernels as a shared object."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "kernels.so"
         subprocess.run(
@@ -34,7 +34,7 @@ rng = np.random.default_rng(0)
 with acl.Stream(0) as stream, acl.Pool(0) as pool, acl.Module(compiled()) as module:
     pool.register(stream)
 
-    # Plain numbers, their C types told once.
+    # Plain numbers; their C types are given once.
     count = 100_000
     a, b = (rng.standard_normal(count).astype(np.float32) for _ in range(2))
     left, right, total = (pool.empty(count, "float32", stream) for _ in range(3))
@@ -46,7 +46,7 @@ with acl.Stream(0) as stream, acl.Pool(0) as pool, acl.Module(compiled()) as mod
     assert np.array_equal(total.numpy(), a + b)
     print(f"vector_add: {count} sums by 8 blocks")
 
-    # The same with arguments that lie in device memory already: aclrtLaunchKernelV2.
+    # Launch it with arguments that are already in device memory: aclrtLaunchKernelV2.
     packed = struct.pack("QQQI", left.address, right.address, total.address, count)
     with pool.alloc(len(packed), stream) as arguments:
         acl.copy(arguments, packed)
@@ -54,7 +54,7 @@ with acl.Stream(0) as stream, acl.Pool(0) as pool, acl.Module(compiled()) as mod
         assert np.array_equal(total.numpy(), a + b)
     print("vector_add: again, its arguments on the device")
 
-    # NumPy scalars carry their own sizes.
+    # NumPy scalars have their own sizes.
     m, n, k = 70, 50, 90
     x, y = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
     first, second, product = (pool.empty(s, "float32", stream) for s in ((m, k), (k, n), (m, n)))

@@ -1,9 +1,9 @@
-"""A service that leaks, to see how the report names the leak.
+"""A service that leaks, which shows how the report names the leak.
 
     ACL_POOL_LEAKS=1 python examples/leaking_service.py
 
-Sessions that time out are dropped from one table and forgotten in another. The report at exit says how
-much is held, under which tag, which line took it, and which table has it, without a look at this file.
+Sessions that time out are removed from one table and forgotten in another. The report at exit shows how
+many bytes are held, under which tag, which line allocated them, and which table refers to them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Service:
         self.recent: dict[int, acl.Buffer] = {}
 
     def state_of(self, session: int) -> acl.Buffer:
-        """A session's state, made at its first request."""
+        """Return a session's state, made at its first request."""
         if session not in self.sessions:
             self.sessions[session] = self.pool.alloc("3 MiB", self.stream, tag="session")
         self.recent[session] = self.sessions[session]
         return self.sessions[session]
 
     def answer(self, session: int) -> None:
-        """One request."""
+        """Answer one request."""
         state = self.state_of(session)
         with self.pool.alloc("16 MiB", self.stream, tag="activations") as work:
             acl.fill(work, session % 256)
@@ -46,7 +46,7 @@ class Service:
 
 
 def main() -> None:
-    """Forty requests of twenty sessions, every one of which times out."""
+    """Answer forty requests of twenty sessions; every session times out."""
     service = Service()
     mark = service.pool.mark()
     for number in range(40):
@@ -59,7 +59,7 @@ def main() -> None:
     KEPT.append(service)
 
 
-KEPT: list[Service] = []        # a service lives until the end
+KEPT: list[Service] = []        # a service lives until the program ends
 
 if __name__ == "__main__":
     argparse.ArgumentParser(

@@ -1,8 +1,8 @@
-"""A missing wait, found without a device and without bad luck: the simulator checks the order of streams.
+"""A missing wait, found without a device and without luck: the simulator checks the order of streams.
 
-One stream fills a batch, another one computes on it.  Without the event between them the result is right
-nearly always, as the fill is quick.  This program starts itself twice under `aclpool sim run --races`: with
-the event it is silent, without it the report names the two lines.
+One stream fills a batch, another one computes on it.  Without the event between them the result is nearly
+always right, because the fill is quick.  This program starts itself twice under `aclpool sim run --races`: with
+the event there is no report, without it the report names the two lines.
 """
 
 import json
@@ -27,13 +27,13 @@ def work(waits: bool) -> None:
         acl.fill(batch, 7, stream=loader, wait=False)
         if waits:
             compute.wait_event(loader.record())
-        acl.copy_async(result, batch, stream=compute)           # the planted bug: nothing orders it
+        acl.copy_async(result, batch, stream=compute)           # the planted bug: without the event nothing orders it
         compute.synchronize()
         loader.synchronize()
 
 
 def checked(variant: str, folder: Path) -> tuple[int, list[dict[str, Any]]]:
-    """The exit code of this program under the checker, and what was found."""
+    """Run this program under the checker. Return its exit code and the findings."""
     found = folder / f"{variant}.json"
     command = [sys.executable, "-m", "acl.tools.cli", "sim", "run", "--races", "--json", str(found), "--",
                sys.executable, __file__, variant]

@@ -2,10 +2,10 @@
 
     pip install aclpool "ray[serve]"; python examples/ray_serve.py --replicas 2
 
-Each replica is a process with the same `Engine` and task as the single server; Ray starts them, spreads
-the requests, and exports what each one's pool and ledger say under the replica's name. This file deploys,
+Each replica is a process with the same `Engine` and task as the single server. Ray starts them, spreads
+the requests, and exports the metrics of each replica's pool and ledger under the replica's name. This file deploys,
 sends requests, checks that the answers of all replicas agree, prints the metrics, and shuts down. On
-NPUs give each replica a device: ``ray_actor_options={"resources": {"NPU": 1}}``. Without Ray it says so.
+NPUs give each replica a device: ``ray_actor_options={"resources": {"NPU": 1}}``. Without Ray it prints that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TEXT = "the quick brown fox jumps over the lazy dog " * 5
 
 
 class Replica:
-    """The model class: an engine, an HTTP request in, an embedding out."""
+    """The class of the deployment: it has an engine, and answers an HTTP request with an embedding."""
 
     def __init__(self, limit: str) -> None:
         from ray import serve
@@ -51,7 +51,7 @@ class Replica:
         self.teller = asyncio.get_event_loop().create_task(self.tell())
 
     async def tell(self) -> None:
-        """Once a second, put the pool's metrics and the ledger's sums into Ray's."""
+        """Once a second, set Ray's metrics to those of the pool, and to the ledger's sums."""
         while True:
             try:
                 await asyncio.to_thread(self.tell_once)
@@ -73,7 +73,7 @@ class Replica:
             self.ledger.set(total, {"owner": owner, "replica_name": self.name})
         for one in metrics.snapshot(self.engine.options.device, streams=False):
             if any("value" not in point for point in one["points"]):
-                continue                        # a histogram, of whose sums a Gauge makes nothing
+                continue                        # a histogram, which a Gauge cannot show
             gauge = self.pools.get(one["name"])
             if gauge is None:
                 gauge = self.pools[one["name"]] = Gauge(
@@ -85,23 +85,23 @@ class Replica:
         from answers import BODY_BYTES, answer, parsed, too_large
         from starlette.responses import JSONResponse
 
-        body = await request.body()             # Ray's proxy has it already
+        body = await request.body()             # already received by Ray's proxy
         status, content, headers = (
             too_large() if len(body) > BODY_BYTES else await answer(self.engine, self.task, parsed(body)))
         return JSONResponse({**content, "replica": self.name}, status, headers)
 
     def check_health(self) -> None:
-        """Ray asks; a replica whose every lane is failing, or that has lost one, is replaced."""
+        """Called by Ray: raise an error, so that Ray replaces the replica, if all lanes fail or one has ended."""
         if not self.engine.healthy:
             raise RuntimeError("every lane is failing, or one has ended")
 
     def __del__(self) -> None:
-        if hasattr(self, "engine"):             # else it could not be made
+        if hasattr(self, "engine"):             # false if __init__ failed
             self.engine.close(grace_s=30)
 
 
 def ask(port: int, number: int) -> tuple[int, dict[str, Any]]:
-    """A request; its text is one of ten."""
+    """Send a request with one of ten texts. Return the text's number and the answer."""
     body = json.dumps({"input": TEXT[: 20 + 15 * (number % 10)]}).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{port}/", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
@@ -109,7 +109,7 @@ def ask(port: int, number: int) -> tuple[int, dict[str, Any]]:
 
 
 def exported(port: int) -> list[tuple[str, str, float]]:
-    """Of Ray's metrics: which replica says what, and how many bytes."""
+    """Return, from Ray's metrics, (replica, what is counted, bytes) for each."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     found = []
@@ -122,7 +122,7 @@ def exported(port: int) -> list[tuple[str, str, float]]:
 
 
 def exported_of(replicas: set[str], port: int) -> list[tuple[str, str, float]]:
-    """The same once it tells what the pool of each of these holds: Ray gathers it every ten seconds."""
+    """As `exported`, after waiting for the pools of these replicas: Ray collects metrics every ten seconds."""
     for _ in range(60):
         told = exported(port)
         if replicas <= {replica for replica, what, nbytes in told if what == "reserved" and nbytes > 0}:
@@ -132,7 +132,7 @@ def exported_of(replicas: set[str], port: int) -> list[tuple[str, str, float]]:
 
 
 def check(answers: list[tuple[int, dict[str, Any]]]) -> Counter[str]:
-    """The same text has the same embedding, whichever replica computed it."""
+    """Check that a text has the same embedding in all replicas. Return the number of answers of each replica."""
     first: dict[int, list[float]] = {}
     for which, answer in answers:
         known = first.setdefault(which, answer["embedding"])

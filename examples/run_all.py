@@ -1,6 +1,6 @@
-"""Runs every example, the C ones compiled with gcc, and ends with `N passed, N failed`.
+"""Run every example, the C ones compiled with gcc, and print `N passed, N failed` at the end.
 
-Each example checks itself and says by its exit code whether all was right. They use the installed
+Each example checks its own results; its exit code says if all were right. The examples use the installed
 package.
 """
 
@@ -24,7 +24,7 @@ SECONDS = 60
 
 
 def compile_c(source: Path, folder: Path) -> Path:
-    """The program of a C example."""
+    """Compile a C example, and return its program."""
     program = folder / source.stem
     subprocess.run(
         ["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", str(source), "-o", str(program),
@@ -35,13 +35,13 @@ def compile_c(source: Path, folder: Path) -> Path:
 
 
 def commands(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Name and command of each example."""
+    """Yield name and command of each example."""
     for source in sorted(HERE.glob("*.py")):
         if source.name != Path(__file__).name:
             yield source.name, [sys.executable, str(source)]
     for source in sorted((HERE / "c").glob("*.c")):
         program = compile_c(source, folder)
-        step = source.with_suffix(".py")        # writes the model that it takes
+        step = source.with_suffix(".py")        # writes the model that the program takes
         arguments = []
         if step.exists():
             arguments = [f"{program}.onnx", "3", "100", "3"]
@@ -50,7 +50,7 @@ def commands(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def passed(name: str, command: list[str], folder: Path) -> bool:
-    """Run one; on failure its output is shown."""
+    """Run one example, and show its output if it failed. Return True if it passed."""
     started = time.monotonic()
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS)

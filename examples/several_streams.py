@@ -14,7 +14,7 @@ from acl.tools.numpy_ops import evaluate
 built = demo_models.encoder()
 work = [request for request in demo_models.requests(48, seed=1) if request.model == "encoder"]
 with acl.Pool(0) as pool, acl.use_pool(pool):
-    # Streams made in here have the pool registered.
+    # Streams that are made in this block have the pool registered.
     streams = [acl.Stream(0) for _ in range(4)]
     with acl.Model(built.to_bytes()) as model:
         queued = []

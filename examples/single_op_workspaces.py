@@ -1,7 +1,7 @@
-"""Single operators: one from the library, and one with a kernel and workspaces of one's own.
+"""Single operators: one of the library, and one with its own kernel and workspaces.
 
-The function under `Op.compiler` is asked for each new set of shapes. It says which kernel runs, with
-how many blocks, what it gets besides its inputs and outputs, and how much workspace it needs.
+The function under `Op.compiler` is called for each new set of shapes. It returns the kernel to run, the
+number of blocks, the arguments besides inputs and outputs, and the sizes of the workspaces.
 """
 
 import os
@@ -21,7 +21,7 @@ PARTS, BYTES = 64, 8
 
 
 def compiled() -> bytes:
-    """The kernel as a shared object, which is what the simulator takes for device code."""
+    """Return the kernel as a shared object, which is the simulator's form of device code."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "sum.so"
         subprocess.run(["gcc", "-shared", "-fPIC", "-O2", f"-I{acl.include_dir()}", "-o", str(target), str(SOURCE)],

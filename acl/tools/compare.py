@@ -52,7 +52,7 @@ class Comparison:
     rows: int = 0                                               # number of rows compared
     slower: dict[str, tuple[float, float, float]] = field(default_factory=dict)     # by row: factor, and its interval
     faster: dict[str, tuple[float, float, float]] = field(default_factory=dict)
-    more_memory: dict[str, tuple[float, float]] = field(default_factory=dict)       # by row: reserved over live, before and after
+    more_memory: dict[str, tuple[float, float]] = field(default_factory=dict)       # by row: reserved/live, both files
     less_memory: dict[str, tuple[float, float]] = field(default_factory=dict)
     vanished: list[str] = field(default_factory=list)           # rows only in the first file
     new: list[str] = field(default_factory=list)
@@ -163,7 +163,7 @@ def spread(values: Logs, side: Sequence[int], squares: float) -> tuple[float, fl
 
 
 def differing(rows: dict[str, Logs], first: int) -> set[str]:
-    """Return the rows that differ significantly; the first `first` values of each are of one file, the rest of the other."""
+    """Return the rows that differ significantly; of each row, the first `first` values are of one file."""
     second = len(next(iter(rows.values()))) - first
     centred = {name: [value - statistics.fmean(values) for value in values] for name, values in rows.items()}
     measured = [(values, sum(value * value for value in values)) for values in centred.values()]

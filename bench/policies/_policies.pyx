@@ -228,7 +228,7 @@ cdef void index_insert(Pool *pool, Block *block) noexcept nogil:
     if index.count == index.room:
         grown = <Block **>realloc(index.blocks, (index.room + 1024) * sizeof(Block *))
         if grown == NULL:
-            return          # the policy does not use the block any more and grows instead, which is correct
+            return          # no memory: the policy loses the block and grows; nothing breaks
         index.blocks = grown
         index.room += 1024
     memmove(index.blocks + place + 1, index.blocks + place,
@@ -381,7 +381,7 @@ cdef bint may_split(const Pool *pool, const Block *block, uint64_t size) noexcep
 
 
 cdef bint ge_refuses(const Pool *pool, Block *block, uint64_t size) noexcept nogil:
-    """True until more than 1 % of a whole segment's bytes was requested of it and refused, as in GE."""
+    """True until over 1 % of a whole segment's bytes was requested and refused, as in GE."""
     if pool.kind != KIND_GE or block.prev != NULL or block.next != NULL or block.size == size:
         return False
     block.refused += size

@@ -56,7 +56,7 @@ def load() -> ModuleType:
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            compiled(Path(folder)).replace(kept)        # replaced as a whole, so that processes may do it at the same time
+            compiled(Path(folder)).replace(kept)        # replaced as a whole: processes may race
     spec = importlib.util.spec_from_file_location("_policies", kept)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

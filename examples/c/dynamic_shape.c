@@ -1,10 +1,10 @@
-/* dynamic_shape.c: a model of dynamic shape, its tensors from an allocator of our own.
+/* dynamic_shape.c: runs a model of dynamic shape, with an allocator of this program for its tensors.
  *
  *   dynamic_shape MODEL ROWS [ROWS ...]
  *
- * The model takes one float32 input [rows, columns] and gives one float32 output. The order of calls
- * is the documentation's: load; describe the input's real shape; register an allocator for the
- * stream; execute; synchronise; read the shape that came out; unregister; unload. */
+ * The model has one float32 input [rows, columns] and one float32 output. The order of calls
+ * is that of the documentation: load; describe the input's real shape; register an allocator for the
+ * stream; execute; synchronise; read the output's shape; unregister; unload. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static void *on_alloc(aclrtAllocator allocator, size_t size)
         block = malloc(sizeof *block);
         if (block == NULL || aclrtMalloc(&block->address, size, ACL_MEM_MALLOC_HUGE_FIRST) != 0) {
             free(block);
-            return NULL; /* the execution fails; its blocks come back */
+            return NULL; /* the execution fails, and frees the blocks that it has */
         }
         block->size = size;
         cache->mallocs++;
@@ -57,7 +57,7 @@ static void *on_alloc(aclrtAllocator allocator, size_t size)
     return block;
 }
 
-/* The last reader is queued, perhaps not done: fine for reuse on this stream. */
+/* The last task that reads the block is queued, but may not be done: reuse on this stream is safe. */
 static void on_free(aclrtAllocator allocator, void *handle)
 {
     Cache *cache = allocator;
@@ -176,7 +176,7 @@ int main(int argc, char **argv)
     for (int i = 2; i < argc; i++) {
         model_serve(model, strtoll(argv[i], NULL, 10), columns_of(model), stream);
     }
-    OK(aclmdlUnload(model)); /* before the allocator: blocks may come back here */
+    OK(aclmdlUnload(model)); /* before the allocator is destroyed: unloading may free blocks */
     OK(aclrtDestroyStream(stream));
     OK(aclrtAllocatorUnregister(stream));
     printf("%d blocks from %d mallocs, %d still out\n", cache.allocations, cache.mallocs, cache.live);

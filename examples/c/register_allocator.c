@@ -1,8 +1,8 @@
-/* register_allocator.c: an allocator of one's own, registered for a stream, serves an operator.
+/* register_allocator.c: registers an allocator of this program for a stream, where it serves an operator.
  *
- * A matrix product takes its workspace from the allocator, and gives it back when it is queued, not
- * when it is done: so a block may be used again at once on the same stream, and nowhere else before
- * that stream was waited for. All five values of the description have to be set. */
+ * A matrix product allocates its workspace from the allocator, and frees it when the product is queued, not
+ * when it is done. So a block may be used again at once on the same stream, but elsewhere only after a
+ * synchronisation of that stream. All five values of the description have to be set. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -34,10 +34,10 @@ static void *on_alloc(aclrtAllocator allocator, size_t size)
     Slot *slot = allocator;
     slot->calls++;
     if (slot->in_use) {
-        return NULL; /* one at a time; the call that asked fails */
+        return NULL; /* only one block at a time: the call that asked fails */
     }
     if (size > slot->size) {
-        /* What is queued may still use the old block. */
+        /* Queued tasks may still use the old block. */
         if (aclrtSynchronizeStream(slot->stream) != ACL_SUCCESS ||
             (slot->address != NULL && aclrtFree(slot->address) != ACL_SUCCESS) ||
             aclrtMalloc(&slot->address, size, ACL_MEM_MALLOC_HUGE_FIRST) != ACL_SUCCESS) {
@@ -76,7 +76,7 @@ static void slot_register(Slot *slot)
     OK(aclrtAllocatorSetAllocAdviseFuncToDesc(desc, on_advise));
     OK(aclrtAllocatorSetGetAddrFromBlockFuncToDesc(desc, on_address));
     OK(aclrtAllocatorRegister(slot->stream, desc));
-    OK(aclrtAllocatorDestroyDesc(desc)); /* the values were copied */
+    OK(aclrtAllocatorDestroyDesc(desc)); /* the registration has copied the values */
 }
 
 /* ---- the operator ------------------------------------------------------------------------------- */
@@ -108,7 +108,7 @@ static void matrix_free(Matrix *matrix)
     OK(aclrtFree(matrix->memory));
 }
 
-/* c = a * b, ten times over. */
+/* Computes c = a * b ten times, and returns the last element of c. */
 static float products_run(aclrtStream stream)
 {
     static float host[SIDE * SIDE];
@@ -133,7 +133,7 @@ int main(void)
     OK(aclInit(NULL));
     OK(aclrtSetDevice(0));
     OK(aclrtCreateStream(&slot.stream));
-    slot_register(&slot); /* at once: an operator on a stream without one gets a default for good */
+    slot_register(&slot); /* first of all: an operator on a stream without an allocator gives it a default for good */
     float result = products_run(slot.stream);
     printf("10 products, %d callbacks for memory, %d mallocs, element %g\n", slot.calls, slot.mallocs,
         (double)result);

@@ -1,6 +1,6 @@
-/* tiled_matmul.c: c[m x n] = a[m x k] * b[k x n], a tile of c for each block in turn.
+/* tiled_matmul.c: c[m x n] = a[m x k] * b[k x n]; the blocks take the tiles of c in turn.
 
-   As on the device, a tile of a and one of b are first brought near (here: into a local array),
+   As on a device, a tile of a and one of b are first copied to fast memory (here: a local array),
    then multiplied. */
 #include <string.h>
 
@@ -16,7 +16,7 @@ struct TiledMatmul {
 
 ACL_SIM_KERNEL_PARAMS(tiled_matmul, 8, 8, 8, 4, 4, 4);
 
-/* Copies a tile from a matrix, with zeros where it sticks out. */
+/* Copies a tile of a matrix; outside of the matrix the tile is zero. */
 static void tile_load(float (*tile)[TILE], const float *from, uint32_t rows, uint32_t columns,
     uint32_t row, uint32_t column)
 {

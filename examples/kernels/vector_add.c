@@ -1,4 +1,4 @@
-/* vector_add.c: out[i] = a[i] + b[i], each block every blocks-th piece.
+/* vector_add.c: out[i] = a[i] + b[i]; with n blocks, each block adds every n-th piece.
 
    gcc -shared -fPIC -O2 -I<include> -o kernels.so vector_add.c tiled_matmul.c, where <include> is
    what `python -c "import acl; print(acl.get_include())"` prints. */

@@ -1,7 +1,7 @@
-/* workspace_sum.c: out[0] = the sum of x, by way of a workspace with one partial sum per block.
+/* workspace_sum.c: out[0] = the sum of x, with a workspace of one partial sum per block.
 
-   For Op.compiler: an operator's own kernel finds the addresses of the inputs, the outputs and the
-   workspaces, then the bytes that the compile function gave it. One block, so that the last step may
+   For Op.compiler: an operator's kernel gets the addresses of the inputs, the outputs and the
+   workspaces, then the bytes that the compile function gave. It runs as one block, so the last step may
    rely on the first ones. */
 #include "acl_sim_kernel.h"
 
@@ -10,7 +10,7 @@ enum { PARTS = 64 };
 struct WorkspaceSum {
     const float *x;
     float *out;
-    double *partial; /* PARTS of them */
+    double *partial; /* PARTS partial sums */
     double *total;
     uint64_t count;
 };

@@ -1,4 +1,4 @@
-"""The code under test: scores of documents for a query, on an Ascend device."""
+"""The code under test: scores of documents for a query, computed on an Ascend device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 class Scorer:
-    """Keeps the vectors of documents on a device; the first device with room for them serves."""
+    """Keeps the vectors of documents on a device: the first device with enough free memory."""
 
     def __init__(self, vectors: torch.Tensor) -> None:
         self._vectors = self._place(vectors)
@@ -25,7 +25,7 @@ class Scorer:
         return self._vectors.device
 
     def scores(self, query: torch.Tensor) -> torch.Tensor:
-        """One score for each document; a failure of the device is answered from the host."""
+        """Return one score for each document; if the device fails, the host computes them."""
         try:
             return (self._vectors @ query.to(self.device)).cpu()
         except RuntimeError:

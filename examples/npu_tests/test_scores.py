@@ -1,4 +1,4 @@
-"""Five tests of `scores.py`: a result, a failing operator, a full device, a device too few, and the host's calls."""
+"""Five tests of `scores.py`: a result, a failing operator, a full device, a missing device, and the host's calls."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ def test_scores_copy_the_query_once(acl_sim: ModuleType) -> None:
     scorer = Scorer(VECTORS)
     acl_sim.reset_counters()
     scorer.scores(QUERY)
-    assert acl_sim.counters()["aclrtMemcpy"] == 2        # the query to the device, the scores back
+    assert acl_sim.counters()["aclrtMemcpy"] == 2        # the query to the device, the scores to the host

@@ -1,7 +1,7 @@
-"""What a request's body means, and what it is answered: the same for every server around an `Engine`.
+"""Parse a request's body and answer it: the same for every server around an `Engine`.
 
 Each answer is a status, a dict for JSON and a dict of headers; a wrong request gets 400 and the reason.
-Nothing here knows of Starlette, uvicorn or Ray.
+Nothing here depends on Starlette, uvicorn or Ray.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from acl.serving import Engine, Refused
 __all__ = ["BODY_BYTES", "Answer", "answer", "parsed", "too_large"]
 
 log = logging.getLogger("serving")
-BODY_BYTES = 1 << 16                    # most of a request: 512 bytes of text, however they are escaped
+BODY_BYTES = 1 << 16                    # most bytes of a request: 512 bytes of text, however they are escaped
 Answer = tuple[int, dict[str, Any], dict[str, str]]
 
 
 class WrongRequest(ValueError):
-    """A body that is no request."""
+    """Raised with the reason for a body that is not a valid request."""
 
 
 def parsed(body: bytes) -> Any:
-    """The JSON of a body; an object that `answer` refuses with the reason if it is none."""
+    """Return the JSON of a body, or, if it is not JSON, a `WrongRequest` with the reason, which `answer` refuses."""
     try:
         return json.loads(body)
     except RecursionError:
@@ -37,7 +37,7 @@ def parsed(body: bytes) -> Any:
 
 
 def text_of(content: Any) -> str:
-    """What is to be embedded."""
+    """Return the text to embed."""
     if isinstance(content, WrongRequest):
         raise content
     if not isinstance(content, dict):
@@ -55,7 +55,7 @@ def too_large() -> Answer:
 
 
 async def answer(engine: Engine, task: TextTask, content: Any) -> Answer:
-    """One text; waits for its batch without holding a thread."""
+    """Answer a request for one text; it waits for its batch without holding a thread."""
     try:
         item = task.item(text_of(content))
     except ValueError as error:

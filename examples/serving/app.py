@@ -1,11 +1,11 @@
-"""The HTTP side: Starlette routes around an `Engine`, and a uvicorn server that drains on SIGTERM.
+"""The HTTP server: Starlette routes around an `Engine`, and a uvicorn server that drains on SIGTERM.
 
     pip install aclpool[serve]; python examples/serving/app.py --port 8000 --limit 256MiB
 
 POST /v1/embeddings {"input": "text"}    the answer, or 400, 413, 429, 503 (with Retry-After)
 GET  /healthz                            200, or 503 while it drains or every lane is failing
 GET  /metrics                            Prometheus's text format
-GET  /memory                             where the memory is: a page in a browser, JSON for others
+GET  /memory                             the use of the memory: a page for browsers, JSON for others
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from acl.serving import Engine, Options, metrics_page
 
 __all__ = ["Server", "application", "main"]
 
-#: Seconds after the grace period in which those who wait are told that it is over.
+#: Seconds after the grace period in which the waiting requests are answered that it is over.
 ANSWER_S = 10
 PAGE = Path(__file__).with_name("memory.html")
-#: One address, two answers: a browser that kept the page would give it to the page's own question.
+#: One address has two answers: a browser that cached the page would return it to the page's own request for JSON.
 FRESH = {"Cache-Control": "no-store", "Vary": "Accept"}
 
 
 async def embed(request: Request) -> Response:
-    """One text; a body that is too large is not read to its end."""
+    """Answer a request for one text; the rest of a body that is too large is not read."""
     body = b""
     async for chunk in request.stream():
         body += chunk
@@ -67,7 +67,7 @@ async def metrics(request: Request) -> Response:
 
 
 def picture(engine: Engine) -> dict[str, Any]:
-    """Where the memory is at this moment, and what the engine is doing."""
+    """Return the present use of the memory, and the state of the engine."""
     ledger = acl.memory_ledger(engine.options.device)
     return {
         "time": time.time(),
@@ -84,7 +84,7 @@ async def memory(request: Request) -> Response:
     engine: Engine = request.app.state.engine
     if "text/html" in request.headers.get("accept", ""):
         return FileResponse(PAGE, headers=FRESH)
-    # The ledger asks the device, so a thread of its own, with a context.
+    # The ledger asks the device, so it runs on another thread, with a context.
     return JSONResponse(await asyncio.to_thread(picture_here, engine), headers=FRESH)
 
 
@@ -94,7 +94,7 @@ def picture_here(engine: Engine) -> dict[str, Any]:
 
 
 def application(engine: Engine, task: TextTask, grace_s: float | None = None) -> Starlette:
-    """The routes around an engine; closing the application drains it, for so long at most."""
+    """Return the routes around an engine; closing the application drains it, for at most `grace_s` seconds."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -111,9 +111,9 @@ def application(engine: Engine, task: TextTask, grace_s: float | None = None) ->
 
 
 class Server(uvicorn.Server):
-    """Drains from the signal on: what is accepted is answered, /healthz tells the balancer.
+    """Drains after a signal: accepted requests are answered, and /healthz tells the load balancer.
 
-    After the grace period, or a second signal, what is not answered is told that the server is down.
+    After the grace period, or a second signal, the remaining requests are answered that the server is down.
     """
 
     def __init__(self, engine: Engine, config: uvicorn.Config, grace_s: float) -> None:
@@ -126,18 +126,18 @@ class Server(uvicorn.Server):
         timer = threading.Timer(0 if again else self.grace_s, self.engine.cut_short)
         timer.daemon = True
         timer.start()
-        if hasty or not again:                  # uvicorn would hang up on all at its second signal
+        if hasty or not again:                  # at its second signal uvicorn would close all connections
             super().handle_exit(sig, frame)
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that has the port; OSError if it cannot."""
+    """Return a socket that listens on the port; raise OSError if that fails."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     made = socket.socket(family)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
-        made.listen(2048)               # two may bind one port, and only one may listen
+        made.listen(2048)               # two sockets may bind a port, but only one may listen
     except BaseException:
         made.close()
         raise
@@ -145,14 +145,14 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def port_of(text: str) -> int:
-    """A number that a port can have."""
+    """Return a port's number; raise an argparse error for any other text."""
     if not text.isdecimal() or not 0 <= int(text) <= 65535:
         raise argparse.ArgumentTypeError(f"a port is a number of 0 to 65535, not {text!r}")
     return int(text)
 
 
 def seconds_of(text: str) -> float:
-    """A time to wait."""
+    """Return a time to wait in seconds; raise an argparse error for any other text."""
     try:
         seconds = float(text)
     except ValueError:
@@ -199,10 +199,10 @@ def main(arguments: list[str] | None = None) -> None:
         timeout_graceful_shutdown=round(given.grace) + ANSWER_S)
     try:
         Server(engine, config, given.grace).run([door])
-    except KeyboardInterrupt:               # uvicorn has ended in order, and passes it on
+    except KeyboardInterrupt:               # uvicorn has shut down in order, and raises it again
         parser.exit(130)
     finally:
-        engine.close(0)                     # uvicorn has done so, unless it failed
+        engine.close(0)                     # has no effect if uvicorn has closed it; needed if uvicorn failed
 
 
 if __name__ == "__main__":

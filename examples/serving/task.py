@@ -1,8 +1,8 @@
-"""What the service computes: an embedding of a text, by a transformer encoder.
+"""The computation of the service: an embedding of a text, by a transformer encoder.
 
-The model and its weights come from `acl.tools.demo.models`, so nothing is downloaded and the numbers
-mean nothing, but each answer can be checked.  A task knows how requests become one batch and how its
-results come apart; it knows nothing of devices, streams or HTTP.
+The model and its weights come from `acl.tools.demo.models`, so nothing is downloaded. The numbers
+mean nothing, but each answer can be checked.  A task joins requests into a batch and splits the batch's
+results; it has no code for devices, streams or HTTP.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class TextTask(Task):
         self.table = np.random.default_rng(7).standard_normal((256, WIDTH)).astype(np.float32)
 
     def model(self) -> bytes:
-        """The ONNX file."""
+        """Return the ONNX file."""
         return encoder(self.layers).to_bytes()
 
     def item(self, text: str) -> np.ndarray[Any, Any]:
-        """A request's input: [length, width]; ValueError if the text is empty or too long."""
+        """Return a request's input: [length, width]; raise ValueError if the text is empty or too long."""
         data = np.frombuffer(text.encode(), np.uint8)
         if not 1 <= data.size <= LONGEST:
             raise ValueError(f"input must have 1 to {LONGEST} bytes, not {data.size}")
@@ -41,15 +41,15 @@ class TextTask(Task):
         return rows
 
     def goes_with(self, first: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-        """Whether two requests may share a batch without much padding."""
+        """Return True if two requests may share a batch without much padding."""
         return max(len(first), len(other)) <= 32 + 2 * min(len(first), len(other))
 
     def padded_bytes(self, items: Sequence[np.ndarray[Any, Any]]) -> int:
-        """Bytes of the inputs of a batch."""
+        """Return the bytes of a batch's inputs."""
         return len(items) * max(len(item) for item in items) * (WIDTH + 1) * 4
 
     def collate(self, items: Sequence[np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-        """The model's inputs for a batch; a mask says what is padding."""
+        """Return the model's inputs for a batch; a mask marks the padding."""
         longest = max(len(item) for item in items)
         tokens = np.zeros((len(items), longest, WIDTH), np.float32)
         mask = np.zeros((len(items), longest), np.float32)
@@ -61,6 +61,6 @@ class TextTask(Task):
     def split(
         self, outputs: Sequence[np.ndarray[Any, Any]], items: Sequence[np.ndarray[Any, Any]]
     ) -> list[list[float]]:
-        """A result for each request of a batch."""
+        """Return a result for each request of a batch."""
         (encoded,) = outputs
         return [encoded[row, : len(item)].mean(axis=0).tolist() for row, item in enumerate(items)]

@@ -12,7 +12,7 @@ from . import api
 from .api import Row
 
 CODES = ["error_codes/rt_error_codes.h", "error_codes/ge_error_codes.h"]
-# What a header declares besides what the table lists.
+# The headers that a header includes besides those that its declarations need.
 ALSO = {
     "acl_base_rt.h": CODES,
     "acl_base.h": ["acl_base_rt.h", "acl_base_mdl.h"],

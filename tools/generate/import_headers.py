@@ -43,7 +43,7 @@ SINGULAR = {"functions": "function", "enums": "enum", "structs": "struct", "opaq
 
 
 def comparable(key: str, value: Any) -> Any:
-    """Return a value in the form in which it is compared: types spelled alike, without data that headers do not have."""
+    """Return a value in the form in which it is compared: types spelled alike, without data that headers lack."""
     if key in ("returns", "alias", "type"):
         return plain(value)
     if key in LISTS:

@@ -22,7 +22,7 @@ def as_markdown(text: str, name: str) -> str:
     first, _, rest = text.strip().partition("\n")
     if re.fullmatch(rf"(\w+\.)*{re.escape(name)}\(.*\)", first):
         text = rest
-    elif re.match(r"([\w, ]+ = )?acl\.[\w.]+\(", first):     # the first line of pyACL's functions: results and arguments
+    elif re.match(r"([\w, ]+ = )?acl\.[\w.]+\(", first):     # pyACL's functions: results and arguments
         text = f"`{first}`\n{rest}"
     return re.sub(r"::(?=\n\n +)", ":", inspect.cleandoc(text))
 

@@ -63,7 +63,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite links; keep listings out of the search index, where they would hide other pages."""
+    """Keep listings out of the search index, where they would hide other pages."""
     source = page.file.src_uri
     if source.startswith("repository/") and source.removeprefix("repository/") not in ABOUT:
         page.meta["search"] = {"exclude": True}

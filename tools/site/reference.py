@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["MODULES", "names", "pages", "public_modules"]
 
-#: What public modules are for, in the order of the reference. Others follow, with the first sentence of their docstring.
+#: What public modules are for, in the order of the reference. Others follow, with their docstring's first sentence.
 #: `acl` is divided into this package's own names and pyACL's.
 MODULES = {
     "acl": "Pools, buffers, streams, models, operators, kernels",
