@@ -1,9 +1,9 @@
-"""The allocator on a page driver that only keeps books: for tests and for experiments.
+"""The core test harness: the allocator on a driver without memory, for tests and experiments.
 
-`Rig` makes a pool whose driver functions are the ones below: they hand out addresses and handles,
-count, and fail when told to.  Nothing is behind the addresses, so a rig measures and breaks the
-allocator without a device and without the simulator.  The books are global, as C function pointers
-carry no state: one rig at a time, driven from any thread.  Refused here: Python callbacks.
+`Rig` makes a pool whose driver functions are those below: they return addresses and handles,
+count, and fail when a test wants it.  There is no memory behind the addresses, so a rig measures
+and tests the allocator without a device and without the simulator.  The driver's state is global,
+as C function pointers have no state: one rig at a time, used from any thread.  No Python callbacks.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
@@ -52,48 +52,48 @@ CALL_NAMES = ("reserve", "release", "physical", "free_physical", "map", "unmap",
 
 cdef struct Books:
     uint64_t calls[CALLS]
-    uint64_t fail_at[CALLS]       # the call with this number fails; 0: none
-    uint64_t fail_times[CALLS]    # and so many in all
+    uint64_t fail_at[CALLS]       # number of the first call that fails; 0: none
+    uint64_t fail_times[CALLS]    # number of calls that fail
     int32_t fail_code[CALLS]
     uint64_t next_address
     uint64_t next_handle
-    uint64_t physical           # bytes
+    uint64_t physical           # bytes of physical memory in use
     uint64_t physical_peak
     uint64_t capacity
-    uint64_t mapped             # mappings
-    uint64_t single             # a handle may be mapped once
-    bint audit                  # keeps the table of what is mapped, which has room for small loads
-    uint64_t busy               # query says so; 1: and a synchronisation expires, 2: it succeeds
+    uint64_t mapped             # number of mappings
+    uint64_t single             # a handle may be mapped only once
+    bint audit                  # keep the table of mappings, which has room for small loads
+    uint64_t busy               # streams are busy; 1: a synchronisation expires, 2: it succeeds
     uint64_t capturing
     uint64_t events
-    uint64_t segments[4096]     # bytes, by the number that an address carries
+    uint64_t segments[4096]     # bytes of each segment, by the number in its address
     uint64_t next_segment
     bint logging
-    size_t noted                # changes of what is mapped, since they were last taken
+    size_t noted                # changes of mappings since they were last taken
     size_t room
 
 cdef struct MapNote:
     uint64_t address
     uint64_t size               # 0: unmapped
 
-cdef struct Mapped:             # a page of addresses that something is, or was, mapped at
+cdef struct Mapped:             # a page of addresses at which something is, or was, mapped
     uint64_t addr
-    uint64_t handle             # 0: nothing, any more
-    uint64_t stream             # whose block lay here last
-    uint64_t moment             # when it was handed out
+    uint64_t handle             # 0: nothing is mapped now
+    uint64_t stream             # the stream of the last block here
+    uint64_t moment             # number of that block; for a handle's entry, its mappings
 
 cdef enum:
     MAPPED_ROOM = 1 << 17
     STREAMS_ROOM = 64
 
-cdef uint64_t HANDLE = <uint64_t> 1 << 63        # marks the entry of a handle: its mappings
+cdef uint64_t HANDLE = <uint64_t> 1 << 63        # set in the address of a handle's entry
 
 cdef Books books
 cdef MapNote *map_notes = NULL
 
 
 cdef void note_map(void *addr, size_t size) noexcept nogil:
-    """Write down a change of what is mapped, if asked to; for one thread."""
+    """Note a change of a mapping, if asked to; for one thread."""
     global map_notes
     cdef void *more
     if not books.logging:
@@ -109,10 +109,10 @@ cdef void note_map(void *addr, size_t size) noexcept nogil:
     books.noted += 1
 cdef SpinLock table_lock
 cdef Mapped table[131072]       # by address, open addressing
-cdef uint64_t moment            # blocks handed out by `Rig.alloc`
-cdef uint64_t complete[64]      # for each stream: the moment when it was last seen complete
-cdef uint64_t faults            # what no driver and no stream would forgive
-cdef Pool *looked_at = NULL     # whose arenas are checked in each driver call
+cdef uint64_t moment            # number of blocks that `Rig.alloc` has returned
+cdef uint64_t complete[64]      # for each stream, `moment` when it was last seen complete
+cdef uint64_t faults            # accesses that a driver or a stream would not survive
+cdef Pool *looked_at = NULL     # the pool whose arenas are checked in each driver call
 cdef uint32_t broken_call, broken_code
 
 
@@ -125,14 +125,14 @@ cdef Mapped *mapped_at(uint64_t addr) noexcept nogil:
 
 
 cdef void stream_seen(aclrtStream stream) noexcept nogil:
-    """The stream is complete: nothing runs any more in what was handed out before."""
+    """Note that a stream is complete: no work runs in blocks that were returned before."""
     spin_enter(&table_lock)
     complete[<uint64_t> stream % STREAMS_ROOM] = moment
     spin_leave(&table_lock)
 
 
 cdef void arenas_look(uint32_t call) noexcept nogil:
-    """Check every arena in the middle of a driver call; the first that is broken is kept."""
+    """Check every arena in the middle of a driver call, and keep the first broken one."""
     global broken_call, broken_code
     cdef uint32_t index, code
     for index in range(count_read(&looked_at.arena_count)):
@@ -149,7 +149,7 @@ cdef inline aclError note(uint32_t call) noexcept nogil:
     if looked_at != NULL:
         arenas_look(call)
     if books.fail_at[call] != 0 and number - books.fail_at[call] < books.fail_times[call]:
-        return books.fail_code[call]            # one before the first is a large number
+        return books.fail_code[call]            # wraps below `fail_at` to a large number
     return 0
 
 
@@ -167,7 +167,7 @@ cdef aclError fake_release(void *addr) noexcept nogil:
 
 
 cdef aclError physical_take(size_t size) noexcept nogil:
-    """Books bytes of the device, or refuses them."""
+    """Count bytes of the device as used, or refuse them."""
     cdef uint64_t total = count_up(&books.physical, size)
     if total > books.capacity:
         count_down(&books.physical, size)
@@ -183,7 +183,7 @@ cdef aclError fake_physical(aclrtDrvMemHandle *handle, size_t size,
         status = physical_take(size)
     if status != 0:
         return status
-    # A handle carries its size, in granules of 64 KiB, below its number.
+    # A handle has its size, in units of 64 KiB, below its number.
     handle[0] = <void *> (count_up(&books.next_handle, 1) << 24 | size >> 16)
     return 0
 
@@ -193,7 +193,7 @@ cdef aclError fake_free_physical(aclrtDrvMemHandle handle) noexcept nogil:
     cdef aclError status = note(CALL_FREE_PHYSICAL)
     if status == 0:
         count_down(&books.physical, (<uint64_t> handle & 0xFFFFFF) << 16)
-    if status == 0 and books.audit:             # what is mapped keeps its memory
+    if status == 0 and books.audit:             # a mapping keeps its frame's memory
         spin_enter(&table_lock)
         faults += mapped_at(<uint64_t> handle | HANDLE).moment > 0
         spin_leave(&table_lock)
@@ -249,7 +249,7 @@ cdef aclError fake_malloc(void **addr, size_t size, aclrtMemMallocPolicy policy)
         status = physical_take(size)
     if status != 0:
         return status
-    # Segments lie 64 GiB apart: the address carries the segment's number.
+    # Segments are 64 GiB apart: the address contains the segment's number.
     segment = count_up(&books.next_segment, 1)
     books.segments[segment % 4096] = size
     addr[0] = <void *> ((segment + 1024) << 36)
@@ -348,7 +348,7 @@ cdef void driver_fake(Driver *driver) noexcept nogil:
 
 
 def function_addresses():
-    """The addresses of alloc, free and getAddr, as ACL is given them."""
+    """Return the addresses of alloc, free and getAddr, in the form in which ACL gets them."""
     cdef uintptr_t[3] numbers
     cdef void *(*alloc)(void *, size_t) noexcept nogil
     cdef void (*release)(void *, void *) noexcept nogil
@@ -363,7 +363,7 @@ def function_addresses():
 
 
 cdef class Rig:
-    """A pool on the books, with one arena for each stream number (from 1)."""
+    """A pool on the driver without memory, with one arena for each stream number (from 1)."""
 
     cdef Pool *pool
 
@@ -400,7 +400,7 @@ cdef class Rig:
             raise MemoryError("a pool")
 
     def arena(self, size_t stream=1):
-        """The arena of a stream, as a number."""
+        """Return the arena of a stream, as a number."""
         return <size_t> self.find(stream)
 
     cdef Arena *find(self, size_t stream) except NULL:
@@ -416,7 +416,7 @@ cdef class Rig:
         return <size_t> block
 
     cdef void use(self, Block *block, size_t stream) noexcept:
-        """Work is queued on the stream that runs through all of the block."""
+        """Note that work on the stream uses all of the block."""
         global moment
         cdef uint64_t granule = self.pool.options.granule
         cdef uint64_t addr = <uint64_t> block.addr // granule * granule
@@ -431,8 +431,12 @@ cdef class Rig:
         spin_leave(&table_lock)
 
     def faults(self):
-        """How often a mapping was laid over another, or removed while work could run through it;
-        and pages of live blocks that share a frame, or have another one than the driver mapped."""
+        """Return the number of wrong mappings and wrong frames seen so far.
+
+        Counted are mappings that were laid over another, or removed while work could use them, frames
+        freed while mapped, and pages of live blocks that share a frame, or have another frame than the
+        one that the driver mapped.
+        """
         cdef uint32_t index
         cdef uint64_t broken = faults
         seen = set()
@@ -476,11 +480,11 @@ cdef class Rig:
         return stats
 
     def check(self):
-        """The number of the first broken invariant of the pool, or 0."""
+        """Return the number of the first broken invariant of the pool, or 0."""
         return pool_check(self.pool)
 
     def check_arena(self, size_t stream=1):
-        """The same for one arena."""
+        """Return the number of the first broken invariant of one arena, or 0."""
         cdef Arena *arena = self.find(stream)
         lock_take(&arena.lock)
         broken = arena_check(arena)
@@ -488,9 +492,9 @@ cdef class Rig:
         return broken
 
     def layout(self, kind="large", size_t stream=1):
-        """The blocks of a kind in address order, in units of 512 bytes: "L3 F1 | L2"; no last hole.
+        """Return the blocks in address order, in units of 512 bytes: "L3 F1 | L2"; no last hole.
 
-        L live, C cached, F free, H hole, M moving, W waiting; a bar between ranges.
+        L live, C cached, F free, H hole, M moving, W pending free; a bar between ranges.
         """
         cdef Arena *arena = self.find(stream)
         cdef uint32_t i
@@ -510,12 +514,12 @@ cdef class Rig:
         return " | ".join(ranges)
 
     def address(self, size_t block):
-        """Device address of a block."""
+        """Return the device address of a block."""
         cdef void *found = on_get_addr(<void *> block)
         return <size_t> found
 
     def backed(self, size_t stream=1):
-        """What has memory behind it, by address: (address, bytes) for each run."""
+        """Return the runs that have memory behind them, by address: (address, bytes) of each."""
         cdef Arena *arena = self.find(stream)
         cdef uint32_t i
         cdef Block *block
@@ -537,7 +541,7 @@ cdef class Rig:
         return sorted(runs)
 
     def changes(self, size_t stream=1):
-        """Two counts; what is backed changes for other streams with the first only."""
+        """Return two counts; backing of other streams changes only if the first one does."""
         cdef Arena *arena = self.find(stream)
         cdef uint64_t calls = 0
         cdef uint32_t call
@@ -546,27 +550,27 @@ cdef class Rig:
         return calls, arena.counters.recalls + arena.counters.steals
 
     def try_alloc(self, size_t size, size_t stream=1):
-        """Without a driver call, or 0."""
+        """Allocate without a driver call; 0 if that is not possible."""
         return <size_t> arena_try(self.find(stream), size, 0)
 
     def share(self, size_t block, size_t other, size_t stream=1):
-        """The block is used on stream `other` too."""
+        """Note that stream `other` uses the block too."""
         return block_share(self.find(stream), <Block *> block, <aclrtStream> other)
 
     def poll(self, size_t stream=1):
-        """Blocks released whose events are complete."""
+        """Release blocks whose events are complete, and return their number."""
         return waiting_poll(self.find(stream))
 
     def sync_waiting(self):
-        """Synchronise the device and release what waits."""
+        """Synchronise the device and release pending frees."""
         return waiting_sync(self.pool, False)
 
     def set_mode(self, size_t stream=1, set=0, clear=0):
-        """Bits of ArenaMode."""
+        """Set and clear bits of ArenaMode."""
         arena_set_mode(self.find(stream), set, clear)
 
     def capture_begin(self, size_t stream=1):
-        """The capture's arena, as a number."""
+        """Begin a capture, and return its arena as a number."""
         return <size_t> capture_begin(self.find(stream))
 
     def capture_end(self, size_t stream=1):
@@ -576,35 +580,35 @@ cdef class Rig:
         return capture_release(<Arena *> capture)
 
     def look(self):
-        """From here on, check all arenas in the middle of each driver call."""
+        """Check all arenas in the middle of each driver call from now on."""
         global looked_at
         looked_at = self.pool
 
     def broken(self):
-        """The first driver call in which an invariant did not hold, and its number; or None."""
+        """Return the driver call in which an invariant first broke, and its number; or None."""
         return (CALL_NAMES[broken_call], broken_code) if broken_code else None
 
     def views(self, size_t stream=1):
-        """Pages that are backed, shadows, frames away from home."""
+        """Return pages backed, inactive mappings, and frames not at their first mapping."""
         cdef Arena *arena = self.find(stream)
         return arena.pages, arena.maps.shadows, arena.maps.away
 
     def home(self, size_t stream=1):
-        """Free frames that are away go home."""
+        """Move free frames to their first mapping."""
         cdef Arena *arena = self.find(stream)
         lock_take(&arena.lock)
         pages_home(arena)
         lock_drop(&arena.lock)
 
     def trim(self, to=0, wait=True, drained=False):
-        """Bytes given back to the driver."""
+        """Trim the pool, and return the bytes given back to the driver."""
         return pool_trim(self.pool, to, wait, drained)
 
     def decay(self):
         return pool_decay(self.pool)
 
     def last_oom(self):
-        """The report of the last failure, as a dict."""
+        """Return the report of the last failure, as a dict."""
         cdef OomReport *oom = &self.pool.reports.oom
         return {"number": oom.number, "size": oom.size, "limit": oom.limit,
                 "reserved": oom.reserved, "live": oom.live, "free": oom.free,
@@ -615,11 +619,11 @@ cdef class Rig:
                 "missing": oom.missing, "whole": oom.holds[0].whole}
 
     def waiting(self, size_t stream=1):
-        """Whether anything waits."""
+        """Return True if there are pending frees."""
         return self.find(stream).order.waiting != NULL
 
     def destroy(self):
-        """Whether the pool could go; if so it is gone."""
+        """Destroy the pool and return True; False if it cannot be destroyed."""
         global looked_at
         looked_at = NULL
         if not pool_destroy(self.pool):
@@ -628,7 +632,7 @@ cdef class Rig:
         return True
 
     def spoil(self, field, size_t block=0, long change=1, size_t stream=1):
-        """Change one field of a block, or of the arena, by so much: to see the checker notice."""
+        """Change one field of a block or of the arena by `change`, to test the checker."""
         cdef Arena *arena = self.find(stream)
         cdef Block *at = <Block *> block
         if field == "addr":
@@ -673,16 +677,16 @@ cdef class Rig:
             raise ValueError(f"no field {field!r}")
 
     def neighbour(self, size_t block, above=True):
-        """The block next to one, or 0."""
+        """Return the next block, or the previous one; 0 if there is none."""
         return <size_t> ((<Block *> block).next if above else (<Block *> block).prev)
 
     def reserved(self):
-        """Bytes that the pool counts as reserved."""
+        """Return the bytes that the pool counts as reserved."""
         return self.pool.source.reserved
 
     @staticmethod
     def log_maps(on):
-        """Write down what is mapped and unmapped from here on, or stop; drops what was written."""
+        """Note changes of mappings from now on, or stop; drops the noted ones."""
         global map_notes
         free(map_notes)
         map_notes = NULL
@@ -691,7 +695,7 @@ cdef class Rig:
 
     @staticmethod
     def take_maps():
-        """Changes since the last call: (address, bytes), with 0 bytes for an unmapping."""
+        """Return the changes since the last call: (address, bytes), with 0 bytes for an unmap."""
         cdef size_t i
         if books.noted == 0:
             return ()
@@ -701,17 +705,17 @@ cdef class Rig:
 
     @staticmethod
     def calls():
-        """How often each driver function was called."""
+        """Return how often each driver function was called."""
         return {name: books.calls[i] for i, name in enumerate(CALL_NAMES)}
 
     @staticmethod
     def mapped():
-        """Pages of addresses that something is mapped at."""
+        """Return the number of mappings."""
         return books.mapped
 
     @staticmethod
     def physical():
-        """Bytes of physical memory out, and their peak."""
+        """Return the bytes of physical memory in use, and their peak."""
         return books.physical, books.physical_peak
 
     @staticmethod
@@ -719,7 +723,7 @@ cdef class Rig:
             single=None):
         """Change what the driver answers: fail the `at`-th next call (0: none), and so on.
 
-        That call and those after it, `times` in all.
+        That call and the next ones fail, `times` calls in all.
         """
         if fail is not None:
             index = CALL_NAMES.index(fail)

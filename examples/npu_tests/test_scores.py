@@ -1,4 +1,4 @@
-"""Five tests of `scores.py`: a result, a failing operator, a full device, a missing device, and the host's calls."""
+"""Five tests of `scores.py`: a result, a failing operator, a full device, no device with room, and the host's calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m acl.tools.bench`."""
+"""Run `python -m acl.tools.bench`."""
 
 import sys
 

@@ -108,7 +108,7 @@ KNOWN = {
 
 
 class Place(ctypes.Structure):
-    """What `dladdr` tells of an address."""
+    """The position of an address, in the form in which `dladdr` fills it."""
 
     _fields_ = (("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p),
                 ("address", ctypes.c_void_p))

@@ -1,7 +1,7 @@
 /* clock.h: the clocks of the benchmarks, and a pause for spinning threads.
 
-   ticks_now() is the cheapest monotonic counter the processor has, with fences, so that the code around
-   it cannot be reordered into the measured code. Its unit is unknown; the caller calibrates it against
+   ticks_now() reads the cheapest monotonic counter that the processor has, with fences, so that the processor
+   does not move the reading into the measured code. Its unit is unknown; the caller calibrates it against
    CLOCK_MONOTONIC. cpu_ns() and wall_ns() are in nanoseconds. Any thread may call all of them. */
 #ifndef ACLPOOL_TOOLS_CLOCK_H
 #define ACLPOOL_TOOLS_CLOCK_H

@@ -108,7 +108,7 @@ class Candidate:
         return {**os.environ, **(self.environment() if self.environment else {})}
 
 
-# ---- ours ----
+# ---- the pool of this package ----
 
 class SimulatorBooks:
     """The simulator's count of physical bytes, above those that were taken before."""
@@ -188,7 +188,7 @@ def open_pool(**options: Any) -> Opened:
                   under_test, call=under_test.pool.alloc, about=about_ours())
 
 
-# ---- the runtime's own ----
+# ---- the runtime's own allocators ----
 
 def runtime_ready() -> None:
     try:
@@ -406,7 +406,7 @@ def open_rmm() -> Opened:
     return device.opened("rmm", lambda size: rmm.DeviceBuffer(size=size, mr=pool), rmm.__version__)
 
 
-# ---- one's own ----
+# ---- other policies, and the user's allocators ----
 
 def open_policy(name: str) -> Opened:
     from acl.tools.replay.policies import load_policies

@@ -114,7 +114,7 @@ class Measured:
 
     @property
     def waste(self) -> float:
-        """Bytes taken for each byte asked for, at their peaks."""
+        """Reserved bytes for each requested byte, both at their peaks."""
         return self.reserved_peak / max(self.requested_peak, 1)
 
     def summary(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`python -m acl.tools.replay`."""
+"""Run `python -m acl.tools.replay`."""
 
 import sys
 

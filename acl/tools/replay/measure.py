@@ -29,16 +29,16 @@ Calls = dict[str, tuple[int, int]]
 
 @dataclass
 class Replay:
-    """What one replay gave: numbers, and the curve of reserved bytes."""
+    """The result of one replay: numbers, and the curve of reserved bytes."""
 
     numbers: dict[str, Any]
-    at: list[int] = field(default_factory=list)         # events done
-    reserved: list[int] = field(default_factory=list)   # bytes reserved by then
+    at: list[int] = field(default_factory=list)         # number of events done
+    reserved: list[int] = field(default_factory=list)   # bytes reserved after those events
 
 
 def numbers_of(trace: Trace, passes: int, calls: Calls, prices: Mapping[str, tuple[float, float]],
                reserved_peak: int, slow: int, steals: int, failures: int) -> dict[str, Any]:
-    """What all replays have in common."""
+    """Return the numbers that all replays have."""
     live_peak = trace.joint_live_peak()
     used = {name: count for name, (count, _) in calls.items() if count}
     return {
@@ -118,7 +118,7 @@ def pass_numbers(calls: Calls, slow: int, trace: Trace, prices: Mapping[str, tup
     }
 
 
-# ---- ours ----
+# ---- the pool of this package ----
 
 class PoolReplay:
     """A fresh pool with a registered stream for each stream of the trace."""

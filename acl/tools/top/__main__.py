@@ -1,4 +1,4 @@
-"""`python -m acl.tools.top`."""
+"""Run `python -m acl.tools.top`."""
 
 import sys
 

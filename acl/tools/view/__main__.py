@@ -1,4 +1,4 @@
-"""`python -m acl.tools.view`."""
+"""Run `python -m acl.tools.view`."""
 
 import sys
 
