@@ -433,8 +433,8 @@ cdef class Rig:
     def faults(self):
         """Return the number of wrong mappings and wrong frames seen so far.
 
-        Counted are mappings that were laid over another, or removed while work could use them, frames
-        freed while mapped, and pages of live blocks that share a frame, or have another frame than the
+        Counted are mappings laid over another, or removed while work could use them, frames freed
+        while mapped, and pages of live blocks that share a frame, or have another frame than the
         one that the driver mapped.
         """
         cdef uint32_t index
@@ -554,11 +554,11 @@ cdef class Rig:
         return <size_t> arena_try(self.find(stream), size, 0)
 
     def share(self, size_t block, size_t other, size_t stream=1):
-        """Note that stream `other` uses the block too."""
+        """Free blocks whose events are complete, and return their number."""
         return block_share(self.find(stream), <Block *> block, <aclrtStream> other)
 
     def poll(self, size_t stream=1):
-        """Release blocks whose events are complete, and return their number."""
+        """Synchronise the device and finish pending frees."""
         return waiting_poll(self.find(stream))
 
     def sync_waiting(self):
@@ -594,7 +594,7 @@ cdef class Rig:
         return arena.pages, arena.maps.shadows, arena.maps.away
 
     def home(self, size_t stream=1):
-        """Move free frames to their first mapping."""
+        """Make the first mappings of free frames active again, if they are in holes."""
         cdef Arena *arena = self.find(stream)
         lock_take(&arena.lock)
         pages_home(arena)
