@@ -90,7 +90,7 @@ def committed(folder: Path) -> Path:
 
 
 def archive(out: Path, python: Path) -> Path:
-    """Make the source archive twice, compare both, and compare its files with the committed ones."""
+    """Make the source archive twice, compare both, and check that no committed file is missing in it."""
     made = []
     for number in ("one", "two"):
         source = committed(out / "sources" / number)

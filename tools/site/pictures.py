@@ -72,7 +72,7 @@ def command(*arguments: str, folder: Path, **environment: str) -> str:
 
 
 def draw(folder: Path) -> None:
-    """Make gallery.md and its files in a folder; complete files that exist are kept."""
+    """Make gallery.md and its files in a folder, unless gallery.md exists there."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "gallery.md").exists():
         return
