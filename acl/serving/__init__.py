@@ -1,4 +1,4 @@
-"""Inference behind a queue: requests in, batches on several streams, results out.
+"""Inference behind a queue: collect requests into batches, run them on several streams, and return the results.
 
     import aclpool as acl
     from aclpool.serving import Engine, Options, Task
@@ -7,9 +7,9 @@
         engine.load("encoder", Task("encoder.onnx"), instances=3)
         result = engine.submit(item).result()           # or: await engine.ask(item)
 
-`_engine` accepts requests, loads models and ends; `_queue` orders what waits, `_lane` is a thread's stream,
-`_attempts` serves a batch until each of its requests is answered or has failed, `_version` is a loaded model,
-`_tally` counts and learns, `_page` writes the metrics. A `Task` says how requests become a batch.
+`_engine` accepts requests, loads models and shuts down; `_queue` orders the waiting requests, `_lane` has the stream of
+a thread, `_attempts` serves a batch until each of its requests is answered or has failed, `_version` is a loaded model,
+`_tally` counts events and learns what batches cost, `_page` writes the metrics. A `Task` makes batches of requests.
 
 May import: everything below `adapters`, and `acl.metrics`. Start with `_attempts.py`, then `_engine.py`.
 """

@@ -1,10 +1,10 @@
-"""A batch is tried until each of its requests is answered or has failed.
+"""Serving a batch: it is run until each of its requests is answered or has failed.
 
-A batch that finds no memory is halved, down to one request, which then waits for the other lanes and tries again with
-all of the memory.  After a fault of the device the lane gets a new stream.  A fault looks the same whether the device
-or a request caused it.  So if the device works again, the batch is halved, and a request that meets a fault alone is
-tried `Options.tries` times.  After any other error the batch is halved, and a request that is alone fails at once.
-No request is tried again once its patience is over.
+A batch that runs out of memory is halved, down to one request, which then waits for the other lanes and tries again
+with all of the memory.  After a fault of the device the lane gets a new stream.  A fault looks the same whether the
+device or a request caused it.  So if the device works again, the batch is halved, and a request that is alone in its
+batch is tried `Options.tries` times.  After any other error the batch is halved, and a request that is alone fails at
+once.  No request is tried again after `Options.patience_s` or after its deadline.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["compute", "is_fault", "relieve", "serve"]
 
 log = logging.getLogger("acl.serving")
-PAUSES = 0.001, 0.25                    # seconds before a batch is tried again: first, at most
-FAULTS = range(507000, 508000)          # the runtime's codes for a failure of the device, its driver or a kernel
+PAUSES = 0.001, 0.25                    # seconds before a batch is tried again: the first pause, and the longest
+FAULTS = range(507000, 508000)          # the runtime's error codes for failures of the device, its driver or a kernel
 
 
 def is_fault(error: Exception) -> bool:
-    """Whether an error is one of the device, after which another try may succeed."""
+    """Return True if the device reported the error and another try may succeed."""
     if isinstance(error, (DeviceLostError, TimeoutError)):
         return True
     return isinstance(error, AclError) and not isinstance(error, OutOfMemoryError) and error.code in FAULTS
@@ -67,7 +67,7 @@ def serve(engine: Engine, lane: Lane, batch: list[Job]) -> None:
                 log.warning("model %s: a batch of %d failed: %s", version.name, len(batch), traceback.format_exc())
                 again = False
                 if isinstance(error, AclError):
-                    lane.works()                # a new stream, if the error is still in this one
+                    lane.works()                # makes a new stream if this one still reports the error
                 if len(batch) == 1:
                     engine.fail(batch, error)
         if not again:
@@ -83,7 +83,7 @@ def serve(engine: Engine, lane: Lane, batch: list[Job]) -> None:
 
 
 def halve(engine: Engine, lane: Lane, batch: list[Job]) -> None:
-    """A batch failed: serve what is left of it in two halves, one after the other."""
+    """Serve the requests of a failed batch that are not over, in two halves, one after the other."""
     left = [job for job in batch if not job.over]
     middle = (len(left) + 1) // 2
     for half in (left[:middle], left[middle:]):
@@ -92,9 +92,9 @@ def halve(engine: Engine, lane: Lane, batch: list[Job]) -> None:
 
 
 def relieve(engine: Engine, job: Job, error: OutOfMemoryError) -> bool:
-    """One request found no memory: give back what is idle, and let the others finish first.
+    """Free idle memory for a request that ran out of memory alone, and wait until no other batch runs.
 
-    Return False if it has failed, and is not to be tried again.
+    Return True if the request is to be tried again, False if it has failed.
     """
     if job.alone and at_limit(engine):
         engine.fail([job], Refused(413, f"the request needs more than the pool's {engine.largest} bytes: {error}"))
@@ -105,11 +105,11 @@ def relieve(engine: Engine, job: Job, error: OutOfMemoryError) -> bool:
     if engine.pool is not None:
         with suppress(AclError):
             engine.pool.trim(idle=True)
-    with engine.changed:                        # a lane that waits here uses no memory
+    with engine.changed:                        # a lane that waits below does not count as running
         engine.running -= 1
         engine.changed.notify_all()
     with engine.alone, engine.changed:
-        if job.cost < engine.room:              # and no batch begins meanwhile
+        if job.cost < engine.room:              # promise it all of the memory, so that no batch begins meanwhile
             engine.promised += engine.room - job.cost
             job.cost = engine.room
         job.alone = engine.changed.wait_for(lambda: engine.running == 0, timeout=1.0)
@@ -118,16 +118,16 @@ def relieve(engine: Engine, job: Job, error: OutOfMemoryError) -> bool:
 
 
 def at_limit(engine: Engine) -> bool:
-    """Whether it was the pool's own limit that the last allocation met."""
+    """Return True if the pool's limit alone made the last failed allocation fail."""
     report = None if engine.pool is None else engine.pool.last_oom()
     return report is not None and report.stopped == ("limit",)
 
 
 def recover(engine: Engine, lane: Lane, batch: list[Job], error: Exception) -> bool:
-    """The device reported a fault: take a new stream, as soon as the device gives one.
+    """Get a new stream for a lane after a fault of the device, and fail the requests that are not tried again.
 
-    Return whether the batch is to be tried again as it is.  Requests whose patience is over have failed, and so has
-    a request that failed `Options.tries` times alone while the device works.
+    These are the requests for which `weary` is true, and a request that failed `Options.tries` times alone while the
+    device works.  Return True if the batch is to be tried again as it is, False if its rest is to be halved.
     """
     log.warning("lane %d: %s", lane.number, str(error))
     lane.faults += 1
@@ -144,7 +144,7 @@ def recover(engine: Engine, lane: Lane, batch: list[Job], error: Exception) -> b
 
 
 def weary(engine: Engine, job: Job) -> bool:
-    """Whether a request is not to be tried again."""
+    """Return True if a request is not tried again: its patience, its deadline or the grace period is over."""
     now = time.monotonic()
     late = job.deadline is not None and now > job.deadline
     return engine.hasty or late or now - job.arrived > engine.options.patience_s

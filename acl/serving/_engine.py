@@ -1,13 +1,14 @@
-"""The engine: what is accepted, which models there are, the lanes' threads, and the end.
+"""The engine: it accepts requests, loads models, runs the lanes' threads, and shuts them down.
 
-What is accepted is answered, or fails with its own error.  What cannot be served is refused at the door, in words that
-HTTP has a number for.  A request that waits takes no device memory, so only the queue's length counts there; a batch
-begins as soon as the memory that it may need is not promised to those that run.
+An accepted request is answered, or fails with its own error.  A request that cannot be served is refused when it is
+submitted, by a `Refused` with a status of HTTP.  A waiting request takes no device memory, so only their number is
+limited.  A batch begins as soon as the memory that it may need is not promised to running batches.
 
-A request belongs to the version of its model that was current when it was accepted.  `load` puts a new version in the
-place of the old one, which is unloaded once its requests are over.
+A request is served by the version of its model that was current when it was accepted.  `load` replaces the current
+version; the old one is unloaded once its requests are over.
 
-Any thread may call any method.  Lanes end with the program: once its main thread has ended, what is not answered fails.
+Any thread may call any method.  Once the program's main thread has ended, the lanes end too, and requests that are not
+answered fail.
 """
 
 from __future__ import annotations
@@ -39,31 +40,35 @@ __all__ = ["Engine"]
 
 log = logging.getLogger("acl.serving")
 NO_LIMIT = 1 << 62
-IDLE_S = 0.5                            # how often an idle lane looks at the device
-STUCK_S = 1.0                           # at the end, for the work of a stream that was aborted
+IDLE_S = 0.5                            # seconds after which an idle lane measures the free memory again
+STUCK_S = 1.0                           # seconds that `close` waits for each aborted stream to finish its work
 
 
 def program_ended() -> bool:
-    """Whether the interpreter waits only for threads such as the lanes'."""
+    """Return True if the main thread has ended: the interpreter waits only for other threads, such as the lanes'."""
     return not threading.main_thread().is_alive()
 
 
 class Engine:
-    """Models behind one queue, on the lanes of one device.
+    """Serve models from one queue, on the lanes of one device.
+
+    A lane is a thread with a stream; it runs one batch at a time.  All lanes share one pool.  Any thread may call any
+    method.  As a context manager, the engine is closed at the end of the block: normally after all accepted requests
+    are answered, and at once if the block raised an exception.
 
     Parameters
     ----------
     options : Options, optional
-        How it is set up.
+        The engine's settings; the defaults of `Options` if not given.
 
     Attributes
     ----------
     options : Options
-        As given.
+        The settings.
     pool : acl.Pool or None
-        The lanes' memory.
+        The pool that the lanes allocate from; None if `Options.pool` is False.
     draining : bool
-        Whether it accepts nothing any more.
+        True once new requests are refused, after `drain` or `close` or at the end of the program.
     """
 
     def __init__(self, options: Options | None = None) -> None:
@@ -75,25 +80,25 @@ class Engine:
             self.pool = Pool(
                 device, limit=self.options.limit, headroom=self.options.headroom, name=self.options.name)
         self.headroom = 0 if self.pool is None else self.pool.headroom
-        self.tally = Tally()                # of what belongs to no model
+        self.tally = Tally()                # counts of events that belong to no model
         self.models: dict[str, Version] = {}
-        self.retired: list[Version] = []    # versions that are to be unloaded
-        self.versions = 0
-        self.largest = NO_LIMIT if self.pool is None else self.pool.limit or NO_LIMIT
-        self.room = NO_LIMIT
-        self.promised = 0                   # bytes, to the batches that run
-        self.running = 0                    # batches
-        self.failing: set[int] = set()      # lanes whose last batch failed for the device
-        self.ended: set[int] = set()        # lanes whose thread has ended though nobody drained
+        self.retired: list[Version] = []    # replaced or removed versions that are not unloaded yet
+        self.versions = 0                   # number of the last version, over all models
+        self.largest = NO_LIMIT if self.pool is None else self.pool.limit or NO_LIMIT      # the pool's limit in bytes
+        self.room = NO_LIMIT                # bytes that running batches may need together, when last measured
+        self.promised = 0                   # bytes that are promised to running batches
+        self.running = 0                    # number of running batches
+        self.failing: set[int] = set()      # lanes without a working stream after a fault, until a batch has run
+        self.ended: set[int] = set()        # lanes whose thread ended before the engine was drained
         self.draining = False
-        self.hasty = False                  # the grace period is over: nothing is tried again
+        self.hasty = False                  # the grace period is over: no batch is tried again
         self.closed = False
         self.queue = Queue()
-        self.late: list[Job] = []           # requests that have waited for too long, for the clock
+        self.late: list[Job] = []           # requests that waited too long, which the clock's thread turns away
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
-        self.timed = threading.Condition(lock)          # for the clock alone
-        self.alone = threading.Lock()       # held by a lane that has the memory to itself
+        self.timed = threading.Condition(lock)          # only the clock's thread waits for it
+        self.alone = threading.Lock()       # held by a lane that waits until no other batch runs
         self.loading = threading.RLock()    # held by the thread that loads or unloads a model
         self.streams = Streams(device, self.pool)
         self.lanes = [Lane(self.streams, number, self.options.run_timeout_s) for number in range(self.options.lanes)]
@@ -108,29 +113,29 @@ class Engine:
     # -- models
 
     def load(self, name: str, task: Task, *, instances: int = 1, warm: Iterable[Sequence[Any]] = ()) -> int:
-        """Load a model, or a new version of one, and serve it.
+        """Load a model, or a new version of a model, and serve it.
 
-        Requests are answered meanwhile.  A new version is used from the moment that it is loaded and warmed up; then
-        this call waits until the requests of the old version are over, and unloads it.  If anything fails, the old
-        version stays.
+        The old version serves requests until the new one is loaded and warmed up; from then on, the new one gets all
+        new requests.  `load` returns when the requests of the old version are over and it is unloaded.  If loading or
+        warming up fails, the old version stays in use.
 
         Parameters
         ----------
         name : str
-            Of the model, by which requests choose it, and under which its memory is counted.
+            Name of the model, by which requests choose it and under which its memory is counted.
         task : Task
-            The model's file, and what its requests are.
+            The model's file, and the methods that make batches of its requests.
         instances : int
-            How often the model is loaded, with one copy of its weights: as often as there are lanes, for lanes that
-            run beside each other (see `acl.Model.instances`).
+            How many instances of the model to load; they share one copy of the weights.  An instance runs one batch
+            at a time, so lanes run at the same time only with an instance for each (see `acl.Model.instances`).
         warm : iterable of sequences of items
-            Batches that each instance runs before it serves, so that no request waits for what only a model's
-            first run does.
+            Batches that each instance runs before it serves, so that no request waits for work that only a
+            model's first run does.
 
         Returns
         -------
         int
-            The version's number, which is in each `Result`.
+            Number of the version, greater than all before it in this engine; it is in each `Result`.
         """
         if not isinstance(name, str) or not name:
             raise ValueError(f"name must be a str that is not empty, not {name!r}")
@@ -160,12 +165,12 @@ class Engine:
         return new.number
 
     def unload(self, name: str) -> None:
-        """Accept nothing more for a model, wait until its requests are over, and unload it.
+        """Refuse new requests for a model, wait until its accepted requests are over, and unload it.
 
         Raises
         ------
         KeyError
-            There is none of that name.
+            No model of that name is loaded.
         """
         with self.loading:
             with self.changed:
@@ -174,7 +179,7 @@ class Engine:
             self.retire(old)
 
     def warm(self, version: Version, batches: list[list[Any]]) -> None:
-        """Run batches on each instance, with memory that is promised to them."""
+        """Run batches on each instance of a version; their memory counts as promised meanwhile."""
         lane = Lane(self.streams, 0, None)
         try:
             for lane.number in range(len(version.models) if batches else 0):
@@ -192,7 +197,7 @@ class Engine:
             lane.drop()
 
     def retire(self, old: Version | None) -> None:
-        """Unload a version that takes no more requests, once its requests are over."""
+        """Wait until the requests of a replaced or removed version are over, and unload it."""
         if old is None:
             return
         with self.changed:
@@ -201,7 +206,7 @@ class Engine:
         self.unload_retired()
 
     def unload_retired(self) -> bool:
-        """Unload the versions that have no requests left; False if work that hangs may still use them."""
+        """Unload the retired versions without requests; return False if work that hangs may still use them."""
         self.streams.sweep()
         if self.streams.stuck:
             log.warning("%d streams do not come to their end: nothing is unloaded", len(self.streams.stuck))
@@ -215,12 +220,12 @@ class Engine:
                 self.retired.remove(version)
         return True
 
-    # -- the door
+    # -- admission of requests
 
     def measure(self) -> int:
-        """Bytes that the running batches may need together: what the pool may take, less its slack.
+        """Return the bytes that running batches may need together: nine tenths of what the pool may hold.
 
-        What others take of the device makes it less.  Wants the device to be current.
+        The pool may hold its limit, or less if others use the device's memory.  The device must be current.
         """
         if self.pool is None:
             return NO_LIMIT
@@ -231,7 +236,7 @@ class Engine:
         return max(room, 0) * 9 // 10
 
     def open_check(self) -> None:
-        """Refuse to work in a forked child, and at the end."""
+        """Raise an error in a forked child, and once the engine is draining."""
         if os.getpid() != self.process:
             raise RuntimeError("the Engine was made before a fork, and its threads are not in this process: make one "
                                "in each worker")
@@ -241,28 +246,28 @@ class Engine:
     def submit(
         self, item: Any, model: str | None = None, *, priority: int = 0, deadline_s: float | None = None
     ) -> Future[Result]:
-        """Accept a request, and return the future of its `Result`.
+        """Accept a request and return the future of its `Result`.
 
-        Cancelling the future takes effect until its batch begins.
+        The future can be cancelled until the request's batch begins.
 
         Parameters
         ----------
         item : object
-            What the model's task takes.
+            The request's content, as the model's task expects it.
         model : str, optional
-            The model's name; may be left out while there is only one.
+            Name of the model; not needed while only one model is loaded.
         priority : int
-            Requests of a higher one are served first.  If the queue is full, one of a lower priority is refused in
-            the place of a new one.
+            Requests with a higher priority are served first.  If the queue is full, the new request takes the place
+            of a waiting one with a lower priority, which fails with status 429.
         deadline_s : float, optional
-            Seconds after which the answer is of no use: a request that has not begun by then is refused with 504,
-            and none is tried again after it.
+            Seconds from now after which the answer is of no use.  If the request has not begun by then, it fails
+            with status 504; if it has failed by then, it is not tried again.
 
         Raises
         ------
         Refused
-            404 for a model that is not there, 413 for what never fits, 429 for a full queue, 503 where others on the
-            device have taken the memory or the engine drains.
+            Its status is 404 if the model is not loaded, 413 if the request needs more memory than the pool's limit,
+            429 if the queue is full, and 503 if others use the device's memory or the engine is draining.
         """
         number_checked("priority", priority, least=-(2**31), whole=True)
         number_checked("deadline_s", deadline_s, least=0, none=True)
@@ -273,7 +278,7 @@ class Engine:
             nbytes = version.task.padded_bytes([item])
             with self.changed:
                 if self.models.get(version.name) is not version:
-                    continue                    # replaced at this moment
+                    continue                    # the version was replaced or unloaded meanwhile
                 self.admission_check(version, version.costs.estimate(nbytes))
                 displaced = self.room_made(version, priority)
                 job = self.accept(Job(version, item, nbytes, priority), deadline_s)
@@ -284,14 +289,15 @@ class Engine:
     async def ask(
         self, item: Any, model: str | None = None, *, priority: int = 0, deadline_s: float | None = None
     ) -> Result:
-        """Coroutine: `submit`, and wait for the result without blocking the event loop.
+        """Submit a request and return its result, without blocking the event loop.
 
-        If it is cancelled before its batch begins, the request is dropped.
+        The arguments and errors are those of `submit`.  If the coroutine is cancelled before the request's batch
+        begins, the request is dropped.
         """
         return await asyncio.wrap_future(self.submit(item, model, priority=priority, deadline_s=deadline_s))
 
     def version_of(self, name: str | None) -> Version:
-        """The current version of a model."""
+        """Return the current version of a model; refuse the request if there is none, or the engine is draining."""
         try:
             self.open_check()
         except Refused:
@@ -302,7 +308,7 @@ class Engine:
             return self.version_now(name)
 
     def version_now(self, name: str | None) -> Version:
-        """The current version of a model, under the lock."""
+        """Return the current version of a model, under the lock; refuse the request if there is none."""
         if name is None and len(self.models) == 1:
             return next(iter(self.models.values()))
         found = None if name is None else self.models.get(name)
@@ -314,7 +320,7 @@ class Engine:
         return found
 
     def admission_check(self, version: Version, cost: int) -> None:
-        """Refuse a request that cannot be served now, under the lock."""
+        """Refuse a request of `cost` bytes if it cannot be served now, under the lock."""
         if self.draining:
             raise self.refuse(version, "draining", 503, "the server is going down")
         if len(self.ended) == self.options.lanes:
@@ -322,11 +328,14 @@ class Engine:
         if cost > MARGIN * self.largest:
             raise self.refuse(
                 version, "size", 413, f"the request needs some {cost} bytes, there are {self.largest}")
-        if min(cost, self.largest * 9 // 10) > self.room:           # it may just fit, alone
+        if min(cost, self.largest * 9 // 10) > self.room:           # an estimate above the limit may still fit, alone
             raise self.refuse(version, "memory", 503, "others on the device have taken the memory", 0.1)
 
     def room_made(self, version: Version, priority: int) -> Job | None:
-        """Make room in the queue, under the lock; return the request of a lower priority that had to go."""
+        """Make room for a request in the queue, under the lock.
+
+        Return the request of a lower priority that was removed for it; None if there was room.
+        """
         if len(self.queue) >= self.options.queue:
             self.queue.take(self.is_cancelled)
         if len(self.queue) < self.options.queue:
@@ -352,7 +361,7 @@ class Engine:
         return job
 
     def is_cancelled(self, job: Job) -> bool:
-        """Whether nobody wants it any more; it is counted then, and is to be dropped."""
+        """Return True if a request's future was cancelled; it is counted then, and the caller drops it."""
         return job.result.cancelled() and not self.begin(job)
 
     def refuse(self, version: Version, why: str, status: int, reason: str, after: float | None = None) -> Refused:
@@ -363,7 +372,7 @@ class Engine:
     # -- the clock
 
     def tick(self) -> None:
-        """The clock's thread: turn away requests that have waited for too long."""
+        """Run the clock's thread: turn away requests that have waited too long."""
         while True:
             with self.timed:
                 late, self.late = self.late + self.take_late(), []
@@ -379,20 +388,20 @@ class Engine:
                                Refused(503, f"it waited for more than {self.options.queue_timeout_s} s", 1.0))
 
     def take_late(self) -> list[Job]:
-        """Take what has waited for too long out of the queue, under the lock."""
+        """Remove the requests that have waited too long from the queue, under the lock, and return them."""
         now = time.monotonic()
         return self.queue.take(lambda job: job.due is not None and job.due <= now)
 
     def turn_away(self, job: Job, event: str, error: BaseException) -> None:
-        """End a request that was accepted, with an error."""
+        """End an accepted request with an error, and count it as `event`, or as cancelled."""
         if self.settle(job, "cancelled" if job.result.cancelled() else event):
-            with suppress(InvalidStateError):           # it is cancelled
+            with suppress(InvalidStateError):           # the future was cancelled
                 job.result.set_exception(error)
 
     # -- the lanes
 
     def work(self, lane: Lane) -> None:
-        """A lane's thread; it ends when the engine is drained."""
+        """Run a lane's thread until the engine is drained."""
         batch: list[Job] = []
         try:
             while True:
@@ -407,7 +416,7 @@ class Engine:
                         return
                     self.attend(lane, batch)
                 except Exception as error:
-                    # As text: a record that holds the traceback would hold the engine.
+                    # Log the traceback as text: a log record that refers to it would keep the engine.
                     log.error("lane %d: %s", lane.number, traceback.format_exc())
                     self.fail(batch, error)
                     with self.changed:
@@ -419,7 +428,10 @@ class Engine:
             self.end(lane, batch)
 
     def end(self, lane: Lane, batch: list[Job]) -> None:
-        """A lane's thread ends; before its time only by a SystemExit or the like."""
+        """Fail the requests that an ending lane leaves; without other lanes, all that wait.
+
+        A thread that ends before the engine is drained, by a SystemExit for example, is noted in `ended`.
+        """
         left = list(batch)
         with self.changed:
             if batch or not (self.draining or program_ended()):
@@ -430,7 +442,7 @@ class Engine:
         self.fail(left, RuntimeError("the lane has ended"))
 
     def attend(self, lane: Lane, batch: list[Job]) -> None:
-        """Serve a batch as one of those that run."""
+        """Serve a batch, which counts as running meanwhile."""
         with self.changed:
             self.running += 1
         try:
@@ -441,27 +453,27 @@ class Engine:
                 self.changed.notify_all()
 
     def take(self) -> list[Job]:
-        """The next batch, after it has waited for company; nothing once the engine is drained."""
+        """Return the next batch, after a wait for requests that join it; [] once the engine is drained."""
         with self.changed:
             while True:
                 while not self.queue:
                     if self.draining or program_ended():
                         return []
                     if not self.changed.wait(IDLE_S):
-                        self.room = self.measure()      # what others have left by now
+                        self.room = self.measure()      # others may have allocated or freed memory meanwhile
                 self.linger()
                 if late := self.take_late():
                     self.late += late
                     self.timed.notify()
-                if not self.queue:                      # another lane was quicker
+                if not self.queue:                      # another lane took the requests
                     continue
                 if batch := self.gather():
                     return batch
-                if self.queue:                          # it waits for memory that others were promised
+                if self.queue:                          # the memory for the first request is promised to others
                     self.changed.wait(IDLE_S)
 
     def linger(self) -> None:
-        """Wait for company, but not so long that the first request would miss its deadline."""
+        """Wait until a batch is full, but not so long that the first request would miss its deadline."""
         until = self.queue.first().linger_until(self.options.linger_ms / 1e3)
         while 0 < len(self.queue) < self.options.batch and not self.draining:
             left = until - time.monotonic()
@@ -469,9 +481,9 @@ class Engine:
                 return
 
     def gather(self) -> list[Job]:
-        """The first request and those that go with it, as far as there is memory for them.
+        """Take the first request, and those that share its batch as far as memory allows, and promise them memory.
 
-        Nothing while the memory for the first is promised to those that run.
+        Return [] while the memory for the first request is promised to running batches, or if no request waits.
         """
         self.queue.take(self.is_cancelled)
         if not self.queue:
@@ -509,7 +521,7 @@ class Engine:
         return batch
 
     def begin(self, job: Job) -> bool:
-        """From here on it cannot be cancelled; False if it was."""
+        """Mark a request as running, so that it cannot be cancelled; return False if it was cancelled before."""
         if not job.result.set_running_or_notify_cancel():
             self.settle(job, "cancelled")
             return False
@@ -517,7 +529,7 @@ class Engine:
         return True
 
     def joined_cost(self, batch: list[Job], job: Job) -> int | None:
-        """What the batch would need with a further request; None if they do not go together."""
+        """Return the bytes that a batch would need with a further request; None if they cannot share a batch."""
         items = [*(one.item for one in batch), job.item]
         task = job.version.task
         try:
@@ -527,20 +539,20 @@ class Engine:
             log.warning("the task cannot join two requests: %s", traceback.format_exc(limit=-1))
         return None
 
-    # -- what becomes of requests
+    # -- the results of requests
 
     def count(self, version: Version, event: str) -> None:
-        """Count something that happened to a model's batch."""
+        """Count an event of a model's batch."""
         with self.changed:
             version.tally.counts[event] += 1
 
     def worked(self, lane: Lane) -> None:
-        """A batch of a lane has run."""
+        """Note that a batch of a lane has run: the lane is not failing, and free memory is measured again."""
         self.failing.discard(lane.number)
         self.room = self.measure()
 
     def settle(self, job: Job, event: str) -> bool:
-        """A request is over; False if it was before."""
+        """Mark a request as over, count it as `event`, and free its promise; return False if it was over before."""
         with self.changed:
             if job.over:
                 return False
@@ -550,18 +562,18 @@ class Engine:
             job.version.tally.counts[event] += 1
             job.version.jobs -= 1
             if job.version.jobs == 0:
-                self.changed.notify_all()       # `retire` may wait for it
+                self.changed.notify_all()       # `retire` may wait for the last request
         return True
 
     def answer(self, job: Job, result: Result) -> None:
-        """A request has its result."""
+        """Give a request its result."""
         with self.changed:
             job.version.tally.took.add(time.monotonic() - job.arrived)
         if self.settle(job, "answered"):
             job.result.set_result(result)
 
     def fail(self, batch: Iterable[Job], error: BaseException) -> None:
-        """End requests that were tried for too long, or cannot be served."""
+        """End requests with an error; after the grace period, with status 503."""
         if self.hasty and not isinstance(error, Refused):
             error = Refused(503, f"the server went down before it had answered: {error}")
         for job in batch:
@@ -569,22 +581,22 @@ class Engine:
 
     @property
     def counts(self) -> Counter[str]:
-        """What happened to requests of all models that are loaded, and what belongs to none."""
+        """Counts of all events of the loaded models, and of events that belong to no model."""
         with self.changed:
             found = Counter(self.tally.counts)
             for version in self.models.values():
                 found.update(version.tally.counts)
         return found
 
-    # -- health, and the end
+    # -- health and shutdown
 
     @property
     def healthy(self) -> bool:
-        """Whether it accepts requests, a lane works, and none has ended."""
+        """True if the engine accepts requests, at least one lane works, and no lane has ended."""
         return not self.draining and not self.ended and len(self.failing) < self.options.lanes
 
     def health(self) -> Health:
-        """How the engine and each lane is; waits for nothing, and does not ask the device."""
+        """Return the state of the engine and of each lane, without waiting and without a call of the device."""
         with self.changed:
             state = "draining" if self.draining else "failing" if not self.healthy else "ok" if self.models else "empty"
             return Health(state, tuple(
@@ -593,24 +605,25 @@ class Engine:
                 for lane in self.lanes))
 
     def drain(self) -> None:
-        """Accept nothing any more; what is accepted is answered."""
+        """Refuse new requests; accepted requests are still answered."""
         with self.changed:
             self.draining = True
             self.changed.notify_all()
 
     def close(self, grace_s: float | None = None) -> None:
-        """Drain, wait for the lanes, and give everything back; a second call does nothing.
+        """Drain the engine, wait for its lanes, unload its models, and close its pool; a second call does nothing.
 
-        If work hangs on a stream that was aborted, nothing is unloaded, as it may still use the memory; another call
-        tries again.
+        If work hangs on a stream that was aborted, nothing is unloaded, because the work may still use the memory;
+        another call of `close` tries again.
 
         Parameters
         ----------
         grace_s : float, optional
-            Longest wait for what is accepted; what is not answered by then fails.  No end if not given.
+            Seconds to wait for accepted requests; those not answered by then are aborted and fail with status 503.
+            If not given, `close` waits until all are answered or have failed.
         """
         if os.getpid() != self.process:
-            return                              # a forked child has none of it
+            return                              # a forked child has neither the threads nor the memory
         self.drain()
         if grace_s is not None:
             due = time.monotonic() + grace_s
@@ -624,7 +637,7 @@ class Engine:
             left = self.queue.take(lambda job: True)
             self.closed = True
             self.timed.notify()
-        self.fail(left, Refused(503, "the server is down"))         # no lane would
+        self.fail(left, Refused(503, "the server is down"))         # no lane is left to serve them
         self.clock.join()
         with self.loading:
             Device(self.options.device).use()
@@ -634,7 +647,7 @@ class Engine:
                 self.pool.close()
 
     def cut_short(self) -> None:
-        """The grace period is over: nothing begins, nothing is tried again, what runs is aborted."""
+        """End the grace period: fail the waiting requests, abort the running batches, and try none again."""
         with self.changed:
             self.hasty = True
             left = self.queue.take(lambda job: True)
@@ -647,4 +660,4 @@ class Engine:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close(None if error[0] is None else 0)     # Ctrl-C does not wait for the queue
+        self.close(None if error[0] is None else 0)     # after an exception such as Ctrl-C, do not wait

@@ -1,4 +1,4 @@
-"""A lane's stream: it is made, runs batches, is looked at after a fault, and is given up."""
+"""A lane's stream: it is created, runs batches, is tested after a fault, and is destroyed."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ __all__ = ["Lane", "Streams"]
 
 
 class Streams:
-    """Makes the lanes' streams on a device, with its pool, and destroys them.
+    """Create the lanes' streams, which allocate from the engine's pool, and destroy them.
 
     Attributes
     ----------
     lost : list of int
-        Handles of streams that a lost device did not take back.
+        Handles of streams that could not be destroyed because the device was lost.
     stuck : list of Stream
-        Streams that were aborted, and whose work goes on.
+        Streams that were aborted, and whose work has not ended.
     """
 
     def __init__(self, device: int, pool: Pool | None) -> None:
         self.device, self.pool = device, pool
-        self.lock = threading.RLock()   # guards both lists; held while `sweep` destroys what is idle
+        self.lock = threading.RLock()   # guards both lists; held while `sweep` destroys idle streams
         self.lost: list[int] = []
         self.stuck: list[Stream] = []
 
     def make(self) -> Stream:
-        """A stream that the pool serves."""
+        """Return a new stream that allocates from the pool."""
         stream = Stream(self.device)
         try:
             if self.pool is not None:
@@ -48,20 +48,20 @@ class Streams:
         return stream
 
     def destroy(self, stream: Stream) -> None:
-        """Destroy a stream; one that a lost device does not take is destroyed later."""
+        """Destroy a stream; if the device is lost, `sweep` destroys it later."""
         handle = stream.handle
         with suppress(AclError):
             if self.pool is not None:
                 self.pool.unregister(stream)
         try:
             stream.close()
-        except AclError as error:               # of its work, after which it is gone; or it was not destroyed
+        except AclError as error:               # its work failed and it is destroyed, or destroying it failed
             if isinstance(error, DeviceLostError) or error.function == "aclrtDestroyStream":
                 with self.lock:
                     self.lost.append(handle)
 
     def abort(self, stream: Stream) -> None:
-        """End what runs on a stream and destroy it, or leave it for later if its work does not end."""
+        """Abort the work of a stream and destroy it; if its work does not end, `sweep` destroys it later."""
         with suppress(AclError):
             stream.abort()
         if is_idle(stream):
@@ -71,7 +71,7 @@ class Streams:
                 self.stuck.append(stream)
 
     def sweep(self) -> None:
-        """Destroy what could not be destroyed before."""
+        """Destroy streams that could not be destroyed before."""
         with self.lock:
             while self.lost:
                 rt.destroy_stream_force(self.lost.pop())
@@ -80,14 +80,14 @@ class Streams:
                 self.destroy(stream)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for streams that were aborted, each for that long at most."""
+        """Wait for the streams that were aborted, for at most `timeout_s` seconds each."""
         for stream in list(self.stuck):
             with suppress(AclError):
                 stream.synchronize(int(timeout_s * 1000))
 
 
 def is_idle(stream: Stream) -> bool:
-    """Whether a stream has no work left; a failed one has none."""
+    """Return True if a stream has no work left; a stream whose work failed has none."""
     try:
         return stream.query()
     except AclError:
@@ -95,32 +95,32 @@ def is_idle(stream: Stream) -> bool:
 
 
 class Lane:
-    """A stream, used by one thread at a time.
+    """A stream that one thread at a time uses.
 
     Attributes
     ----------
     faults : int
-        Faults of the device that it has met.
+        Number of device faults in its batches.
     error : str or None
-        The last of them.
+        Message of the last fault; None if there was none.
     """
 
     def __init__(self, streams: Streams, number: int, run_timeout_s: float | None) -> None:
         self.streams, self.number, self.run_timeout_s = streams, number, run_timeout_s
         self.stream: Stream | None = None
-        self.peak = 0                   # most bytes that were asked for on the stream at once
+        self.peak = 0                   # most bytes that were requested on the stream at one time
         self.faults = 0
         self.error: str | None = None
 
     def open(self) -> Stream:
-        """The lane's stream, made if it has none."""
+        """Return the lane's stream; it is created if the lane has none."""
         if self.stream is None:
             self.stream = self.streams.make()
             self.peak = self.measure()
         return self.stream
 
     def measure(self) -> int:
-        """What the stream's part of the pool has needed at most."""
+        """Return the most bytes that were requested on the stream at one time; 0 without a pool."""
         pool, stream = self.streams.pool, self.stream
         if pool is None or stream is None:
             return 0
@@ -142,7 +142,7 @@ class Lane:
         return outputs
 
     def works(self) -> bool:
-        """Whether the device gives a stream, and the stream comes to its end."""
+        """Return True if the lane has a stream, or gets one, and the stream can be synchronised."""
         limit = None if self.run_timeout_s is None else max(1, int(self.run_timeout_s * 1000))
         try:
             self.open().synchronize(limit)
@@ -152,7 +152,7 @@ class Lane:
         return True
 
     def drop(self, *, hung: bool = False) -> None:
-        """Give the stream up; if it is `hung`, end what runs on it."""
+        """Destroy the stream, so that the next batch gets a new one; abort its work first if it is `hung`."""
         stream, self.stream = self.stream, None
         if stream is None:
             return
@@ -162,8 +162,8 @@ class Lane:
             self.streams.destroy(stream)
 
     def abort(self) -> None:
-        """End what runs, from any thread."""
+        """Abort the work of the stream; any thread may call it."""
         stream = self.stream
         if stream is not None:
-            with suppress(AclError, ValueError):        # closed at this moment
+            with suppress(AclError, ValueError):        # its own thread may have closed the stream meanwhile
                 stream.abort()

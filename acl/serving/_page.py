@@ -38,12 +38,12 @@ METRICS: dict[str, MetricInfo] = {info.name: info for info in _INFOS}
 
 
 def distribution_of(histogram: Histogram) -> Distribution:
-    """A histogram as a point."""
+    """Return the values of a histogram."""
     return Distribution(histogram.BOUNDS, tuple(histogram.counts), histogram.sum)
 
 
 def readings(engine: Engine) -> list[Reading]:
-    """The engine's metrics with their values now."""
+    """Return the engine's metrics with their present values."""
     found = {name: Reading(info) for name, info in METRICS.items()}
 
     def add(name: str, value: float, *labels: str) -> None:
@@ -75,12 +75,12 @@ def readings(engine: Engine) -> list[Reading]:
 
 
 class EngineCollector:
-    """A collector for a registry of `prometheus_client`: the metrics of an engine, without those of its pool.
+    """Collect the metrics of an engine, without those of its pool, for a registry of `prometheus_client`.
 
     Parameters
     ----------
     engine : Engine
-        Whose metrics.
+        The engine whose metrics are collected.
 
     Examples
     --------
@@ -91,16 +91,16 @@ class EngineCollector:
         self.engine = engine
 
     def describe(self) -> Iterable[Metric]:
-        """The metrics without values; the registry asks which names are taken."""
+        """Return the metrics without values, so that the registry can check their names."""
         return metrics.families(Reading(info) for info in METRICS.values())
 
     def collect(self) -> Iterable[Metric]:
-        """What a scrape gets."""
+        """Return the metrics with their present values, for a scrape."""
         return metrics.families(readings(self.engine))
 
 
 class _Page:
-    """What `generate_latest` wants of a registry."""
+    """The part of a registry that `generate_latest` uses."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -110,9 +110,9 @@ class _Page:
 
 
 def metrics_page(engine: Engine) -> bytes:
-    """The metrics of an engine and of the pools on its device, in Prometheus's text format.
+    """Return the metrics of an engine and of the pools on its device, in the text format of Prometheus.
 
-    The page is for a route such as ``/metrics``, with `prometheus_client.CONTENT_TYPE_LATEST`.
+    Serve the bytes at a route such as ``/metrics``, with the type `prometheus_client.CONTENT_TYPE_LATEST`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The requests that wait: by priority, then by deadline, then by arrival."""
+"""The queue of waiting requests, ordered by priority, then by deadline, then by arrival."""
 
 from __future__ import annotations
 
@@ -18,29 +18,32 @@ __all__ = ["Job", "Queue"]
 
 @dataclass(eq=False)
 class Job:
-    """A request that is accepted."""
+    """An accepted request."""
 
     version: Version
     item: Any
-    nbytes: int                         # of its input, alone
+    nbytes: int                         # bytes of its input, in a batch of its own
     priority: int = 0
-    deadline: float | None = None       # time.monotonic() at which its answer is of no use any more
-    expires: float | None = None        # time.monotonic() at which it has waited for too long
-    number: int = 0                     # of arrival
-    cost: int = 0                       # bytes of device memory that it is promised while it runs
-    tried: int = 0                      # times that it failed alone, on a device that works
-    alone: bool = False                 # it had all of the memory to itself
+    deadline: float | None = None       # time.monotonic() after which its answer is of no use; None for no limit
+    expires: float | None = None        # time.monotonic() after which it has waited too long; None for no limit
+    number: int = 0                     # its place in the order of arrival, from 1
+    cost: int = 0                       # bytes of device memory that are promised to it while it runs
+    tried: int = 0                      # how often it had a fault alone in its batch, with the device working after it
+    alone: bool = False                 # no other batch ran during its last try after it had run out of memory
     over: bool = False                  # answered, failed, refused or cancelled
     arrived: float = field(default_factory=time.monotonic)
     result: Future[Result] = field(default_factory=Future)
 
     @property
     def due(self) -> float | None:
-        """When it must have begun at the latest; None for no limit."""
+        """Latest time.monotonic() at which its batch may begin; None for no limit."""
         return min((one for one in (self.deadline, self.expires) if one is not None), default=None)
 
     def linger_until(self, linger_s: float) -> float:
-        """Until when it may wait for others to share its batch: half of its time at most, and with time to run."""
+        """Return the time.monotonic() until which it may wait for others to share its batch.
+
+        The wait takes at most half of the time that the request has, and leaves twice a batch's usual time.
+        """
         until = self.arrived + linger_s
         due = self.due
         if due is None:
@@ -49,13 +52,13 @@ class Job:
 
     @property
     def place(self) -> tuple[int, float, int]:
-        """What the queue is ordered by."""
+        """Sort key of the queue: priority, latest beginning, arrival."""
         due = self.due
         return -self.priority, float("inf") if due is None else due, self.number
 
 
 class Queue:
-    """Jobs in the order in which they are served.  Every method wants the engine's lock."""
+    """Jobs in the order in which they are served.  The caller of each method holds the engine's lock."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
@@ -74,11 +77,11 @@ class Queue:
         insort(self.jobs, job, key=lambda one: one.place)
 
     def first(self) -> Job:
-        """The job that is served next."""
+        """Return the job that is served next."""
         return self.jobs[0]
 
     def take(self, wanted: Callable[[Job], bool]) -> list[Job]:
-        """Take out the jobs that are wanted, in their order; each is asked about once."""
+        """Remove the jobs for which `wanted` is true, and return them in order; it is called once for each job."""
         kept: list[Job] = []
         taken: list[Job] = []
         for job in self.jobs:
@@ -87,10 +90,10 @@ class Queue:
         return taken
 
     def last_below(self, priority: int) -> Job | None:
-        """The job that would be served last, if its priority is lower."""
+        """Return the job that would be served last if its priority is below `priority`, else None."""
         last = self.jobs[-1] if self.jobs else None
         return last if last is not None and last.priority < priority else None
 
     def next_due(self) -> float | None:
-        """When the first of them will have waited for too long."""
+        """Return the earliest `due` of all jobs; None if no job has one."""
         return min((job.due for job in self.jobs if job.due is not None), default=None)

@@ -1,4 +1,4 @@
-"""What an engine counts of a model's requests, and what it learns of their memory and time."""
+"""What an engine counts of a model's requests, and what it learns of the memory and time that batches need."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections import Counter
 
 __all__ = ["Costs", "Histogram", "MARGIN", "Tally"]
 
-MARGIN = 1.25                           # of an estimate over what was seen
-OVERHEAD = 4096                         # bytes of a batch beside what grows with its inputs
+MARGIN = 1.25                           # factor of an estimate over the measured peak
+OVERHEAD = 4096                         # bytes that a batch needs whatever the size of its inputs
 
 
 class Costs:
-    """How much device memory a batch takes for each byte of its inputs, by how large its items are.
+    """Estimate the device memory of a batch from its input bytes; each size of items has a ratio of its own.
 
     Attributes
     ----------
     ratio : float
-        For sizes of which none has run.
+        Bytes of device memory for each byte of input, for sizes of items that have not run yet.
     seconds : float
-        How long a batch takes, as a moving average; 0 if none has run.
+        Seconds that a batch takes, as a moving average; 0 if none has run.
     """
 
     def __init__(self) -> None:
         self.ratio = 32.0
-        self.ratios: dict[int, float] = {}          # by the bits of an item's bytes
+        self.ratios: dict[int, float] = {}          # learned ratios by the bit length of an item's bytes
         self.seconds = 0.0
 
     def estimate(self, nbytes: int, count: int = 1) -> int:
-        """Bytes that a batch of `count` items will need."""
+        """Return the bytes of device memory that a batch of `count` items with `nbytes` of input will need."""
         return int(self.ratios.get((nbytes // count).bit_length(), self.ratio) * nbytes) + OVERHEAD
 
     def learn(self, nbytes: int, count: int, peak: int, *, exact: bool) -> None:
-        """A batch has run, and needed `peak` bytes; if not `exact`, at most that."""
+        """Learn from a batch that has run: it needed `peak` bytes, or at most that many if not `exact`."""
         if nbytes < 1:
             return
         size = (nbytes // count).bit_length()
@@ -44,21 +44,21 @@ class Costs:
             self.ratios[size] = min(seen, self.ratio if known is None else known)
 
     def took(self, seconds: float) -> None:
-        """A batch has run for that long."""
+        """Learn that a batch has run for `seconds`."""
         self.seconds = seconds if self.seconds == 0 else 0.8 * self.seconds + 0.2 * seconds
 
 
 class Histogram:
-    """Seconds, counted by upper bounds of 1 ms to 65 s, each twice the one before.
+    """Count times in buckets with upper bounds of about 1 ms to 64 s, each twice the one before.
 
     Attributes
     ----------
     BOUNDS : tuple of float
-        The bounds.
+        Upper bounds of the buckets in seconds, each a part of its bucket.
     counts : list of int
-        How many values each bucket has; the last has those above all bounds.
+        Number of values in each bucket; the last bucket has the values above all bounds.
     sum : float
-        Of all values.
+        Sum of all values in seconds.
     """
 
     BOUNDS = tuple(2.0**n / 1024 for n in range(17))
@@ -68,15 +68,15 @@ class Histogram:
         self.sum = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count a value."""
+        """Count a time."""
         self.counts[bisect_left(self.BOUNDS, seconds)] += 1
         self.sum += seconds
 
 
 class Tally:
-    """What became of a model's requests; written under the engine's lock."""
+    """Counts of a model's events, and histograms of its requests' times; written under the engine's lock."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.batches: Counter[int] = Counter()      # by how many requests shared them
+        self.batches: Counter[int] = Counter()      # batches that succeeded, by their number of requests
         self.waited, self.took = Histogram(), Histogram()

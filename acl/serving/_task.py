@@ -1,4 +1,4 @@
-"""Task: how requests become the inputs of a batch, and how its outputs become results."""
+"""Task: it makes the inputs of a batch from requests, and results from the batch's outputs."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ Source = str | os.PathLike[str] | bytes
 
 
 def arrays_of(item: Any) -> list[np.ndarray[Any, Any]]:
-    """The arrays of a request: of a mapping in its order, or the item itself."""
+    """Return the arrays of a request: the values of a mapping in its order, or the item itself."""
     return [np.asarray(value) for value in (item.values() if isinstance(item, Mapping) else (item,))]
 
 
 class Task:
-    """A model, and what its requests are.
+    """A model, and the methods that make batches of its requests.
 
-    As it is, a request's item is an array without the batch's dimension, or a dict of such arrays by the model's
-    input names.  Items of equal shapes and types share a batch, and a result is the tuple of the outputs' rows.
-    Derive from it to change any of this: to pad texts of different lengths, say.
+    By default, a request's item is an array without the batch's dimension, or a dict of such arrays by the names of
+    the model's inputs.  Items of equal shapes and types share a batch.  The result of an item is the tuple of its
+    rows in the outputs.  Override methods in a subclass to change this, for example to pad texts of different lengths.
 
-    The methods are called by the engine's threads, several at a time, and must not change the items.  An exception
-    of theirs fails the request for which it is raised, after the batch has been split.
+    Several threads of the engine call the methods at the same time; the methods must not change the items.  If
+    `collate` or `split` raises an exception, the batch is halved until the request that causes it is alone and fails.
 
     Parameters
     ----------
     source : path or bytes, optional
-        The model's file, or its content; not needed if `model` is overridden.
+        Path of the model's file, or the file's content; not needed if `model` is overridden.
     """
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
 
     def model(self) -> Source:
-        """The model's file, or its content; asked once by each `Engine.load`."""
+        """Return the path of the model's file, or the file's content; each `Engine.load` calls it once."""
         if self.source is None:
             raise ValueError(f"{type(self).__name__} has no source, and does not override `model`")
         return self.source
 
     def goes_with(self, first: Any, other: Any) -> bool:
-        """Whether two requests may share a batch."""
+        """Return True if two requests may share a batch; by default, if their shapes and types are equal."""
         shapes = ([(array.shape, array.dtype) for array in arrays_of(item)] for item in (first, other))
         return next(shapes) == next(shapes)
 
     def padded_bytes(self, items: Sequence[Any]) -> int:
-        """Bytes of the inputs of a batch with these items."""
+        """Return the bytes of a batch's inputs; from them the engine estimates the memory that the batch needs."""
         return sum(array.nbytes for item in items for array in arrays_of(item))
 
     def collate(self, items: Sequence[Any]) -> Any:
-        """The model's inputs for a batch: an array, a sequence in the model's order, or a dict by name."""
+        """Return the model's inputs for a batch: an array, a sequence in the model's order, or a dict by name."""
         first = items[0]
         if isinstance(first, Mapping):
             return {name: np.stack([np.asarray(item[name]) for item in items]) for name in first}
         return np.stack([np.asarray(item) for item in items])
 
     def split(self, outputs: Sequence[np.ndarray[Any, Any]], items: Sequence[Any]) -> Sequence[Any]:
-        """A result for each item, in their order."""
+        """Return a result for each item, in the order of the items."""
         return [tuple(output[row] for output in outputs) for row in range(len(items))]

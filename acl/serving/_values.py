@@ -1,4 +1,4 @@
-"""What goes into an engine and what comes out of it: options, results, refusals, health."""
+"""The values that an engine takes and returns: options, results, refusals, health."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ __all__ = ["Health", "LaneHealth", "Options", "Refused", "Result", "number_check
 
 
 class Refused(Exception):
-    """A request that is not served, for a reason that is not its own content.
+    """Raised for a request that is not served for a reason other than its content.
 
     Attributes
     ----------
     status : int
-        HTTP's number: 404, 413, 429, 503 or 504.
+        Status of HTTP: 404, 413, 429, 503 or 504.
     reason : str
-        One sentence.
+        The reason in one sentence.
     after : float or None
-        In how many seconds to ask again; None if asking again does not help.
+        Seconds after which to submit the request again; None if that is not expected to help.
     """
 
     def __init__(self, status: int, reason: str, after: float | None = None) -> None:
@@ -27,16 +27,16 @@ class Refused(Exception):
 
 
 class Result(NamedTuple):
-    """What a request is answered.
+    """The answer to a request.
 
     Attributes
     ----------
     value : object
-        What the task's `split` made of the outputs.
+        The request's result, as the task's `split` returned it.
     batch : int
-        How many requests shared the run.
+        Number of requests in the batch that was run.
     version : int
-        The number of the model's version that served it, as `Engine.load` returned it.
+        Number of the model's version that served the request, as `Engine.load` returned it.
     """
 
     value: Any
@@ -45,18 +45,19 @@ class Result(NamedTuple):
 
 
 class LaneHealth(NamedTuple):
-    """How one lane is.
+    """The state of one lane.
 
     Attributes
     ----------
     number : int
-        From 0.
+        Number of the lane, from 0.
     state : str
-        ``"working"``, ``"failing"`` (the device did not serve its last batch) or ``"ended"`` (its thread is gone).
+        ``"working"``, ``"failing"`` (after a fault it got no working stream, and no batch has run since) or
+        ``"ended"`` (its thread has ended).
     faults : int
-        Faults of the device that it has met.
+        Number of device faults in its batches.
     error : str or None
-        The last of them.
+        Message of the last fault; None if there was none.
     """
 
     number: int
@@ -66,14 +67,15 @@ class LaneHealth(NamedTuple):
 
 
 class Health(NamedTuple):
-    """How an engine is.
+    """The state of an engine.
 
     Attributes
     ----------
     state : str
-        ``"ok"``, ``"empty"`` (no model is loaded), ``"draining"``, or ``"failing"``: no lane works, or one has ended.
+        ``"ok"``, ``"empty"`` (no model is loaded), ``"draining"`` (new requests are refused), or ``"failing"`` (no lane
+        works, or a lane has ended).
     lanes : tuple of LaneHealth
-        Each lane.
+        State of each lane.
     """
 
     state: str
@@ -81,7 +83,7 @@ class Health(NamedTuple):
 
 
 def number_checked(name: str, value: Any, *, least: float, whole: bool = False, none: bool = False) -> None:
-    """Refuse what is not a number of at least `least`; with `none`, None is accepted."""
+    """Raise ValueError if `value` is not a number of at least `least`; None is accepted if `none` is set."""
     if none and value is None:
         return
     kinds = int if whole else (int, float)
@@ -92,34 +94,35 @@ def number_checked(name: str, value: Any, *, least: float, whole: bool = False, 
 
 @dataclass(frozen=True)
 class Options:
-    """How an engine is set up.
+    """The settings of an engine.
 
     Attributes
     ----------
     device : int
         Ordinal of the device.
     lanes : int
-        Streams, each with a thread; that many batches run at once.
+        Number of lanes, each a thread with a stream; as many batches run at the same time.
     batch : int
         Most requests in one batch.
     linger_ms : float
-        How long the first request of a batch waits for others.
+        Milliseconds that the first request of a batch waits for others to share the batch.
     queue : int
-        Most requests that wait.
+        Most requests that may wait.
     queue_timeout_s : float or None
-        A request that has waited that long is refused with 503; None for no limit.
+        Seconds after which a waiting request fails with status 503; None for no limit.
     limit, headroom : int, str or None
-        Of the engine's pool, as for `acl.Pool`; None for what `ACL_POOL_LIMIT` and `ACL_POOL_HEADROOM` say.
+        Limit and headroom of the engine's pool, as for `acl.Pool`; None for the values of the environment variables
+        `ACL_POOL_LIMIT` and `ACL_POOL_HEADROOM`.
     pool : bool
-        False: memory comes from the driver.
+        True if the engine has a pool; False if the driver allocates the memory of the batches.
     patience_s : float
-        How long after its arrival a request may be tried again.
+        Seconds after its arrival for which a failed request may be tried again.
     tries : int
-        How often a request alone is tried on a device that works, if the device reports a fault each time.
+        How often a request that is alone in its batch is tried, if the device reports a fault each time and then works.
     run_timeout_s : float or None
-        A batch that runs longer is aborted, and tried again as after a fault; None for no limit.
+        Seconds after which a running batch is aborted, and tried again as after a fault; None for no limit.
     name : str
-        Of the pool.
+        Name of the pool.
     """
 
     device: int = 0

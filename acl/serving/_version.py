@@ -1,4 +1,4 @@
-"""A loaded model: its task, its instances, and how many of its requests are not answered."""
+"""A version of a loaded model: its task, its instances, and the number of its requests that are not over."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["Version"]
 
 
 class Version:
-    """One version of a model that an engine serves.
+    """A model as one `Engine.load` loaded it.
 
     Attributes
     ----------
     name, number : str, int
-        The model's name, and which version of the engine's it is.
+        Name of the model, and number of the version, which no other version of the engine has.
     models : list of acl.Model
-        Its instances.
+        The instances, which share their weights.
     jobs : int
-        Its requests that are accepted and not over; under the engine's lock.
+        Number of its accepted requests that are not over; guarded by the engine's lock.
     """
 
     def __init__(self, name: str, number: int, task: Any, tally: Tally) -> None:
@@ -41,10 +41,10 @@ class Version:
             self.models = Model.instances(source, instances, device, name=self.name)
 
     def instance(self, lane: int) -> Model:
-        """The instance for a lane."""
+        """Return the instance that a lane uses."""
         return self.models[lane % len(self.models)]
 
     def close(self) -> None:
-        """Unload; a second call does nothing."""
+        """Unload the instances; a second call does nothing."""
         for model in self.models:
             model.close()
