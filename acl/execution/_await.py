@@ -1,10 +1,10 @@
 """Waiting without blocking the event loop.
 
-A stream that is awaited has an `Attendant` with two threads, whatever the number of runs: one queues runs, in the order
-of the calls, the other waits for the stream and answers all whose outcome is known.  A thread ends when it had nothing
-to do for a while.  The copies of a run's outputs to the host are queued right behind it, to pinned memory.
+A stream that is awaited has an `Attendant` with two threads, whatever the number of runs.  One thread queues runs in
+the order of the calls.  The other waits for the stream and resumes the coroutines whose outcome is known.  A thread
+ends after `IDLE_S` without work.  The copies of a run's outputs to pinned host memory are queued right behind the run.
 
-The threads are daemons: the interpreter's end does not wait for a device.
+The threads are daemons, so that the interpreter can end without waiting for a device.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from acl.runtime._stream import Event, Stream
     from acl.runtime._work import Progress, Work
 
-# What was started: its works, of which the last is waited for, and what makes the result afterwards.
+# What a start function returns: the works that it queued, of which the last is awaited, and a function that then
+# returns the result.
 Started = tuple[tuple["Work", ...], Callable[[], Any]]
 
 __all__ = [
@@ -43,15 +44,15 @@ __all__ = [
     "stream_wait",
 ]
 
-IDLE_S = 5.0                    # a thread without work ends after that
-POLL_S = 0.0002, 0.005          # between two looks at an event: first, at most
+IDLE_S = 5.0                    # seconds after which a thread without work ends
+POLL_S = 0.0002, 0.005          # seconds between two queries of an event: the first pause, and the longest
 RAN_OUT = 507046                # ACL_ERROR_RT_STREAM_SYNC_TIMEOUT
 
 
 # ---- threads ------------------------------------------------------------------------------------
 
 class Line:
-    """Calls functions one after the other in a thread, which lives while there are some."""
+    """Call functions one after the other in a thread, which runs while there are functions to call."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -60,7 +61,7 @@ class Line:
         self.working = False
 
     def add(self, job: Callable[[], object]) -> None:
-        """Have a function called, after those that were added before; it must not raise."""
+        """Call a function in the thread after those added before; the function must not raise."""
         with self.changed:
             if not self.working:
                 threading.Thread(target=self.run, name=self.name, daemon=True).start()
@@ -69,10 +70,10 @@ class Line:
             self.changed.notify()
 
     def run(self) -> None:
-        """The thread."""
+        """Run the thread."""
         while (job := self.take()) is not None:
             job()
-            del job                     # with what it holds, before the next wait
+            del job                     # free what it refers to before the next wait
 
     def take(self) -> Callable[[], object] | None:
         with self.changed:
@@ -85,7 +86,7 @@ class Line:
 
 
 class Attendant:
-    """What queues and waits for those who await a stream."""
+    """The two threads of one stream that queue runs and wait for them, for coroutines."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -94,19 +95,19 @@ class Attendant:
         self.asked: set[Outcome] = set()
 
     def ask(self, outcome: Outcome) -> None:
-        """Have an outcome answered once it is known."""
+        """Answer an outcome, in the waiting thread, once it is known."""
         self.asked.add(outcome)
         self.waiting.add(outcome.wait)
 
     def aborted(self) -> None:
-        """The stream was aborted: nobody waits on, though what is at work there may go on."""
+        """Answer all outcomes that have failed, after the stream was aborted; its work may still be running."""
         for outcome in list(self.asked):
             with suppress(RuntimeError):        # the loop is closed
                 outcome.answer.loop.call_soon_threadsafe(outcome.tell_failure)
 
 
 def attendant_of(progress: Progress) -> Attendant:
-    """The attendant of a stream, made at the first need; a forked child has another than its parent."""
+    """Return the attendant of a stream, made on first use; a forked child makes one of its own."""
     found: Attendant | None = progress.attendant
     if found is None or found.process != os.getpid():
         found = progress.attendant = Attendant()
@@ -114,7 +115,7 @@ def attendant_of(progress: Progress) -> Attendant:
 
 
 class Answer:
-    """A result for a coroutine of the running loop, from another thread."""
+    """A result that another thread gives to a coroutine of the running loop."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -122,11 +123,11 @@ class Answer:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for it still."""
+        """True while a coroutine still waits for the result."""
         return not self.future.done()
 
     def give(self, value: Any, error: BaseException | None = None) -> None:
-        """From any thread."""
+        """Give the result or the error to the coroutine; any thread may call it."""
         with suppress(RuntimeError):    # the loop is closed
             self.loop.call_soon_threadsafe(self._set, value, error)
 
@@ -139,7 +140,7 @@ class Answer:
             self.future.set_exception(error)
 
     async def get(self, timeout: float | None, function: str) -> Any:
-        """The result, in the loop; whoever stops waiting does not want it any more."""
+        """Wait in the loop and return the result; after a timeout or a cancellation it is not wanted any more."""
         try:
             await asyncio.wait((self.future,), timeout=timeout)
             if not self.future.done():
@@ -147,13 +148,13 @@ class Answer:
             return self.future.result()
         finally:
             if not self.future.cancel() and not self.future.cancelled():
-                self.future.exception()         # it came while the coroutine was being cancelled
+                self.future.exception()         # set while the coroutine was being cancelled: mark it as read
 
 
 class Outcome:
-    """Somebody's wait for a work.
+    """A coroutine's wait for a work.
 
-    It is answered once: with the error of the first work of `told` that failed, or with what `value` makes.
+    It is answered once: with the error of the first work of `told` that failed, or with the result of `value()`.
     """
 
     def __init__(self, work: Work, told: tuple[Work, ...], answer: Answer, value: Callable[[], Any]) -> None:
@@ -163,12 +164,12 @@ class Outcome:
         self.value: Callable[[], Any] | None = value
 
     def wait(self) -> None:
-        """In the waiting thread of the stream."""
+        """Wait for the work in the stream's waiting thread, and answer."""
         error: BaseException | None = None
         while self.value is not None and self.answer.wanted and not self.over() and error is None:
             try:
                 error = self.work.progress.attend()
-            except BaseException as raised:     # told to the one who waits
+            except BaseException as raised:     # raised in the coroutine that waits
                 error = raised
         self.tell(error)
 
@@ -176,7 +177,7 @@ class Outcome:
         return self.work.known or self.work.progress.ended
 
     def tell_failure(self) -> None:
-        """In the loop: answer if the work has failed."""
+        """Answer, in the loop, if the work has failed."""
         if self.work.error is not None:
             self.tell(None)
 
@@ -200,7 +201,7 @@ class Outcome:
 # ---- copies to the host -------------------------------------------------------------------------
 
 class Fetch:
-    """Copies of arrays to pinned memory, queued on their stream behind what is there."""
+    """Copies of arrays to pinned memory, queued on a stream behind its earlier work."""
 
     def __init__(self, arrays: Iterable[Array], stream: Stream, first: tuple[Work, ...] = ()) -> None:
         self.works = first
@@ -209,13 +210,13 @@ class Fetch:
             pinned = default_pool().alloc(max(array.nbytes, 1))
             if array.nbytes:
                 work = copy_work(pinned, array, stream)
-                assert work is not None         # pinned memory and a stream: it can be queued
+                assert work is not None         # a copy to pinned memory on a stream is always queued
                 self.works += (work,)
             dtype = host_dtype(array.dtype) if isinstance(array.dtype, str) else array.dtype
             self.parts.append((pinned, dtype, array.shape))
 
     def arrays(self) -> tuple[Any, ...]:
-        """The content, once the copies are done, in memory of NumPy's own."""
+        """Return the contents as NumPy arrays with memory of their own; the copies must be done."""
         import numpy
 
         parts, self.parts = self.parts, []
@@ -223,7 +224,7 @@ class Fetch:
 
 
 def _queue(answer: Answer, attendant: Attendant, start: Callable[[], Started]) -> None:
-    """In the queueing thread, in the context of whoever asked: start something, and have its end told."""
+    """Call `start` in the queueing thread, with the caller's context variables, and answer when its works are done."""
     context = contextvars.copy_context()
 
     def job() -> None:
@@ -251,7 +252,7 @@ async def model_run(model: Model, values: list[Any], stream: Stream, out: Any, t
         try:
             fetch = Fetch(run, stream, (run._work,))
         finally:
-            del run                     # the outputs go back behind the copies, also after an error
+            del run                     # free the outputs behind the copies, also after an error
         return fetch.works, fetch.arrays
 
     _queue(answer, attendant_of(stream.progress), start)
@@ -259,7 +260,7 @@ async def model_run(model: Model, values: list[Any], stream: Stream, out: Any, t
 
 
 async def run_numpy(run: Run, timeout: float | None) -> Any:
-    """The outputs of a run that is queued, as NumPy arrays."""
+    """Wait for a queued run and return its outputs as NumPy arrays."""
     limit = seconds_checked(timeout)
     answer = Answer()
 
@@ -279,7 +280,7 @@ async def run_wait(run: Run, timeout: float | None) -> Run:
 
 
 async def stream_wait(stream: Stream, mark: Work, timeout: float | None) -> None:
-    """`Stream.wait`: a failure is told as `synchronize` tells it."""
+    """`Stream.wait`; it raises a failure as `Stream.synchronize` does."""
     await _known(mark, (), timeout, "acl.Stream.wait")
     raise_told(stream)
 
@@ -292,7 +293,7 @@ async def _known(work: Work, told: tuple[Work, ...], timeout: float | None, func
 
 
 async def event_wait(event: Event, timeout: float | None) -> None:
-    """`Event.wait`: the event is looked at, less often the longer it takes; no thread is needed."""
+    """`Event.wait`: query the event at growing intervals, without a thread."""
     limit = seconds_checked(timeout)
     end = None if limit is None else time.monotonic() + limit
     pause, most = POLL_S
@@ -328,7 +329,7 @@ async def memory_copy(target: Any, source: Any, timeout: float | None) -> None:
 
 
 async def _in_thread(function: Callable[..., Any], limit: float | None) -> Any:
-    """Call a function with `timeout_ms` in a thread of the loop's, with the device that is current here."""
+    """Call a function with `timeout_ms` in a thread of the loop; the caller's device is current there."""
     device = Device.current()
 
     def call() -> Any:

@@ -6,7 +6,7 @@ from acl.bind.generated._libacl cimport aclmdlDataset
 cdef class Dataset:
     cdef aclmdlDataset *raw
     cdef size_t count
-    cdef list descs                 # addresses of the tensor descriptions
+    cdef list descs                 # addresses of the tensor descriptions to destroy, as ints
 
     cdef int add(self, void *address, size_t size) except -1
     cdef int describe(self, size_t index, int dtype, tuple shape) except -1
@@ -15,6 +15,6 @@ cdef class Dataset:
     cdef tuple shapes(self)
 
 
-# The dataset of a run's inputs, with their shapes, or of buffers for its outputs.
+# Make the dataset of a run's inputs with their shapes, or of buffers for its outputs.
 cdef Dataset dataset_of(list arrays, tuple infos)
 cdef Dataset dataset_of_buffers(list buffers)

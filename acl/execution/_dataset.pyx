@@ -17,7 +17,7 @@ from acl.runtime._tensor import DTYPE_CODES, DTYPE_NAMES
 
 
 cdef void dataset_free(aclmdlDataset *dataset, size_t count) noexcept nogil:
-    """The dataset, its data buffers, and the descriptions that are ours; not the memory."""
+    """Destroy a dataset and its `count` data buffers, but not the memory of the buffers."""
     cdef size_t i
     if dataset is NULL:
         return
@@ -28,7 +28,7 @@ cdef void dataset_free(aclmdlDataset *dataset, size_t count) noexcept nogil:
 
 @cython.final
 cdef class Dataset:
-    """An `aclmdlDataset` with buffers, and for inputs their shapes; freed with the object."""
+    """An `aclmdlDataset` with buffers, and the shapes if they are inputs; freed with the object."""
 
     def __cinit__(self):
         self.descs = []
@@ -66,7 +66,7 @@ cdef class Dataset:
         return 0
 
     cdef tuple shape(self, size_t index):
-        """The shape that a run left for an output; None if it left none."""
+        """Return the shape that a run set for an output; None if it set none."""
         cdef aclTensorDesc *desc = aclmdlGetDatasetTensorDesc(self.raw, index)
         cdef int64_t dim
         cdef size_t i
@@ -79,7 +79,7 @@ cdef class Dataset:
         return tuple(found)
 
     cdef str dtype(self, size_t index):
-        """The element type that a run left for an output."""
+        """Return the name of the element type that a run set for an output."""
         cdef aclTensorDesc *desc = aclmdlGetDatasetTensorDesc(self.raw, index)
         if desc is NULL:
             raise ValueError(f"the model does not tell the element type of output {index}")

@@ -1,11 +1,11 @@
-"""How large a model's outputs will be, learnt from the runs before.
+"""Prediction of the shapes of a model's outputs, learnt from earlier runs.
 
-ACL takes output buffers before it knows the outputs' shapes, and says the shapes afterwards.  So a
-guess is needed that is seldom too small and seldom much too large.  Each output dimension that
-changes is held against a few simple rules of the input dimensions: equal to one, the sum or product
-of two, an exact share of the product of two, in proportion to one.  A rule that a run contradicts is
-dropped; the guess is the largest that the simplest surviving rules give.  A guess that is too small
-costs a second run, never a wrong result, so nothing here needs to be right, only to be good.
+ACL takes output buffers before a run, and tells the outputs' shapes after it.  So a prediction is
+needed that is seldom too small and seldom much too large.  Each output dimension that changes is
+compared with a few simple rules of the input dimensions: equal to one of them, the sum or product of
+two, a fixed fraction of the product of two, in proportion to one.  A rule that a run contradicts is
+dropped; the prediction is the largest value that the simplest remaining rules give.  A prediction that
+is too small costs a second run, never a wrong result, so predictions may be wrong but should be good.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_SEEN = 512
 
 
 class _Rules:
-    """What one output dimension may be of the input dimensions."""
+    """The rules by which one output dimension may depend on the input dimensions."""
 
     def __init__(self) -> None:
         self.equal: set[int] | None = None
@@ -50,7 +50,7 @@ class _Rules:
         self.most = max(self.most, extent)
 
     def predict(self, dims: tuple[int, ...], declared: bool) -> int:
-        """The extent; one that the model did not declare to change may be a constant."""
+        """Return the predicted extent; if the model declares no dimensions, it may be a constant."""
         if self.equal:
             return max(dims[i] for i in self.equal)
         if self.sums:
@@ -66,13 +66,13 @@ class _Rules:
 
 
 class Extents:
-    """Predicts output shapes from input shapes.
+    """Predict output shapes from input shapes.
 
     Parameters
     ----------
     inputs, outputs : tuple of tuple of int
-        The declared shapes, -1 where a dimension changes; no dimensions at all may also mean that
-        the model does not declare how many there are.
+        The declared shapes, -1 where a dimension changes; an empty shape may also mean that the
+        model does not declare the number of dimensions.
     """
 
     def __init__(self, inputs: Shapes, outputs: Shapes) -> None:
@@ -85,15 +85,15 @@ class Extents:
 
     @property
     def untaught(self) -> bool:
-        """Whether only a run can tell the outputs' shapes."""
+        """True if only a run can tell the outputs' shapes."""
         return not self.fixed and not self.seen
 
     def knows(self, inputs: Shapes) -> bool:
-        """Whether the prediction is no guess: such inputs were seen, or the outputs never change."""
+        """Return True if the prediction is known: such inputs were seen, or the outputs never change."""
         return self.fixed or inputs in self.seen
 
     def predict(self, inputs: Shapes) -> Shapes | None:
-        """The outputs' shapes, exact if such inputs were seen; None before the first `learn`."""
+        """Return the outputs' shapes, known if such inputs were seen; None before the first `learn`."""
         if self.fixed:
             return self.outputs
         if inputs in self.seen:
@@ -109,14 +109,14 @@ class Extents:
         )
 
     def learn(self, inputs: Shapes, outputs: Shapes) -> None:
-        """A run with these input shapes had these output shapes."""
+        """Learn the output shapes of a run with the given input shapes."""
         known = self.seen.get(inputs)
         if known == outputs or self.fixed:
             return
         if known is not None and [len(shape) for shape in known] == [len(shape) for shape in outputs]:
-            # The same inputs, other outputs: they depend on the data. Room for the larger ones.
+            # Equal input shapes gave other output shapes, which depend on the data: keep the larger extents.
             outputs = tuple(tuple(map(max, a, b)) for a, b in zip(known, outputs, strict=True))
-        # A shape without dimensions takes the number of them from the first run.
+        # If a declared shape has no dimensions, the first run tells their number.
         self.outputs = tuple(
             declared if len(declared) == len(shape) else (-1,) * len(shape)
             for declared, shape in zip(self.outputs, outputs, strict=True))
@@ -125,6 +125,6 @@ class Extents:
             for d, extent in enumerate(shape):
                 if extent < 0:
                     self.rules.setdefault((o, d), _Rules()).learn(dims, outputs[o][d])
-        self.seen[inputs] = outputs  # last: a signal may have raised in the lines above
+        self.seen[inputs] = outputs  # the last step, because a signal may raise in the lines above
         if len(self.seen) > MOST_SEEN:
             self.seen.popitem(last=False)

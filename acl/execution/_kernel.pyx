@@ -1,8 +1,8 @@
-"""Module and Kernel: a loaded kernel binary, and its functions to launch.
+"""Module and Kernel: a loaded kernel binary, and its functions that can be launched.
 
 On an NPU the binary is device code; on the simulator it is a host shared object (see
 `acl_sim_kernel.h`).  A launch copies its arguments before it returns and runs in the stream's
-order.  The buffers among the arguments wait for the stream before they are given back.
+order.  The buffers among the arguments are not freed before the launch is done.
 """
 
 cimport cython
@@ -39,7 +39,7 @@ from acl.runtime._given import argument, c_path, c_text, is_path, packed
 
 __all__ = ["Kernel", "Module"]
 
-# Keyword of `launch`, the attribute, and how many bits of value it has.
+# Keyword of `launch`: the attribute, and the bits of its value.
 CONFIG = {
     "schem_mode": (<int> ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE, 8),
     "dyn_ubuf_size": (<int> ACL_RT_LAUNCH_KERNEL_ATTR_DYN_UBUF_SIZE, 32),
@@ -56,14 +56,14 @@ CONFIG = {
 # ---- arguments ----------------------------------------------------------------------------------
 
 cdef object buffer_of(object value):
-    """The Buffer behind an argument, or None."""
+    """Return the Buffer that an argument is or contains, or None."""
     if isinstance(value, Array):
         return value.buffer
     return value if isinstance(value, Buffer) else None
 
 
 cdef object argument_of(object value, object kind, int index):
-    """One argument as a ctypes object; a buffer is its address."""
+    """Return an argument as a ctypes object; for a buffer, its address."""
     buffer = buffer_of(value)
     if buffer is None:
         return argument(value, kind, index)
@@ -74,7 +74,7 @@ cdef object argument_of(object value, object kind, int index):
 
 
 cdef uint32_t count_checked(object value, str name) except? 0:
-    """A number of something, at least 1, as the C API takes it."""
+    """Return `value` as a number of at least 1; raise an error for other values."""
     if not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     value = value.__index__()
@@ -93,7 +93,7 @@ cdef list arguments_of(tuple values, tuple types):
 # ---- configuration ------------------------------------------------------------------------------
 
 cdef class Config:
-    """An `aclrtLaunchKernelCfg`; NULL if nothing is set."""
+    """An `aclrtLaunchKernelCfg`; its `raw` is NULL if no attribute is given."""
 
     cdef aclrtLaunchKernelAttr[16] attrs
     cdef aclrtLaunchKernelCfg cfg
@@ -120,7 +120,7 @@ cdef class Config:
 
 @cython.final
 cdef class ModuleEnd(WorkEnd):
-    """A module whose object was dropped: it is unloaded when its launches are done."""
+    """A module whose Python object was deleted: it is unloaded when its launches are done."""
 
     cdef aclrtBinHandle raw
     cdef object content
@@ -133,19 +133,19 @@ cdef class ModuleEnd(WorkEnd):
 
 
 @cython.final
-@cython.no_gc_clear                             # its end needs its works and its content
+@cython.no_gc_clear                             # ModuleEnd needs its works and its content
 cdef class Module:
     """A kernel binary on the device.
 
     Parameters
     ----------
     source : path or bytes-like
-        The file, or its content.
+        Path of the file, or its content.
     """
 
     cdef aclrtBinHandle raw         # NULL once closed
-    cdef object content             # what it was loaded from
-    cdef object used                # works (see `_work`)
+    cdef object content             # the path or the bytes that it was loaded from
+    cdef object used                # works of its launches (see `_work`)
     cdef int made
     cdef object __weakref__
 
@@ -192,20 +192,20 @@ cdef class Module:
         return 0
 
     def kernel(self, name, types=None):
-        """A function of the binary.
+        """Return a function of the binary as a `Kernel`.
 
         Parameters
         ----------
         name : str
-            As the binary exports it.
+            Name of the function, as the binary exports it.
         types : sequence of ctypes types, optional
-            One for each argument, so that `launch` takes plain numbers; for a device pointer
-            ``ctypes.c_void_p``.
+            The type of each argument, so that `launch` accepts plain numbers; ``ctypes.c_void_p``
+            for a device pointer.
         """
         return Kernel(self, name, types)
 
     def close(self):
-        """Wait for the launches under way and unload; a second call does nothing."""
+        """Wait for the module's launches and unload it; a second call does nothing."""
         cdef aclError status
         if self.made != fork_count:
             forked_raise(self)
@@ -215,7 +215,7 @@ cdef class Module:
         raw, self.raw = self.raw, NULL
         try:
             works_settle(self.used)
-        except BaseException:                   # Ctrl-C
+        except BaseException:                   # such as Ctrl-C: the module stays loaded
             self.raw = raw
             raise
         self.used = None
@@ -226,7 +226,7 @@ cdef class Module:
 
     @property
     def closed(self):
-        """Whether `close` has run."""
+        """True once `close` has run."""
         return self.raw is NULL
 
     def __enter__(self):
@@ -238,9 +238,9 @@ cdef class Module:
 
 @cython.final
 cdef class Launch:
-    """A launch, while it is queued: the stream uses the module and the buffers from then on.
+    """A launch while it is being queued; from then on, its work uses the module and the buffers.
 
-    What a kernel writes is not known, so if it fails no buffer of it can be read.
+    It is not known which buffers a kernel writes, so if it fails, none of its buffers can be read.
     """
 
     cdef Uses uses
@@ -274,11 +274,11 @@ cdef class Kernel:
     Parameters
     ----------
     module : Module
-        Where it is; kept open by the kernel.
+        The module of the function; the kernel keeps a reference to it.
     name : str
-        The function, as the binary exports it.
+        Name of the function, as the binary exports it.
     types : sequence, optional
-        Its parameters' ctypes, so that plain numbers may be given for them.
+        The ctypes types of its parameters, so that `launch` accepts plain numbers.
 
     Raises
     ------
@@ -311,10 +311,10 @@ cdef class Kernel:
         Parameters
         ----------
         blocks : int
-            How often the function runs, at least 1.
+            Number of blocks in which the function runs, at least 1.
         *arguments
-            Buffers and Arrays (their addresses), ctypes or NumPy scalars, or, where the kernel's
-            types are known, plain numbers.
+            Buffers and Arrays, whose addresses are passed, ctypes or NumPy scalars, or plain
+            numbers if the kernel's types were given.
         stream : Stream, optional
             The default stream if not given.
         schem_mode, dyn_ubuf_size, engine_type, block_dim_offset, block_task_prefetch, data_dump, \
@@ -340,7 +340,7 @@ timeout_s, timeout_us, profiling : int, optional
                 status = aclrtLaunchKernelWithHostArgs(
                     self.raw, count, raw, cfg.raw, data, size, NULL, 0)
             if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT:
-                # CANN before 8.2 has no such call: one argument after the other.
+                # CANN before 8.2 does not have this call: append one argument after the other.
                 self.launch_appended(count, pieces, cfg, raw)
             else:
                 check(status, "aclrtLaunchKernelWithHostArgs")
@@ -352,11 +352,11 @@ timeout_s, timeout_us, profiling : int, optional
         Parameters
         ----------
         blocks : int
-            How often the function runs, at least 1.
+            Number of blocks in which the function runs, at least 1.
         arguments : Buffer
-            Where they lie; the kernel reads them when it runs.
+            Device memory with the arguments; the kernel reads it when it runs.
         nbytes : int, optional
-            Their bytes; the whole buffer if not given.
+            Bytes of the arguments; those of the whole buffer if not given.
         """
         cdef aclrtStream raw = NULL
         cdef uint32_t count = count_checked(blocks, "blocks")

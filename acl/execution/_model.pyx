@@ -1,13 +1,13 @@
 """Model: dynamic-shape inference, from NumPy arrays to arrays on the device and back.
 
-A run is queued on a stream by `aclmdlExecuteAsync`, on the thread that asked for it, with the GIL
-dropped: the allocator registered for the stream is called from in there.  Inputs and outputs take
-their memory from the pool that is registered for the stream, else from the driver.  Output shapes
-are predicted (`_extents`), as ACL wants the buffers before it knows them; where the prediction was
-too small, one synchronous run tells the shapes and the run is repeated.
+A run is queued on a stream by `aclmdlExecuteAsync`, in the caller's thread.  The GIL is released
+meanwhile, because that function calls the allocator registered for the stream.  The memory of
+inputs and outputs is allocated from the pool that is registered for the stream, else from the
+driver.  Output shapes are predicted (`_extents`), because ACL needs the buffers before it knows the
+shapes.  If a prediction is too small, one synchronous run tells the shapes and the run is repeated.
 
 ACL forbids two runs of one model at the same time in different threads, so a lock keeps them apart.
-It is never held while a stream is waited for, except to unload, and where the outputs' sizes were
+It is never held while a stream is waited for, except to unload, and if the outputs' sizes were
 predicted wrongly.
 """
 
@@ -59,7 +59,7 @@ from acl.execution._weights import weights_memory
 __all__ = ["Model"]
 
 
-# ---- what a model says of itself ----------------------------------------------------------------
+# ---- the description of a model -----------------------------------------------------------------
 
 cdef object tensor_info(const char *name, int dtype, aclmdlIODims *dims):
     shape = tuple([dims.dims[i] for i in range(dims.dimCount)])
@@ -84,7 +84,7 @@ cdef tuple infos_of(aclmdlDesc *desc, bint outputs):
 
 
 cdef bint run_enter(Pool pool) except -1:
-    """Note a run with the pool: its number, and whose Python stack it has."""
+    """Count a run in its pool, and note its Python stack; return True if `stack_leave` is due."""
     if pool is None or pool.core is NULL:
         return False
     pool.core.notes.steps += 1
@@ -92,7 +92,7 @@ cdef bint run_enter(Pool pool) except -1:
 
 
 def name_of(source):
-    """A tag for a model: its file's name, without folder and ending."""
+    """Return a tag for a model: its file's name without folder and extension, else "model"."""
     if not is_path(source):
         return "model"
     return os.path.splitext(os.path.basename(os.fsdecode(source)))[0] or "model"
@@ -101,7 +101,7 @@ def name_of(source):
 # ---- the model ----------------------------------------------------------------------------------
 
 cdef aclError model_unload(uint32_t number, int device) noexcept nogil:
-    """Unload in whatever thread drops the model: ACL wants a context there."""
+    """Unload a model in any thread, with a context of the device meanwhile; return the status."""
     cdef aclrtContext before = NULL
     cdef aclError status
     cdef int32_t current = -1
@@ -118,7 +118,7 @@ cdef aclError model_unload(uint32_t number, int device) noexcept nogil:
 
 @cython.final
 cdef class ModelEnd(WorkEnd):
-    """A model whose object was dropped: it is unloaded when its runs are done."""
+    """A model whose Python object was deleted: it is unloaded when its runs are done."""
 
     cdef uint32_t number
     cdef aclmdlDesc *desc
@@ -138,26 +138,26 @@ cdef class ModelEnd(WorkEnd):
 
 
 @cython.final
-@cython.no_gc_clear                             # its end needs its works and its content
+@cython.no_gc_clear                             # ModelEnd needs its works and its content
 cdef class Model:
     """A model on a device: an ``.om`` file, or an ONNX file on the simulator.
 
     Parameters
     ----------
     source : path or bytes-like
-        The file, or its content.
+        Path of the file, or its content.
     device : int
-        Ordinal of the device; it becomes current in this thread if no other is.
+        Ordinal of the device; it becomes current in this thread if no device is.
     name : str, optional
         The name under which ledger and reports count the memory of its runs; by default the file's
-        name without its ending, or ``"model"``.
+        name without its extension, or ``"model"``.
 
     Attributes
     ----------
     inputs, outputs : tuple of TensorInfo
         Name, shape (-1 for a dimension that changes) and type of each.
     device, name : int, str
-        As given.
+        The device's ordinal, and the name.
 
     Raises
     ------
@@ -169,23 +169,23 @@ cdef class Model:
     cdef uint32_t number
     cdef aclmdlDesc *desc           # NULL once closed
     cdef readonly int device
-    cdef readonly str name          # the tag of what its runs take
+    cdef readonly str name          # the tag of its runs' allocations
     cdef readonly tuple inputs      # of TensorInfo
     cdef readonly tuple outputs
     cdef object lock                # one run at a time
-    cdef bint busy                  # a thread has its turn
+    cdef bint busy                  # a thread is in a Turn
     cdef object extents
     cdef object staging
     cdef object content             # the bytes that the model was loaded from
     cdef object weights             # Buffer that instances share; None if the runtime has its own
-    cdef Stream own                 # of the calls that name no stream; made by the first
+    cdef Stream own                 # stream of calls without one; the first of them creates it
     cdef object used                # works of its runs (see `_work`)
-    cdef set pools                  # what served them: blocks come back at the unload
+    cdef set pools                  # pools that served its runs; the unload frees blocks in them
     cdef int made
     cdef bint loaded
     cdef list given_out             # under the lock: memory for each output of this run, or None
-    cdef int64_t until              # under the lock: when the waits of this run end; -1: never
-    cdef bint typed                 # whether each output's element type is known
+    cdef int64_t until              # under the lock: when this run's waits time out; -1: never
+    cdef bint typed                 # the element type of each output is known
     cdef object __weakref__
 
     def __cinit__(self):
@@ -205,7 +205,7 @@ cdef class Model:
             self.open(source)
 
     cdef int open(self, object source) except -1:
-        """Load the model and ask what it takes, in a thread with its device."""
+        """Load the model and read its description; its device is current in this thread."""
         current_ensure(NULL)
         self.load(source)
         self.desc = aclmdlCreateDesc()
@@ -223,20 +223,20 @@ cdef class Model:
     def instances(source, int count, device=0, *, name=None):
         """Load several instances of one model, which share the memory of its weights.
 
-        ACL forbids two runs of one model at the same time: with an instance for each stream they
-        can run beside each other.  Each has weights of its own if ACL tells no size of the weights.
+        ACL forbids two runs of one model at the same time; with an instance for each stream, runs
+        can overlap.  If ACL does not tell the size of the weights, each instance has its own copy.
 
         Parameters
         ----------
         source, device, name
             As for a `Model`.
         count : int
-            How many, at least 1.
+            Number of instances, at least 1.
 
         Returns
         -------
         list of Model
-            The weights are freed with the last of them.
+            The instances; the weights are freed with the last of them.
         """
         cdef Model one
         cdef list made = []
@@ -316,23 +316,23 @@ cdef class Model:
     # -- running
 
     def __call__(self, *inputs, stream=None, out=None, timeout_ms=None, **named):
-        """Run once and wait: the outputs as a tuple of NumPy arrays.
+        """Run once, wait, and return the outputs as a tuple of NumPy arrays.
 
         Parameters
         ----------
         *inputs, **named
-            NumPy arrays, `Array`s, arrays with DLPack on the host or the NPU, or what NumPy makes
-            arrays of, in the model's order or by name.
+            NumPy arrays, `Array`s, arrays with DLPack on the host or the NPU, or values that NumPy
+            converts to arrays, in the model's order or by name.
         stream : Stream, optional
-            Where to run; a stream of the model's own if not given.
+            The stream of the run; a stream of the model's own if not given.
         out : sequence, optional
             As for `run_async`.
         timeout_ms : int, optional
-            How long to wait; `acl.TimeoutError` after that, and the run goes on.
+            Milliseconds to wait; then `acl.TimeoutError` is raised, and the run continues.
         """
         cdef int64_t until = until_of(timeout_ms)
         results = self.run_until(self.bind(inputs, named), stream, out, until)
-        # `to_numpy` waits for the stream of each buffer.
+        # `numpy` waits for the stream of each buffer.
         arrays = tuple([
             result.numpy(timeout_ms=None if until < 0 else left_of(until)) for result in results])
         if not results:
@@ -342,20 +342,20 @@ cdef class Model:
         return arrays
 
     def arun(self, *inputs, stream=None, out=None, timeout=None, **named):
-        """Coroutine: run once and wait, without blocking the event loop; outputs as NumPy arrays.
+        """Run once in a coroutine, without blocking the event loop; return the outputs in NumPy.
 
         A thread of the stream converts the inputs and queues the run, with the copies of the
         outputs to the host right behind it; runs of one stream are queued in the order of the
-        calls.  The inputs must not be changed before the coroutine is done.  If it is cancelled
-        before the run is queued, there is none; a run that is queued goes on, and its outputs are
-        given back.
+        calls.  The inputs must not be changed before the coroutine is done.  If the coroutine is
+        cancelled before the run is queued, the run is not made.  A run that is queued continues,
+        and its outputs are freed.
 
         Parameters
         ----------
         *inputs, stream, out, **named
             As for a call.
         timeout : float, optional
-            Seconds; `acl.TimeoutError` after that.
+            Seconds to wait; then `acl.TimeoutError` is raised.
         """
         from acl.execution._await import model_run
 
@@ -365,33 +365,33 @@ cdef class Model:
     def run_async(self, inputs, Stream stream=None, *, out=None):
         """Queue a run and return its outputs, which stay on the device.
 
-        With a pool registered for the stream it waits for nothing, unless the outputs' shapes
-        cannot be told beforehand: in the first run of a model that does not fix them, and when a
-        result turns out larger than the runs before let expect.  Without a pool the inputs' memory
-        goes back to the driver, which waits for the run.
+        With a pool registered for the stream, the call waits for nothing, unless the outputs'
+        shapes are not known beforehand: in the first run of a model that does not fix them, and
+        if an output is larger than predicted from earlier runs.  Without a pool, the inputs' memory
+        is freed by the driver, which waits for the run.
 
         Parameters
         ----------
         inputs : sequence, dict, or one array
-            NumPy arrays (copied before the call returns), or `Array`s.  Work on other streams that
-            an `Array` waits for is the caller's to order.
+            NumPy arrays, which are copied before the call returns, or `Array`s.  If other streams
+            still write an `Array`, the caller must order the run after them.
         stream : Stream, optional
             A stream of the model's own if not given.
         out : sequence of Array, Buffer or None, optional
-            Memory for each output, at least as large as it; None for new memory.  It stays the
-            caller's: closing the run's outputs does not close it.
+            Memory for each output, at least as large as the output; None for new memory.  Closing
+            the run's outputs does not close memory that was given here.
 
         Returns
         -------
         Run
-            The tuple of the outputs, as `Array`s; it knows what became of the run.  Whatever uses
-            them on the same stream comes after the run; `Array.numpy` waits for it, and raises the
-            run's error if it failed.
+            The tuple of the outputs, as `Array`s; it knows the outcome of the run.  Later work on
+            the same stream may use them without a wait; `Array.numpy` waits for the run, and raises
+            its error if it failed.
 
         Raises
         ------
         OutOfMemoryError
-            After the pool's hook was called, and a second try.
+            Memory ran out again in a second try, after the pool's hook was called.
         """
         if isinstance(inputs, dict):
             values = self.bind((), inputs)
@@ -402,18 +402,18 @@ cdef class Model:
         return self.run_until(values, stream, out, -1)
 
     cdef object run_until(self, list values, Stream stream, object out, int64_t until):
-        """Queue a run; a wait that it needs ends at the moment `until`."""
+        """Queue a run and return it; waits that it needs time out at `until`."""
         cdef Uses uses = Uses()
         cdef Work work
         self.open_check()
         callback_check()
         stream = self.stream_of(stream)
-        # The user's own code may run here (`__array__`), so before the lock is taken.
+        # This may call the user's code (`__array__`), so it is done before the lock is taken.
         values = [self.given(info, value, stream)
                   for info, value in zip(self.inputs, values, strict=True)]
         targets = self.targets(out, stream)
         if not self.typed or self.extents.untaught:
-            stream.progress.settle(until)       # what failed before is no failure of this run
+            stream.progress.settle(until)       # earlier failures on the stream are not this run's
         with Turn(self):
             self.open_check()
             self.given_out = targets
@@ -423,13 +423,13 @@ cdef class Model:
             try:
                 results = self.run_locked(values, stream, uses)
             except BaseException:
-                # What the run queued, and all that it touches, may be at work still.
+                # Work that the run queued may still be running, and use all of its buffers.
                 uses.end(work)
                 raise
             finally:
                 self.given_out = None
                 work_queued(work)
-                self.staging.close_batch(stream)    # its copies are queued, whatever came after
+                self.staging.close_batch(stream)    # the copies are queued even if the run failed
             uses.end(work)
         return Run(results, work, stream)
 
@@ -453,7 +453,7 @@ cdef class Model:
         return self.own
 
     cdef list bind(self, tuple given, dict named):
-        """The inputs in the model's order."""
+        """Return the inputs in the model's order."""
         names = [info.name for info in self.inputs]
         if len(given) > len(names):
             raise input_error(
@@ -472,7 +472,7 @@ cdef class Model:
         return [values[name] for name in names]
 
     cdef object given(self, object info, object value, Stream stream):
-        """An input as an Array, or as a NumPy array of its type and shape."""
+        """Return an input as an Array, or as a NumPy array of the input's type and shape."""
         what = f"input {info.name!r}"
         if not isinstance(value, (Array, Buffer)):
             value = given_array(value, what, stream)
@@ -497,7 +497,7 @@ cdef class Model:
         return value
 
     cdef object place(self, object info, object value, Stream stream):
-        """An input as an `Array`: as it is, or copied to the device in the stream's order."""
+        """Return an input as an `Array`; a NumPy array is copied to the device in stream order."""
         if isinstance(value, Array):
             return value
         array = Array.of(stream_memory(value.nbytes, stream, "inputs", self.name), value.shape,
@@ -507,7 +507,7 @@ cdef class Model:
         return array
 
     cdef tuple execute(self, list arrays, Stream stream):
-        """Queue the run; the outputs with the shapes that came out."""
+        """Queue the run and return the outputs with their actual shapes."""
         cdef Dataset inputs = dataset_of(arrays, self.inputs)
         cdef Dataset outputs
         shapes = tuple([array.shape for array in arrays])
@@ -517,14 +517,14 @@ cdef class Model:
             buffers = self.output_buffers(predicted, stream)
         outputs = dataset_of_buffers(buffers)
         if self.queue(inputs, outputs, stream, must=False):
-            # Too small, or a real fault, which the synchronous run then names.
+            # A buffer was too small, or the synchronous run raises the error that occurred.
             predicted = self.shapes_by_running(inputs, shapes, stream)
             buffers = self.output_buffers(predicted, stream)
             outputs = dataset_of_buffers(buffers)
             self.queue(inputs, outputs, stream, must=True)
         found = outputs.shapes()
         if None in found:
-            stream.progress.settle(self.until)  # this library tells them when the run is done
+            stream.progress.settle(self.until)  # this CANN tells the shapes when the run is done
             found = outputs.shapes()
         found = tuple([f if f is not None else p for f, p in zip(found, predicted)])
         self.extents.learn(shapes, found)
@@ -532,7 +532,7 @@ cdef class Model:
                       for buffer, shape, info in zip(buffers, found, self.outputs)])
 
     cdef tuple guess(self, tuple shapes, Stream stream):
-        """The outputs' predicted shapes, and memory for them; None if only a run can tell."""
+        """Return predicted shapes of the outputs and buffers for them; (None, None) if unknown."""
         predicted = self.extents.predict(shapes)
         if predicted is None or not self.typed:
             return None, None
@@ -541,10 +541,10 @@ cdef class Model:
         except OutOfMemoryError:
             if self.extents.knows(shapes):
                 raise
-        return None, None                       # the guess was too large, the outputs may not be
+        return None, None                       # the real outputs may be smaller and fit
 
     cdef list targets(self, object out, Stream stream):
-        """The caller's memory for the outputs, as Buffers or None; None if there is no `out`."""
+        """Return the caller's Buffer, or None, for each output; None if `out` is not given."""
         cdef list found = []
         if out is None:
             return None
@@ -570,7 +570,10 @@ cdef class Model:
                 for buffer, shape, info in zip(given, shapes, self.outputs, strict=True)]
 
     cdef aclError queue(self, Dataset inputs, Dataset outputs, Stream stream, bint must) except? -1:
-        """`aclmdlExecuteAsync`, once more after the pool's hook if memory ran out."""
+        """Call `aclmdlExecuteAsync`, and again after the pool's hook if memory ran out.
+
+        Return the status.  Raise an error if memory ran out, and with `must` for any failure.
+        """
         cdef aclrtStream raw
         cdef aclError status
         cdef Pool pool = pool_of(stream.handle)
@@ -588,7 +591,7 @@ cdef class Model:
                 tag = 0
         for attempt in range(2):
             ooms = 0 if pool is None else pool.core.reports.oom.number
-            self.leave_note(pool, False)        # what an earlier run left goes back now
+            self.leave_note(pool, False)        # the call frees what a failed run has kept
             noted = run_enter(pool)
             scoped = (pool is not None and pool.core.tagging
                       and tag_push(pool, pool.core, &scope, tag))
@@ -611,14 +614,17 @@ cdef class Model:
         return status
 
     cdef int leave_note(self, Pool pool, bint failed) except -1:
-        """The graph engine keeps a failed run's blocks until the next run: reports say of whom."""
+        """Note in the pool whether the model's last run failed, for reports.
+
+        The graph engine keeps the blocks of a failed run until the model's next run.
+        """
         if pool is not None and (failed or pool.failed_runs):
             runs = (pool.failed_runs or frozenset()) - {self.name}
             pool.failed_runs = runs | {self.name} if failed else runs
         return 0
 
     cdef tuple shapes_by_running(self, Dataset inputs, tuple given, Stream stream):
-        """The outputs' shapes, by one synchronous run that brings its own output memory."""
+        """Return the outputs' shapes, after a synchronous run whose outputs ACL allocates."""
         cdef Dataset outputs = Dataset()
         cdef aclError status
         cdef size_t i
@@ -635,7 +641,7 @@ cdef class Model:
                     aclrtFree(address)
         check(status, "aclmdlExecute")
         if not self.typed:
-            # The model did not say; the run did.
+            # The model does not declare the types, but the run told them.
             self.outputs = tuple([
                 info._replace(dtype=outputs.dtype(i)) for i, info in enumerate(self.outputs)])
             self.typed = True
@@ -645,10 +651,10 @@ cdef class Model:
         self.extents.learn(given, shapes)
         return shapes
 
-    # -- the end
+    # -- closing
 
     def close(self):
-        """Wait for the runs under way and unload, in any thread; a second call does nothing.
+        """Wait for the model's runs and unload it, in any thread; a second call does nothing.
 
         The outputs stay readable.
         """
@@ -667,7 +673,7 @@ cdef class Model:
                 self.unload()
 
     cdef int unload(self) except -1:
-        """Under the lock, in a thread with the model's device; what is refused stays loaded."""
+        """Unload the model, under the lock, with its device current; on failure it stays loaded."""
         cdef aclError status
         works_settle(self.used)
         self.used = None
@@ -694,7 +700,7 @@ cdef class Model:
 
     @property
     def closed(self):
-        """Whether `close` has run."""
+        """True once `close` has run."""
         return not self.loaded
 
     def __enter__(self):
@@ -713,9 +719,9 @@ cdef class Model:
 
 @cython.final
 cdef class Turn:
-    """A thread's turn with a model, in a `with` block.
+    """A `with` block in which one thread uses a model.
 
-    Hooks, finalizers and the like run within it, and may not run or close the same model.
+    Hooks and finalizers that run inside the block must not run or close the same model.
     """
 
     cdef Model model
@@ -725,7 +731,7 @@ cdef class Turn:
 
     def __enter__(self):
         self.model.lock.acquire()
-        if self.model.busy:                     # with this very thread
+        if self.model.busy:                     # in an outer block of this thread
             self.model.lock.release()
             raise RuntimeError("a call of the Model is under way in this thread: its hooks and "
                                "finalizers must not run or close it")
@@ -737,7 +743,7 @@ cdef class Turn:
 
 
 cdef Buffer output_memory(Buffer given, size_t size, object info, Stream stream, str owner):
-    """Memory for an output; the caller's is used through a view, so that it stays open."""
+    """Return memory for an output: new, or a view of the caller's, whose close frees nothing."""
     if given is None:
         return stream_memory(size, stream, "outputs", owner)
     if given.size < size:

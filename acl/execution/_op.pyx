@@ -1,9 +1,9 @@
-"""Op: a single operator, run on a stream; and operators with kernels of the user's own.
+"""Op: a single operator that runs on a stream; and operators with kernels of the user's own.
 
 An operator is found by its type: in the library's own set, which is compiled at first use, or among
-those for which `Op.compiler` named a function that chooses a kernel for the shapes at hand.  Such a
-function runs inside the call that asked, in its thread; what the kernel needs is copied by ACL
-before it returns.
+the types for which `Op.compiler` registered a function that chooses a kernel for the given shapes.
+Such a function runs in the thread that calls the operator, before the call returns; ACL copies
+what the kernel needs before the function returns.
 """
 
 import threading
@@ -46,11 +46,11 @@ from acl.runtime._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name
 
 __all__ = ["KernelChoice", "Op"]
 
-# Types of operators that have a compile function of the user's.
+# Types of operators for which the user registered a compile function.
 compiled: set = set()
-# What ACL reads at each launch of the user's kernels: it keeps the address.
+# Binaries of the user's kernels; ACL keeps their addresses and reads them at each launch.
 binaries: dict = {}
-# What a compile function raised, by thread, on its way through ACL to the call that asked.
+# By thread: the exception of a compile function, until the call that caused it raises it.
 failures: dict = {}
 
 
@@ -141,7 +141,7 @@ cdef class Attributes:
         return 0
 
 
-# ---- the ends of a call -------------------------------------------------------------------------
+# ---- inputs and outputs of a call ---------------------------------------------------------------
 
 @cython.final
 cdef class Ends:
@@ -197,7 +197,7 @@ cdef Ends ends_of(list arrays):
 
 
 cdef object info_of(aclTensorDesc *desc):
-    """What a description says, as a TensorInfo without a name."""
+    """Return the shape and type of a tensor description as a TensorInfo without a name."""
     cdef int64_t dim
     cdef size_t i
     shape = []
@@ -212,7 +212,7 @@ cdef object info_of(aclTensorDesc *desc):
 
 @cython.final
 cdef class KernelChoice:
-    """What a function of `Op.compiler` fills in; valid only while that function runs."""
+    """The object by which a compile function chooses a kernel; valid only while it runs."""
 
     cdef aclopKernelDesc *raw
 
@@ -222,13 +222,13 @@ cdef class KernelChoice:
         Parameters
         ----------
         kernel_id : str
-            As `Op.add_kernel` named it.
+            The kernel's name, as `Op.add_kernel` got it.
         blocks : int
-            How often it runs.
+            Number of blocks in which the kernel runs.
         args : bytes
-            What it finds behind the pointers of the inputs, outputs and workspaces.
+            Arguments that follow the pointers of the inputs, outputs and workspaces.
         workspaces : sequence of int
-            Bytes of each; they add up over several calls, to 16 at most.
+            Bytes of each workspace.  Several calls add their workspaces, 16 at most in all.
         """
         import array
 
@@ -246,7 +246,7 @@ cdef class KernelChoice:
 
 
 cdef object chooser(object function):
-    """The function as ACL's compile function: numbers in, a status out."""
+    """Return the function in the form of ACL's compile functions, with addresses and a status."""
     def choose(ins, inputs, outs, outputs, attr, kernel):
         cdef KernelChoice choice = KernelChoice()
         choice.raw = <aclopKernelDesc *> <size_t> kernel
@@ -273,9 +273,9 @@ cdef class Op:
     Parameters
     ----------
     kind : str
-        Its type, such as ``"Add"`` or ``"MatMulV2"``.
+        The operator's type, such as ``"Add"`` or ``"MatMulV2"``.
     **attributes
-        bool, int, float, str, or a list of one of them, or of lists of ints.
+        Values of its attributes: bool, int, float, str, a list of one of them, or of lists of ints.
     """
 
     cdef readonly str kind
@@ -294,7 +294,7 @@ cdef class Op:
         *inputs : Array or NumPy array
             NumPy arrays are copied to the device before the call returns.
         outputs : sequence of Array or of (shape, dtype), optional
-            Where the results go, or what to make; if not given, their shapes are inferred.
+            Arrays for the results, or shapes and types of new ones; inferred if not given.
         stream : Stream, optional
             The default stream if not given.
 
@@ -345,7 +345,7 @@ cdef class Op:
         return array
 
     cdef list targets(self, list arrays, object outputs, Attributes attr, Stream stream):
-        """The outputs as arrays, made where only their shapes are known."""
+        """Return the outputs as arrays; those given or inferred as shapes are allocated."""
         if outputs is None:
             outputs = self.inferred(ends_of(arrays), attr)
         found = []
@@ -427,16 +427,16 @@ cdef class Op:
 
     @staticmethod
     def add_kernel(kind, kernel_id, name, binary):
-        """Make a kernel known under an operator's type.
+        """Register a kernel for a type of operators.
 
         Parameters
         ----------
         kind, kernel_id : str
-            The operator's type, and what `KernelChoice.use` calls the kernel.
+            The operator's type, and the name of the kernel for `KernelChoice.use`.
         name : str
-            The function, as the binary exports it.
+            Name of the function, as the binary exports it.
         binary : bytes
-            The content of the file; kept.
+            Content of the file; it is kept, because ACL reads it at each launch.
         """
         cdef bytes c_kind = c_text(kind, "kind"), c_id = c_text(kernel_id, "kernel_id")
         cdef bytes c_name = c_text(name, "name")
@@ -449,10 +449,10 @@ cdef class Op:
 
     @staticmethod
     def compiler(kind):
-        """A decorator: the function chooses the kernel for an operator's shapes.
+        """Return a decorator for the function that chooses the kernel for an operator's shapes.
 
-        It gets the inputs and the outputs as tuples of `TensorInfo`, and a `KernelChoice` to fill
-        in.  What it raises is raised by the call that asked.
+        The function gets the inputs and the outputs as tuples of `TensorInfo`, and a
+        `KernelChoice` to fill in.  The call of the operator raises the function's exceptions.
         """
         def register(function):
             check(compiler_register(kind, chooser(function)), "aclopRegisterCompileFunc")
@@ -463,7 +463,7 @@ cdef class Op:
 
     @staticmethod
     def remove_compiler(kind):
-        """Forget the function of `compiler`."""
+        """Remove the function that `compiler` registered."""
         check(compiler_unregister(kind), "aclopUnregisterCompileFunc")
         compiled.discard(kind)
 

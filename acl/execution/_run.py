@@ -1,4 +1,4 @@
-"""Run: the outputs of one run on a stream, and what became of it."""
+"""Run: the outputs of one run on a stream, and its outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Run", "milliseconds_of", "seconds_checked"]
 
 
 def seconds_checked(timeout: Any) -> float | None:
-    """A timeout in seconds, or None for no limit."""
+    """Return a timeout in seconds as a float, or None for no limit; raise an error for other values."""
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
@@ -28,16 +28,17 @@ def seconds_checked(timeout: Any) -> float | None:
 
 
 def milliseconds_of(seconds: float | None) -> int | None:
-    """The same for the waits of the C API: at least 1."""
+    """Return a timeout for the waits of the C API: at least 1 millisecond, or None for no limit."""
     return None if seconds is None else max(1, int(min(seconds * 1000, 2**31 - 1)))
 
 
 class Run(tuple["Array", ...]):
     """The outputs of a run, a tuple of `Array`, which knows whether the run succeeded.
 
-    The runtime says of a stream that work on it failed, not which.  When it says so, all runs that
-    were queued since the last one known to be done have failed: reading their outputs raises.  So it
-    is when the stream is aborted.  A run that is known to be done stays readable.
+    The runtime reports that work on a stream failed, but not which work.  Therefore all runs that
+    were queued since the last one known to be done count as failed then, and reading their outputs
+    raises an error; the same happens when the stream is aborted.  The outputs of a run that is known
+    to be done stay readable.
 
     Like a future it has `done`, `result` and `cancel`, and in a coroutine ``await run`` gives what `result`
     gives, without blocking the event loop.
@@ -45,9 +46,9 @@ class Run(tuple["Array", ...]):
     Attributes
     ----------
     stream : Stream
-        Where it was queued.
+        The stream on which the run was queued.
     place : int
-        Its number among the works of the package on that stream, from 1.
+        Number of the run among this package's works on that stream, from 1.
     """
 
     stream: Stream
@@ -56,7 +57,7 @@ class Run(tuple["Array", ...]):
     _cancelled: bool
 
     def __new__(cls, outputs: Iterable[Array], work: Work, stream: Stream) -> Run:
-        """The outputs of a work that is queued on a stream."""
+        """Make a Run of the outputs of a work that is queued on a stream."""
         run = super().__new__(cls, outputs)
         run.stream = stream
         run.place = work.place
@@ -66,41 +67,41 @@ class Run(tuple["Array", ...]):
 
     @property
     def outcome(self) -> str:
-        """What is known of it by now: ``"queued"``, ``"done"``, ``"failed"`` or ``"aborted"``."""
+        """What is known of the run by now: ``"queued"``, ``"done"``, ``"failed"`` or ``"aborted"``."""
         return self._work.outcome
 
     @property
     def error(self) -> AclError | None:
-        """Its own error if it failed or was aborted, else None; nothing is waited for."""
+        """The run's own error if it is known to have failed or was aborted, else None; does not wait."""
         return self._work.error
 
     def synchronize(self, timeout_ms: int | None = None) -> Run:
-        """Wait for the run; raises its own error, or `acl.TimeoutError`.  Returns the run."""
+        """Wait for the run and return it; raises the run's own error, or `acl.TimeoutError`."""
         self._work.synchronize(timeout_ms)
         return self
 
     def done(self) -> bool:
-        """Whether it is over: done, failed, aborted or cancelled.  Asks the device, and does not wait.
+        """Return True if the run is over: done, failed, aborted or cancelled.  Asks the device, and does not wait.
 
-        The device tells whether a stream has work, not which: with work queued behind it a run that nobody
-        waits for may be over unseen.
+        The device tells only whether a stream has work left, not which.  So if other work is queued behind a run,
+        `done` may return False for a while after the run is over, unless a thread waits for it.
         """
         return self._cancelled or self._work.poll()
 
     def result(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Wait for the run: its outputs as NumPy arrays.
+        """Wait for the run and return its outputs as NumPy arrays.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds; `acl.TimeoutError` after that, and the run goes on.
+            Seconds to wait; after that `acl.TimeoutError` is raised, and the run continues.
 
         Raises
         ------
         AclError
-            Its own error, if it failed or was aborted.
+            The run failed or was aborted.
         concurrent.futures.CancelledError
-            After `cancel`.
+            The run was cancelled by `cancel`.
         """
         limit = seconds_checked(timeout)
         end = None if limit is None else time.monotonic() + limit
@@ -110,9 +111,9 @@ class Run(tuple["Array", ...]):
         return tuple([array.numpy(timeout_ms=milliseconds_of(left)) for array in self])
 
     def cancel(self) -> bool:
-        """Give the outputs back, as nobody wants them: whether the run was not over yet.
+        """Free the outputs of a run that is not over yet; return True if it is cancelled, False if it was over.
 
-        What is queued runs; only `Stream.abort` ends it, with all that is on the stream.
+        The queued run itself continues; only `Stream.abort` ends it, with all work of the stream.
         """
         from acl.runtime._buffer import let_go
 
@@ -124,18 +125,21 @@ class Run(tuple["Array", ...]):
         return True
 
     def cancelled(self) -> bool:
-        """Whether `cancel` has been called in time."""
+        """Return True if `cancel` was called before the run was over."""
         return self._cancelled
 
     def wait(self, timeout: float | None = None) -> Coroutine[Any, Any, Run]:
-        """Coroutine: `synchronize` that does not block the event loop; `timeout` is in seconds."""
+        """Wait for the run as `synchronize` does, in a coroutine without blocking the event loop.
+
+        `timeout` is in seconds.
+        """
         from acl.execution._await import run_wait
 
         self._check()
         return run_wait(self, timeout)
 
     def __await__(self) -> Generator[Any, None, tuple[Any, ...]]:
-        """The outputs as NumPy arrays; their copies to the host are queued when it is awaited."""
+        """Wait and return the outputs as NumPy arrays; the copies to the host are queued when it is awaited."""
         from acl.execution._await import run_numpy
 
         self._check()

@@ -1,10 +1,10 @@
-"""Pinned host memory on its way to the device, given back to its pool once its copies are done.
+"""Copies of host memory to the device through pinned memory, which is freed when they are done.
 
-An asynchronous copy needs memory that is pinned and stays as it is, so bytes of ordinary memory go
-through a buffer of the process's pinned pool.  An event stands behind each batch of copies: what it
-has passed is free at once, whatever is queued behind it.
+An asynchronous copy needs memory that is pinned and does not change, so bytes of ordinary memory
+are copied to a buffer of the process's pinned pool first.  An event is recorded behind each batch
+of copies: when it is reached, the batch's buffers are freed, whatever is queued behind it.
 
-One thread at a time; writing the bytes drops the GIL.
+One thread at a time may use it; the GIL is released while the bytes are written.
 """
 
 cimport cython
@@ -25,17 +25,17 @@ __all__ = ["Staging"]
 
 @cython.final
 cdef class Staging:
-    """Queues copies of ordinary host memory."""
+    """Queue copies of ordinary host memory to the device."""
 
-    cdef object busy                # deque of (event, its batch), oldest first
-    cdef list batch                 # buffers whose copies no event follows yet
+    cdef object busy                # deque of (event, batch of buffers), oldest first
+    cdef list batch                 # buffers whose copies have no event behind them yet
 
     def __cinit__(self):
         self.busy = deque()
         self.batch = []
 
     def queue(self, Buffer target, source, Stream stream):
-        """Queue a copy of `source`, contiguous bytes of any object, to the start of `target`."""
+        """Queue a copy of the contiguous bytes of an object to the start of `target`."""
         cdef HostBuffer pinned
         self.settle()
         pinned = pinned_copy(source)
@@ -43,29 +43,29 @@ cdef class Staging:
         copy_async(target, pinned, stream, nbytes=pinned.size)
 
     def close_batch(self, Stream stream):
-        """Mark the end of what was queued on one stream since the last time."""
+        """Record an event behind the copies that were queued on a stream since the last call."""
         cdef list batch = self.batch
         if not batch:
             return
-        self.batch = []                         # an event of another stream tells nothing of these
+        self.batch = []                         # an event of another stream must not end this batch
         try:
             self.busy.append((stream.record(), batch))
         except Exception:
-            pass                                # dropped: given back when their copies are done
+            pass                                # the buffers are freed when their copies are done
 
     def settle(self):
-        """Give back what the streams have passed."""
+        """Free the buffers of all batches that are done."""
         while self.busy and (<tuple> self.busy[0])[0].query():
             batch_end(<tuple> self.busy.popleft())
 
     def close(self):
-        """Wait for what is under way and give everything back."""
+        """Wait for the queued copies and free all buffers."""
         cdef HostBuffer pinned
         while self.busy:
             (<tuple> self.busy[0])[0].synchronize()
             batch_end(<tuple> self.busy.popleft())
         for pinned in self.batch:
-            pinned.close()                      # no event: the pool sees to it
+            pinned.close()                      # without an event, the pool waits for the copy
         self.batch.clear()
 
 
@@ -75,7 +75,7 @@ cdef HostBuffer pinned_copy(object source):
     cdef size_t size
     PyObject_GetBuffer(source, &view, PyBUF_SIMPLE)
     try:
-        size = <size_t> view.len                                # a length
+        size = <size_t> view.len                                # it is not negative
         pinned = (<PinnedPool> default_pool()).take(size)
         with nogil:
             memcpy(pinned.address, view.buf, size)
@@ -88,6 +88,6 @@ cdef int batch_end(tuple entry) except -1:
     cdef HostBuffer pinned
     (<Event> entry[0]).close()
     for pinned in entry[1]:
-        pinned.pending = None                   # the event was behind its copy, and told so
+        pinned.pending = None                   # the event was behind its copy, which is done
         pinned.close()
     return 0

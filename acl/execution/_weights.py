@@ -14,7 +14,7 @@ __all__ = ["weights_memory"]
 
 
 def weights_memory(source: str | os.PathLike[str] | bytes, device: Any) -> Buffer | None:
-    """Memory that the weights of a model need; None if ACL says that they need none."""
+    """Allocate the device memory that the weights of a model need; return None if ACL says they need none."""
     ordinal = ordinal_of(device)
     if Device.current() is None:
         Device(ordinal).use()
