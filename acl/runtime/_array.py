@@ -1,4 +1,4 @@
-"""An array in a pool's memory: a buffer with a shape and a type, and no arithmetic."""
+"""An array in device memory: a buffer with a shape and an element type, but without arithmetic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ITEM_BYTES = {
 
 
 def item_bytes(dtype: Any) -> int:
-    """Bytes of one element: of a name such as ``"float16"``, or of anything with an `itemsize`."""
+    """Return the bytes of one element of a type: a name such as ``"float16"``, or an object with `itemsize`."""
     size = getattr(dtype, "itemsize", None)
     if isinstance(size, int):
         return size
@@ -33,7 +33,7 @@ def item_bytes(dtype: Any) -> int:
 
 
 def extents_of(shape: int | tuple[int, ...]) -> tuple[int, ...]:
-    """A shape as a tuple; one number is a vector's."""
+    """Return a shape as a tuple; a single number is the length of a vector."""
     if hasattr(shape, "__index__"):
         return (shape.__index__(),)
     try:
@@ -43,9 +43,9 @@ def extents_of(shape: int | tuple[int, ...]) -> tuple[int, ...]:
 
 
 def stream_memory(nbytes: int, stream: Stream, tag: str | None = None, owner: str | None = None) -> Buffer:
-    """Memory whose use a stream orders: of the pool that is registered there, else of the driver.
+    """Allocate memory for use on a stream: from the pool that is registered for the stream, else from the driver.
 
-    Without an open scope its tag is `owner`, if that has a budget in the pool, else `tag`.
+    Outside of a scope its tag is `owner` if that tag has a budget in the pool, else `tag`.
     """
     from acl.pool._registry import pool_of
     from acl.pool._tags import tag_open
@@ -60,7 +60,7 @@ def stream_memory(nbytes: int, stream: Stream, tag: str | None = None, owner: st
 
 
 class Array:
-    """What `Pool.empty` returns.
+    """An array in device memory; `Pool.empty` returns one.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Array:
     shape : tuple of int
         Extents; ``()`` for one element.
     dtype
-        As it was given.
+        The element type, as it was given.
     nbytes : int
         Bytes of all elements.
     """
@@ -88,7 +88,7 @@ class Array:
 
     @classmethod
     def of(cls, buffer: Buffer, shape: tuple[int, ...], dtype: Any) -> Array:
-        """An array in a buffer's memory, which must be large enough."""
+        """Make an array in a buffer's memory, which must be large enough."""
         array = cls.__new__(cls)
         array.shape = tuple(shape)
         array.dtype = dtype
@@ -100,7 +100,7 @@ class Array:
 
     @staticmethod
     def nbytes_of(shape: tuple[int, ...], dtype: Any) -> int:
-        """Bytes of an array of that shape and type."""
+        """Return the bytes of an array of a shape and type."""
         return prod(shape) * item_bytes(dtype)
 
     @property
@@ -116,7 +116,7 @@ class Array:
         return npu_interface(self.buffer, self.shape, self.dtype)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """The device type of DLPack's extensions, and the ordinal."""
+        """Return DLPack's device type of extensions, and the ordinal of the device."""
         from acl.pool._dlpack import device_of
 
         return device_of(self.buffer)
@@ -125,26 +125,26 @@ class Array:
         self, *, stream: Stream | int | None = None, max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None, copy: bool | None = None,
     ) -> Any:
-        """The array in a DLPack capsule, for another library.
+        """Return the array in a DLPack capsule, for another library.
 
         Parameters
         ----------
         stream : Stream, int or None
-            The consumer's stream: it waits for what is queued on ours, and the memory, once freed,
-            for it.  None waits on the host; -1 orders nothing.
+            The consumer's stream: it waits for the work queued on the array's stream, and the memory
+            is not reused before the consumer's work is done.  None waits on the host; -1 orders nothing.
         max_version : tuple of int, optional
-            The newest DLPack that the consumer knows.
+            The newest version of DLPack that the consumer supports.
         dl_device : tuple of int, optional
-            ``(1, 0)`` for a copy on the host; else only the array's own device.
+            ``(1, 0)`` for a copy on the host; otherwise it must be the array's own device.
         copy : bool, optional
-            Whether to copy; None: only if the device differs.
+            True to copy, False not to; None copies only if the device differs.
         """
         from acl.pool._dlpack import export
 
         return export(self.buffer, self.shape, self.dtype, stream, max_version, dl_device, copy)
 
     def numpy(self, *, timeout_ms: int | None = None) -> Any:
-        """The content as a new NumPy array, in the order of the buffer's stream.
+        """Copy the content to a new NumPy array, in the order of the buffer's stream, and return it.
 
         Raises `acl.TimeoutError` if that takes longer than `timeout_ms`.
         """
@@ -155,20 +155,20 @@ class Array:
         return to_numpy(self.buffer, dtype, self.shape, timeout_ms=timeout_ms)
 
     def anumpy(self, *, timeout: float | None = None) -> Coroutine[Any, Any, Any]:
-        """Coroutine: `numpy` that does not block the event loop; `timeout` is in seconds."""
+        """Copy the content as `numpy` does, in a coroutine without blocking the loop; `timeout` is in seconds."""
         from acl.execution._await import array_numpy
 
         return array_numpy(self, timeout)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """For `numpy.asarray`: the content, copied from the device."""
+        """Return the content as a copy on the host, for `numpy.asarray`."""
         if copy is False:
             raise ValueError("an Array is on the device: without a copy it cannot be a NumPy array")
         found = self.numpy()
         return found if dtype is None else found.astype(dtype, copy=False)
 
     def close(self) -> None:
-        """Give the memory back; a second call does nothing."""
+        """Free the memory; a second call does nothing."""
         self.buffer.close()
 
     def __enter__(self) -> Array:

@@ -1,4 +1,4 @@
-"""Device and pinned host memory, with an owner who takes it back through a C function."""
+"""Device memory and pinned host memory, which a C function of the owner frees."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -6,53 +6,54 @@ from libc.stdint cimport int64_t
 from acl.runtime._stream cimport Stream
 from acl.runtime._work cimport Work
 
-# How memory goes back.  Called with the GIL, so it must neither block nor call the driver for long;
-# one that does sets `blocking`, and the GIL is dropped around it.
+# Frees memory.  It is called with the GIL, so it must not block or call the driver for long.  For a
+# function that does, `blocking` is set, and the GIL is released around the call.
 ctypedef void (*BufferRelease)(void *owner, void *block) noexcept nogil
-# What a pool of host memory does with works under way instead of waiting for them; false: it can't.
+# Hands unfinished works to a pool of host memory, which then waits for them before it reuses the
+# memory; false if it cannot.
 ctypedef bint (*BufferSettle)(void *owner, void *block, object works) noexcept
 
 
 @cython.final
 cdef class Buffer:
     cdef void *address              # of the first byte on the device; NULL once closed
-    cdef size_t size                # bytes asked for
-    cdef BufferRelease release      # NULL: the memory is borrowed
+    cdef size_t size                # requested bytes
+    cdef BufferRelease release      # frees the memory; NULL if it is borrowed
     cdef void *owner                # first argument of `release`
-    cdef void *block                # its second
-    cdef object keeper              # keeps what `owner` points to alive
-    cdef Stream stream              # orders the memory's use; None: nothing does
-    cdef object pending             # works on the memory (see `_work`); a view's are its buffer's
-    cdef object writers             # those of them that wrote it, and may have failed
+    cdef void *block                # second argument of `release`
+    cdef object keeper              # Python object that keeps `owner`; a view's is its buffer
+    cdef Stream stream              # the stream that orders the memory's use, or None
+    cdef object pending             # works on the memory (see `_work`); unused in a view
+    cdef object writers             # works that wrote the memory and may have failed
     cdef int device                 # ordinal; -1 if unknown
-    cdef int made                   # fork_count at its making
-    cdef int uses                   # calls that use the memory now; for a view, its buffer's
-    cdef bint blocking              # whether `release` wants the GIL dropped
+    cdef int made                   # fork_count when it was made
+    cdef int uses                   # number of calls that use the memory now; unused in a view
+    cdef bint blocking              # `release` must be called without the GIL
 
     cdef int open_check(self) except -1
 
 
 @cython.final
 cdef class Uses:
-    cdef list roots                 # of (buffer, whether it is written, whether all of it is)
+    cdef list roots                 # tuples of a buffer, if it is written, if all of it is written
 
     cdef int add(self, Buffer buffer, bint written) except -1
     cdef int end(self, Work work) except -1
 
-# The buffer that has the memory of a view.
+# Return the buffer that owns the memory of a view.
 cdef Buffer buffer_root(Buffer buffer)
-# A work that uses a root's memory, and perhaps writes some of it or all.
+# Note a work that uses the memory of a buffer that is not a view, and may write part or all of it.
 cdef int buffer_note(Buffer root, Work work, bint written, bint whole) except -1
-# Raises if work that wrote the memory has failed; `wait`: waits until that is known.
+# Raise an error if work that wrote the memory has failed; with `wait`, wait until that is known.
 cdef int buffer_readable(Buffer buffer, bint wait, int64_t until=*) except -1
-# A call uses the memory from here on (1), or no longer (-1): if it was closed meanwhile, it is
-# given back then.
+# Note that a call begins to use the memory (1), or has ended its use (-1); after the last use,
+# memory that was closed meanwhile is freed.
 cdef int buffer_use(Buffer root, int change) except -1
-# A number of bytes that a caller named: TypeError or ValueError if it is none.
+# Return a caller's number of bytes; raise TypeError or ValueError if it is not one.
 cdef size_t bytes_given(object value, str name) except? <size_t> -1
 cdef int host_use(HostBuffer buffer, int change) except -1
 
-# A buffer around memory of the caller's: the way of pools, in a few nanoseconds.
+# Make a buffer of existing memory, as pools do, in a few nanoseconds.
 cdef Buffer buffer_wrap(
     void *address, size_t size, BufferRelease release, void *owner, void *block, object keeper,
     Stream stream, int device,
@@ -62,18 +63,18 @@ cdef Buffer buffer_wrap(
 @cython.final
 cdef class HostBuffer:
     cdef void *address              # NULL once closed
-    cdef size_t size                # bytes asked for
-    cdef Py_ssize_t shape           # the same, as the buffer protocol wants it
-    cdef Py_ssize_t exports         # memory views alive: it can't be closed under them
-    cdef BufferRelease release      # NULL: the memory is borrowed
-    cdef BufferSettle settle        # NULL: closing waits
-    cdef void *owner                # first argument of both
-    cdef void *block                # their second
+    cdef size_t size                # requested bytes
+    cdef Py_ssize_t shape           # `size` in the type of the buffer protocol
+    cdef Py_ssize_t exports         # number of memory views; above 0 it cannot be closed
+    cdef BufferRelease release      # frees the memory; NULL if it is borrowed
+    cdef BufferSettle settle        # takes unfinished works; NULL if closing waits for them
+    cdef void *owner                # first argument of `release` and `settle`
+    cdef void *block                # second argument of `release` and `settle`
     cdef object keeper
-    cdef object pending             # works on the memory (see `_work`); a view's are its buffer's
+    cdef object pending             # works on the memory (see `_work`)
     cdef int made
-    cdef int uses                   # calls that use the memory at this moment
-    cdef bint blocking              # whether `release` wants the GIL dropped
+    cdef int uses                   # number of calls that use the memory now
+    cdef bint blocking              # `release` must be called without the GIL
     cdef object __weakref__
 
     cdef int open_check(self) except -1

@@ -1,14 +1,15 @@
 """Device memory and pinned host memory.
 
-A `Buffer` or `HostBuffer` owns its memory through a C function, so that one from the driver and one
-from a pool are the same to its user.  Closing, or dropping the last reference, gives the memory
-back.  What is queued on it (copies, runs, launches) is remembered in one place, that of the buffer
-that has the memory: its views and aliases note their works there.  Closing waits for works that the
-memory's owner does not order; dropping never waits, what is at work then is given back later.
-While a call of another thread uses the memory, closing leaves that to the call's end.
+A `Buffer` or `HostBuffer` frees its memory through a C function of the memory's owner, so memory of
+the driver and of a pool is used in the same way.  Closing it, or deleting the last reference, frees
+the memory.  Works that use the memory (copies, runs, launches) are noted in the buffer that owns
+it, also those of its views.  Closing waits for works that the memory's owner does not order.
+Deleting never waits: memory that is in use is then freed later.  If a call in another thread uses
+the memory when it is closed, the end of that call frees it.
 
-`Buffer` is the hot type: it comes from a free list, holds no dict and no weak references, and is
-not tracked by the garbage collector: an `owner` that refers to its own Buffer is never collected.
+`Buffer` must be fast to make: its objects are taken from a free list, have no dict and no weak
+references, and are not tracked by the garbage collector, so an `owner` that refers to its own
+Buffer is never collected.
 """
 
 cimport cython
@@ -65,7 +66,7 @@ cdef void host_free(void *owner, void *block) noexcept nogil:
 
 
 cdef Buffer buffer_root(Buffer buffer):
-    """The buffer that has the memory: a view's keeper, and so on."""
+    """Return the buffer that owns the memory, through the keepers of views."""
     while isinstance(buffer.keeper, Buffer):
         buffer = <Buffer> buffer.keeper
     return buffer
@@ -73,7 +74,7 @@ cdef Buffer buffer_root(Buffer buffer):
 
 @cython.final
 cdef class Uses:
-    """Buffers whose memory a call uses: closed meanwhile, it is given back when the call ends."""
+    """Buffers whose memory a call uses; memory closed meanwhile is freed when the call ends."""
 
     def __cinit__(self):
         self.roots = []
@@ -86,7 +87,7 @@ cdef class Uses:
         return 0
 
     cdef int end(self, Work work) except -1:
-        """The call is over: what it queued, or None, and what that writes."""
+        """End the call's use of the buffers, and note the work that it queued, or None."""
         cdef list roots = self.roots
         cdef Buffer root
         self.roots = []
@@ -98,7 +99,7 @@ cdef class Uses:
         return 0
 
     def __dealloc__(self):
-        if self.roots:                          # the call failed on its way
+        if self.roots:                          # the call failed before `end`
             self.end(None)
 
 
@@ -110,7 +111,7 @@ cdef int buffer_note(Buffer root, Work work, bint written, bint whole) except -1
 
 
 cdef int buffer_readable(Buffer buffer, bint wait, int64_t until=-1) except -1:
-    """Raises if work that wrote the memory has failed; `wait`: once its outcome is known."""
+    """Raise an error if work that wrote the memory has failed; with `wait`, after its end."""
     cdef Buffer root = buffer_root(buffer)
     if root.writers is None:
         return 0
@@ -120,7 +121,7 @@ cdef int buffer_readable(Buffer buffer, bint wait, int64_t until=-1) except -1:
 
 
 def let_go(Buffer buffer not None):
-    """Close a buffer without a wait: what uses its memory still is waited for later."""
+    """Close a buffer without a wait; works that still use its memory are waited for later."""
     if buffer.address is NULL or buffer.made != fork_count:
         return
     buffer.address = NULL
@@ -145,8 +146,8 @@ cdef Buffer buffer_wrap(
     return buffer
 
 
-# --- what both kinds do -------------------------------------------------------------------------
-# Fused, not inherited: with a base class there would be no free list.
+# --- functions of both types --------------------------------------------------------------------
+# A fused type instead of a base class, with which Buffer would have no free list.
 
 ctypedef fused Memory:
     Buffer
@@ -166,7 +167,7 @@ cdef int memory_check(Memory memory) except -1:
 
 @cython.final
 cdef class MemoryEnd(WorkEnd):
-    """Memory whose object is closed, with works that are under way."""
+    """Memory whose object is closed or deleted, and works that must be done before it is freed."""
 
     cdef BufferRelease release
     cdef void *owner
@@ -199,7 +200,7 @@ cdef MemoryEnd memory_end(Memory memory, object works):
 
 
 cdef bint is_ordered(Memory memory, object works) noexcept:
-    """Whether the memory's owner orders the works: a pool does that for the memory's stream."""
+    """Return True if the memory's owner orders the works: a pool does for the memory's stream."""
     if works is None:
         return True
     if Memory is Buffer:
@@ -211,7 +212,7 @@ cdef bint is_ordered(Memory memory, object works) noexcept:
 
 
 cdef inline void memory_drop(Memory memory) noexcept:
-    """The last reference is gone: give the memory back, or see to it that it is given back."""
+    """Free the memory of a deleted object now, or arrange that it is freed later."""
     if memory.address is NULL or memory.made != fork_count or (
             leaving and not memory_outlasts(memory)):
         return
@@ -225,7 +226,7 @@ cdef inline void memory_drop(Memory memory) noexcept:
 
 
 cdef int memory_back(Memory memory) except -1:
-    """Give closed memory back, after a wait if need be; Ctrl-C in the wait leaves it for later."""
+    """Free closed memory, after a wait for its works; if Ctrl-C ends the wait, free it later."""
     cdef MemoryEnd end
     works, memory.pending = memory.pending, None
     end = memory_end(memory, None if is_ordered(memory, works) else works)
@@ -239,7 +240,7 @@ cdef int memory_back(Memory memory) except -1:
 
 
 cdef void memory_unused(Memory memory) noexcept:
-    """The last call that used closed memory is over."""
+    """Free closed memory after the last call that used it, now or later."""
     works, memory.pending = memory.pending, None
     end = memory_end(memory, None if is_ordered(memory, works) else works)
     memory.keeper = None
@@ -261,7 +262,7 @@ cdef int host_use(HostBuffer buffer, int change) except -1:
 
 
 cdef int memory_close(Memory memory) except -1:
-    """What `close` does; not again if it is closed."""
+    """Close a buffer, unless it is closed already."""
     if memory.address is NULL:
         return 0
     if memory.made != fork_count:
@@ -272,14 +273,14 @@ cdef int memory_close(Memory memory) except -1:
     if memory.blocking or memory.pending is not None:
         callback_check()
     memory.address = NULL
-    # Else the call that uses the memory at this moment gives it back.
+    # If a call uses the memory now, the end of that call frees it.
     return 0 if memory.uses else memory_back(memory)
 
 
 cdef bint memory_outlasts(Memory memory) noexcept:
-    """At the interpreter's exit: whether a pool may still take the memory back, without a wait.
+    """Return True if a pool may still free the memory without a wait while the interpreter exits.
 
-    Other threads work on until they are stopped; what they drop must not be missing meanwhile.
+    Other threads run until they are stopped, and may need the memory of objects that they delete.
     """
     return (Memory is Buffer and memory.release is not NULL and not memory.blocking
             and memory.pending is None and Py_IsInitialized() != 0)
@@ -298,17 +299,17 @@ cdef str memory_text(Memory memory):
 cdef class Buffer:
     """A block of device memory.
 
-    Made directly, its memory comes from the driver (`aclrtMalloc`); a pool's `alloc` makes the same
-    type in a few nanoseconds.
+    The constructor allocates memory from the driver (`aclrtMalloc`); a pool's `alloc` returns an
+    object of this type in a few nanoseconds.
 
     Parameters
     ----------
     size : int
         Bytes, at least 1.
     stream : Stream, optional
-        The stream that orders the memory's use: synchronous copies are queued there and waited for.
+        The stream that orders the memory's use: synchronous copies are queued on it and waited for.
     policy : {"huge_first", "huge_only", "normal_only"}
-        Which pages to take, as `aclrtMalloc` is told.
+        The kind of pages that `aclrtMalloc` allocates.
     """
 
     def __init__(self, size, *, Stream stream=None, policy="huge_first"):
@@ -344,7 +345,7 @@ cdef class Buffer:
 
     @staticmethod
     def from_address(address, size, *, Stream stream=None, owner=None):
-        """Memory of somebody else's, borrowed: never freed here; `owner` is kept alive with it."""
+        """Return a Buffer of borrowed memory, which is never freed here; it refers to `owner`."""
         cdef size_t start = handle_checked(address, "address", "the address of device memory")
         if start == 0:
             raise ValueError("address must not be 0")
@@ -362,12 +363,12 @@ cdef class Buffer:
 
     @property
     def size(self):
-        """Bytes asked for."""
+        """The requested bytes."""
         return self.size
 
     @property
     def nbytes(self):
-        """The same, as NumPy and torch call it."""
+        """The requested bytes, under the name that NumPy and torch use."""
         return self.size
 
     @property
@@ -382,22 +383,22 @@ cdef class Buffer:
 
     @property
     def closed(self):
-        """Whether `close` has run."""
+        """True once `close` has run."""
         return self.address is NULL
 
     def __len__(self):
         return self.size
 
     def view(self, offset=0, size=None):
-        """A part of the memory as a Buffer of its own; it keeps the memory alive.
+        """Return a part of the memory as another Buffer, which keeps a reference to this one.
 
-        Closing the buffer that has the memory takes it from its views, and from views of these.
+        Closing the buffer that owns the memory makes all of its views invalid.
         """
         cdef size_t start = bytes_given(offset, "offset")
         if start > self.size:
             raise ValueError(f"offset must be at most {self.size}, not {offset}")
         cdef size_t length = self.size - start if size is None else bytes_given(size, "size")
-        self.open_check()                       # after `__index__`, which may have closed it
+        self.open_check()                       # here, because `__index__` may have closed it
         if length > self.size - start:
             raise ValueError(
                 f"size must be at most {self.size - start} at offset {offset}, not {size}"
@@ -408,7 +409,7 @@ cdef class Buffer:
         )
 
     def record_stream(self, stream):
-        """Work on another stream uses the memory, which is a pool's: see `Pool.record_stream`."""
+        """Note that work on another stream uses the memory of a pool: see `Pool.record_stream`."""
         cdef Buffer owner = buffer_root(self)
         self.open_check()
         if not hasattr(owner.keeper, "record_stream"):
@@ -423,22 +424,22 @@ cdef class Buffer:
         return npu_interface(self, (self.size,), "uint8")
 
     def __dlpack_device__(self):
-        """The device type of DLPack's extensions, and the ordinal."""
+        """Return DLPack's device type of extensions, and the ordinal of the device."""
         from acl.pool._dlpack import device_of
 
         return device_of(self)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """The memory as bytes, in a DLPack capsule; see `acl.Array.__dlpack__`."""
+        """Return the memory as bytes in a DLPack capsule; see `acl.Array.__dlpack__`."""
         from acl.pool._dlpack import export
 
         return export(self, (self.size,), "uint8", stream, max_version, dl_device, copy)
 
     def close(self):
-        """Give the memory back; a second call does nothing.
+        """Free the memory; a second call does nothing.
 
-        Waits for works on other streams than the memory's own.  While a call in another thread
-        uses the memory, that call gives it back at its end.
+        Waits for works on other streams than the memory's own.  If a call in another thread uses
+        the memory, the end of that call frees it.
         """
         memory_close(self)
 
@@ -456,7 +457,7 @@ cdef class Buffer:
 
 
 cdef size_t bytes_given(object value, str name) except? <size_t> -1:
-    """A number of bytes that a caller named."""
+    """Return a caller's number of bytes; raise an error if it is not one."""
     if not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     number = PyNumber_Index(value)
@@ -466,7 +467,7 @@ cdef size_t bytes_given(object value, str name) except? <size_t> -1:
 
 
 cdef size_t size_checked(object size) except 0:
-    """A size in bytes, at least 1."""
+    """Return a size of at least 1 byte; raise an error for other values."""
     if hasattr(size, "__index__") and PyNumber_Index(size) < 1:
         raise ValueError(f"size must be at least 1 byte, not {size}")
     return bytes_given(size, "size")
@@ -491,10 +492,10 @@ cdef HostBuffer host_buffer_wrap(
 @cython.final
 @cython.no_gc_clear
 cdef class HostBuffer:
-    """Pinned host memory: copies between it and the device can run beside the host.
+    """Pinned host memory: copies between it and the device can run while the host continues.
 
-    It has the buffer protocol (writable bytes), so `memoryview`, `numpy.frombuffer`, `readinto` and
-    the like work on it without a copy.
+    It has the buffer protocol (writable bytes), so functions such as `memoryview`,
+    `numpy.frombuffer` and `readinto` use it without a copy.
 
     Parameters
     ----------
@@ -534,38 +535,38 @@ cdef class HostBuffer:
 
     @property
     def size(self):
-        """Bytes asked for."""
+        """The requested bytes."""
         return self.size
 
     @property
     def closed(self):
-        """Whether `close` has run."""
+        """True once `close` has run."""
         return self.address is NULL
 
     def __len__(self):
         return self.size
 
     def numpy(self, dtype="uint8", shape=None):
-        """The memory as a NumPy array, without a copy; it keeps the memory alive."""
+        """Return the memory as a NumPy array, without a copy; the array keeps the memory."""
         import numpy
         array = numpy.frombuffer(self, dtype=dtype)
         return array if shape is None else array.reshape(shape)
 
     @property
     def __array_interface__(self):
-        """The memory as bytes, for whoever does not take the buffer protocol."""
+        """The memory as bytes, for libraries that do not use the buffer protocol."""
         self.open_check()
         return {"version": 3, "shape": (self.size,), "typestr": "|u1", "strides": None,
                 "data": (<size_t> self.address, False)}
 
     def __dlpack_device__(self):
-        """The CPU's: any program on the host may use the memory."""
+        """Return DLPack's device type of the CPU, because the host can use the memory."""
         from acl.pool._dlpack import device_of
 
         return device_of(self)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """The memory as bytes, in a DLPack capsule; it can't be closed while the capsule lives."""
+        """Return the memory as bytes in a DLPack capsule; it cannot be closed while that exists."""
         from acl.pool._dlpack import export
 
         return export(self, (self.size,), "uint8", stream, max_version, dl_device, copy)
@@ -579,9 +580,9 @@ cdef class HostBuffer:
         self.exports -= 1
 
     def close(self):
-        """Give the memory back; a second call does nothing.  Waits for asynchronous copies of it.
+        """Free the memory, after asynchronous copies of it; a second call does nothing.
 
-        Raises `BufferError` while a memory view or an array shows the memory.
+        Raises `BufferError` while a memory view or an array uses the memory.
         """
         memory_close(self)
 

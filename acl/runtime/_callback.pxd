@@ -9,8 +9,8 @@ from acl.bind.generated._libacl cimport aclrtStream
 cdef class Callbacks:
     cdef list errors                # exceptions not yet raised by a synchronize
     cdef set waiting                # numbers of the jobs that have not run
-    cdef object progress            # of the stream, kept while there is something to tell of it
-    cdef object reporter            # the thread that runs them where host functions don't exist
+    cdef object progress            # the stream's, kept while jobs wait or exceptions are left
+    cdef object reporter            # thread that runs jobs if ACL lacks aclrtLaunchHostFunc
 
     cdef int launch(
         self, aclrtStream stream, object progress, object function, tuple arguments

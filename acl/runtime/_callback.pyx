@@ -1,13 +1,13 @@
-"""Python functions in stream order: launched, called with the GIL, and their exceptions kept.
+"""Python functions that are called in stream order, and the exceptions that they raise.
 
-The runtime gets a number, never an object: a number that is not waiting any more is ignored, so a
-stream that is destroyed with callbacks queued leaves nothing dangling.  What a callback held is
-dropped by the next call of a user's thread (`_later`), as dropping may free device memory or
+The runtime gets a number, never an object.  A number without a waiting job is ignored, so a stream
+that is destroyed with callbacks queued leaves no dangling pointer.  The next call of a user's
+thread deletes the objects that a callback referred to (`_later`): that may free device memory or
 destroy a stream, which the runtime forbids on its callback threads.
 
 An exception goes to `sys.unraisablehook` at once and is raised again by the next `synchronize`.
-Where the library has no `aclrtLaunchHostFunc` (CANN 8.1), a thread of ours takes the reports of the
-stream, as `aclrtLaunchCallback` wants it.
+If the library has no `aclrtLaunchHostFunc` (CANN 8.1), a thread of this module processes the
+reports of the stream, as `aclrtLaunchCallback` requires.
 """
 
 import atexit
@@ -44,18 +44,18 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
                        void (*child)() noexcept nogil)
 
-# How long an exit waits for callbacks that are running.
+# Milliseconds that the exit of the interpreter waits for callbacks that are running.
 cdef int EXIT_LIMIT_MS = 500
-# Every job that has not run, by its number; touched with the GIL only.
+# Jobs that have not run, by number; guarded by the GIL.
 cdef dict jobs = {}
 cdef object numbers = itertools.count(1)
-# The callbacks of streams with an exception that was not raised yet: none is forgotten.
+# Keeps the Callbacks that have exceptions which were not raised yet.
 cdef set untold = set()
 
 
 @cython.final
 cdef class JobEnd(End):
-    """What a callback held, for a thread of the user's to drop."""
+    """The objects that a callback referred to, which a user's thread deletes."""
 
     cdef tuple job
 
@@ -67,7 +67,7 @@ cdef void job_run(void *argument) noexcept with gil:
 
 
 cdef int job_call(size_t number, Callbacks owner, tuple job) except -1:
-    """Call the function of a job; what it held is kept for a thread of the user's."""
+    """Call the function of a job; a user's thread deletes its objects later."""
     cdef JobEnd end = JobEnd.__new__(JobEnd)
     end.job = job
     owner.waiting.discard(number)
@@ -99,7 +99,7 @@ cdef aclrtCallback CALLBACK = on_host_func
 
 
 class Reporter(threading.Thread):
-    """Takes a stream's reports, and so runs its callbacks, until told to stop."""
+    """Process a stream's reports, which runs its callbacks, until `stopping` is set."""
 
     def __init__(self):
         super().__init__(name="acl callbacks", daemon=True)
@@ -116,7 +116,7 @@ class Reporter(threading.Thread):
 
 
 @cython.final
-@cython.no_gc_clear                             # its stream may be dropped after it
+@cython.no_gc_clear                             # its stream may be deleted after it
 cdef class Callbacks:
     """The callbacks of one stream."""
 
@@ -146,7 +146,7 @@ cdef class Callbacks:
         return check(status, "aclrtLaunchHostFunc" if host_functions else "aclrtLaunchCallback")
 
     cdef int settle(self) except -1:
-        """Raise the oldest exception of a callback."""
+        """Raise the oldest exception of a callback that was not raised yet."""
         if not self.errors:
             return 0
         error = self.errors.pop(0)
@@ -157,7 +157,7 @@ cdef class Callbacks:
         raise error
 
     cdef int end(self, aclrtStream stream) except -1:
-        """Before the stream is destroyed: stop the reports.  After it: forget what never ran."""
+        """Stop the reports before the stream is destroyed, and forget jobs that did not run."""
         cdef uint64_t thread
         if self.reporter is not None:
             thread = self.reporter.ident
@@ -173,7 +173,7 @@ cdef class Callbacks:
         return 0
 
 
-# Of threads that launch first on one stream at the same time, one starts its reporter.
+# Held while a stream's reporter is started, because several threads may launch at the same time.
 reporters = threading.Lock()
 
 
@@ -200,7 +200,7 @@ cdef void on_fork() noexcept nogil:
 
 
 def leave():
-    """At interpreter exit: no callback enters Python any more."""
+    """Let no further callback enter Python, when the interpreter exits."""
     with nogil:
         guard_close(EXIT_LIMIT_MS)
 

@@ -1,10 +1,10 @@
-"""How another module tells that an object's host memory is pinned."""
+"""The hook by which another module tells that the host memory of an object is pinned."""
 
 from cpython.object cimport PyObject
 
-# The place where such memory keeps the works of its asynchronous copies: NULL in it for none, a
-# Work or a list otherwise, owned.  The function answers NULL for memory that is not its own.
+# Return the address at which pinned memory keeps the works of its asynchronous copies: there is
+# NULL for none, else an owned reference to a Work or a list.  Return NULL for other memory.
 ctypedef PyObject **(*ArrayPending)(object array) except? NULL
 
-# NULL until NumPy arrays are made in pinned memory (`_nep49`).
+# NULL until NumPy arrays are allocated in pinned memory (`_nep49`).
 cdef ArrayPending array_pending

@@ -1,16 +1,17 @@
-"""Copies between host and device, and fills: whole buffers, parts of them, arrays.
+"""Copies between host and device, and fills, of whole buffers, parts of them, and arrays.
 
-A synchronous copy is done when it returns.  If a buffer belongs to a stream (a pool's does), the
-copy is queued on that stream and then waited for, so it can't overtake work that is queued there.
-An asynchronous copy needs a stream and pinned host memory (`HostBuffer`, or an array over it); with
-any other host memory it waits, as the runtime gives no guarantee for it.
+A synchronous copy is done when the call returns.  If a buffer belongs to a stream, as a pool's
+does, the copy is queued on that stream and then waited for, so it can't overtake work that is
+queued there. An asynchronous copy needs a stream and pinned host memory (`HostBuffer`, or an array
+over it).  With other host memory the call waits, because the runtime does not guarantee such a copy
+to be queued.
 
-Each copy is a `Work` of its stream, noted with the memory on both sides before it is queued.  What
-was noted is forgotten only when a wait has told that it is done.  Memory that is read must have
-been written by work that did not fail.
+Each copy is a `Work` of its stream, which is noted with the memory on both sides before it is
+queued, and forgotten only after a wait has shown that it is done.  Reading memory raises an error
+if work that wrote it has failed.
 
-Any object with the buffer protocol is a host side, without a copy of its own; it has to be
-contiguous.  Nothing here orders two streams against each other: that is `wait_event`.
+Any contiguous object with the buffer protocol can be a host side, without a further copy.  Nothing
+here orders two streams among each other; `wait_event` does.
 """
 
 cimport cython
@@ -60,18 +61,18 @@ __all__ = ["acopy", "copy", "copy_2d", "copy_async", "fill", "to_bytes", "to_num
 @cython.freelist(8)
 @cython.no_gc
 cdef class Side:
-    """One side of a copy: where it is, how long, and what has to live until it is done."""
+    """One side of a copy: address, size, and the objects that must be kept until it is done."""
 
     cdef char *address
     cdef size_t size
     cdef bint on_device
-    cdef Buffer device          # or None: the buffer that has the memory
-    cdef Stream stream          # that orders the device memory, or None
-    cdef HostBuffer pinned      # or None
-    cdef PyObject **slot        # of a NumPy array in pinned memory: its `pending`, or NULL
-    cdef Py_buffer view         # of any other host object
+    cdef Buffer device          # the buffer that owns the device memory, or None
+    cdef Stream stream          # the stream that orders the device memory, or None
+    cdef HostBuffer pinned      # the HostBuffer that owns the memory, or None
+    cdef PyObject **slot        # the works of a NumPy array in pinned memory, or NULL
+    cdef Py_buffer view         # view of another host object, if `has_view`
     cdef bint has_view
-    cdef bint is_typed          # an Array, whose elements are in the machine's byte order
+    cdef bint is_typed          # it is an Array, with elements in the machine's byte order
 
     def __dealloc__(self):
         if self.has_view:
@@ -83,7 +84,7 @@ cdef class Side:
 
 
 cdef int pinned_find(Side side, object thing) except -1:
-    """Set what an array or memory view shows: a HostBuffer, or pinned memory of NumPy's own."""
+    """Set `pinned` or `slot` if an array or memory view uses pinned memory."""
     last = thing
     while thing is not None and not isinstance(thing, HostBuffer):
         last = thing
@@ -102,7 +103,7 @@ cdef int side_pin(Side side, HostBuffer buffer) except -1:
 
 
 cdef Side array_side(object thing, str name):
-    """What has no buffer protocol: an Array, that is its bytes."""
+    """Return the side of an Array; raise TypeError for others without the buffer protocol."""
     from acl.runtime._array import Array
 
     cdef Side side
@@ -117,16 +118,16 @@ cdef Side array_side(object thing, str name):
 
 
 def content_of(source, what):
-    """A copy of a file's bytes, which a caller gave in the place of its path."""
+    """Return a copy of a file's content, which the caller gave instead of a path."""
     try:
         return bytes(memoryview(source))
-    except TypeError:                           # bytes(3) would be three zeros
+    except TypeError:                           # memoryview, because bytes(3) returns three zeros
         kind = type(source).__name__
         raise TypeError(f"source must be a path or {what} content, not {kind}") from None
 
 
 cdef bint has_objects(const char *form) noexcept:
-    """Whether elements of a buffer protocol's format are, or have, Python objects."""
+    """Return True if elements of a format of the buffer protocol contain Python objects."""
     cdef bint in_name = False
     while form is not NULL and form[0] != 0:
         if form[0] == c":":
@@ -168,13 +169,13 @@ cdef Side side_of(object thing, bint writable, str name):
     if has_objects(side.view.format):
         raise TypeError(f"{name} must be plain memory; its elements are Python objects")
     side.address = <char *> side.view.buf
-    side.size = <size_t> side.view.len      # never negative
+    side.size = <size_t> side.view.len      # it is never negative
     pinned_find(side, thing)
     return side
 
 
 cdef int order_check(Side side, Side other, str name) except -1:
-    """Elements keep their order and their bytes' order, where both sides have elements."""
+    """Raise an error if a copy would change the order of the elements, or their byte order."""
     if not (side.has_view and (other.is_typed or other.has_view)):
         return 0
     if side.view.ndim > 1 and not PyBuffer_IsContiguous(&side.view, b"C") and not (
@@ -188,7 +189,7 @@ cdef int order_check(Side side, Side other, str name) except -1:
 
 
 cdef int side_part(Side side, object given, str name) except -1:
-    """Leave the first bytes out, as many as the argument says."""
+    """Leave out the first `given` bytes of a side."""
     cdef size_t offset = bytes_given(given, name)
     if offset > side.size:
         raise ValueError(f"{name} must be at most {side.size}, not {offset}")
@@ -208,12 +209,12 @@ cdef bint is_pageable(Side side) noexcept:
 
 
 cdef bint is_synchronous(Side to, Side of) noexcept:
-    """Whether the runtime can't queue the copy: pageable memory, or host to host."""
+    """Return True if the runtime can't queue the copy: with pageable memory, or host to host."""
     return is_pageable(to) or is_pageable(of) or not (to.on_device or of.on_device)
 
 
 cdef Stream stream_of(Stream given, Side target, Side source):
-    """The stream that a copy goes to: the one given, else a buffer's own, else None."""
+    """Return the stream of a copy: the one given, else a buffer's own, else None."""
     cdef aclrtStream raw
     if given is not None:
         stream_raw(given, &raw)                 # raises if it is closed
@@ -224,7 +225,7 @@ cdef Stream stream_of(Stream given, Side target, Side source):
 
 
 cdef bint is_open(Stream stream) noexcept:
-    """A stream that was closed has done its work: it orders nothing any more."""
+    """Return True if a stream is open; the work of a closed stream is done."""
     return stream is not None and not stream.is_closed
 
 
@@ -239,10 +240,10 @@ cdef object works_of(Side side):
 cdef int wait_before(
     Stream stream, Side target, Side source, bint pageable, int64_t until
 ) except -1:
-    """Before a synchronous copy on `stream`: what was queued before it comes first.
+    """Wait for earlier work on the memory, before a synchronous copy on `stream`.
 
-    Work of ours on the copy's own stream is waited for too, so that a failure is told of what
-    failed; so is any work there if the copy itself does not go through the stream.
+    Earlier works of this package on `stream` are waited for too, so that a failure is reported for
+    the work that failed.  If the copy itself does not use the stream, so is all other work on it.
     """
     cdef Side side
     for side in (target, source):
@@ -258,7 +259,7 @@ cdef int wait_before(
 
 
 cdef int slot_set(PyObject **slot, object pending) noexcept:
-    """Store an object in a place of C's, which owns a reference; None for nothing."""
+    """Store an object, or NULL for None, in a C variable that owns a reference."""
     cdef PyObject *before = slot[0]
     if pending is None:
         slot[0] = NULL
@@ -270,7 +271,7 @@ cdef int slot_set(PyObject **slot, object pending) noexcept:
 
 
 cdef int side_note(Side side, Work work) except -1:
-    """The memory is used by a work from here on."""
+    """Note with the memory of a side that a work uses it."""
     if side is None:
         return 0
     if side.device is not None:
@@ -283,7 +284,7 @@ cdef int side_note(Side side, Work work) except -1:
 
 
 cdef Work work_open(Side target, Side source, Stream stream, str what):
-    """A work that is about to be queued, noted on both sides."""
+    """Return a work that is about to be queued, after noting it on both sides."""
     cdef Work work = work_begin(stream.progress, what)
     side_note(target, work)
     side_note(source, work)
@@ -291,14 +292,14 @@ cdef Work work_open(Side target, Side source, Stream stream, str what):
 
 
 cdef int side_wrote(Side target, Work work, size_t count) except -1:
-    """A work that was queued writes so many bytes."""
+    """Note that a queued work writes `count` bytes of the target."""
     if target.device is not None:
         buffer_note(target.device, work, True, count == target.device.size)
     return 0
 
 
 cdef int work_wait(Work work, Stream stream, int64_t until) except -1:
-    """Wait for a work that was just queued; raises its own error."""
+    """Wait for a work that was just queued; raise its error if it failed."""
     error = stream.progress.wait(left_of(until), work.number)
     if error is not None:
         work.told()
@@ -307,7 +308,7 @@ cdef int work_wait(Work work, Stream stream, int64_t until) except -1:
 
 
 cdef size_t count_of(Side target, Side source, object nbytes) except? 0:
-    """How many bytes to copy; raises if a side is too short, or in another byte order."""
+    """Return the bytes to copy; raise an error if a side is too short, or in another byte order."""
     order_check(target, source, "target")
     order_check(source, target, "source")
     cdef size_t count = source.size if nbytes is None else bytes_given(nbytes, "nbytes")
@@ -343,7 +344,7 @@ cdef int copy_now(Side target, Side source, size_t count) except -1:
 
 
 cdef int side_fresh(Side side, size_t count) except -1:
-    """All of the memory was written anew, and that is done: what failed before does not matter."""
+    """Forget failed writers after a finished copy, if it wrote all of the memory."""
     if side.device is not None and count == side.device.size:
         side.device.writers = None
     return 0
@@ -352,7 +353,10 @@ cdef int side_fresh(Side side, size_t count) except -1:
 cdef int copy_wait(
     Side target, Side source, size_t count, Stream stream, int64_t until
 ) except -1:
-    """Copy in the stream's order and wait; memory the runtime may not read later waits first."""
+    """Copy in the stream's order and wait for the copy.
+
+    If the runtime cannot queue the copy, it is made after a wait for the stream's work.
+    """
     current_ensure(NULL if stream is None else stream.context)
     wait_before(stream, target, source, is_synchronous(target, source), until)
     if stream is None or is_synchronous(target, source):
@@ -371,13 +375,13 @@ def copy(
     target, source : Buffer, Array, HostBuffer, or any contiguous object with the buffer protocol
         The target must be writable.  Bytes are copied, whatever an Array's type.
     target_offset, source_offset : int
-        Bytes to leave out at the start of each.
+        Bytes to skip at the start of the target and of the source.
     nbytes : int, optional
-        How many bytes; all of the source after its offset if not given.
+        Bytes to copy; all of the source after its offset if not given.
     stream : Stream, optional
-        Where to queue the copy; else the buffers' own stream, if one has any.
+        The stream of the copy; if not given, the stream of one of the buffers, if it has one.
     timeout_ms : int, optional
-        How long to wait; `acl.TimeoutError` after that, and the copy may still be under way.
+        Milliseconds to wait; then `acl.TimeoutError` is raised, and the copy may still be running.
     """
     cdef int64_t until = until_of(timeout_ms)
     cdef Side to = side_of(target, True, "target")
@@ -393,9 +397,9 @@ def copy_async(
 ):
     """Queue a copy on a stream, and return at once if the host side is pinned.
 
-    Both sides stay valid until the copy is done: closing one of them waits.  With host memory that
-    is not pinned the call returns when the copy is done.  Parameters as in `copy`; without a
-    `stream` the buffers' own is taken, else the default stream.
+    Both sides stay valid until the copy is done: closing one of them waits for it.  With host
+    memory that is not pinned, the call returns when the copy is done.  The parameters are those of
+    `copy`; without `stream`, the stream of one of the buffers is used, else the default stream.
     """
     cdef Side to = side_of(target, True, "target")
     cdef Side of = side_of(source, False, "source")
@@ -405,9 +409,9 @@ def copy_async(
 
 
 def acopy(target, source, *, timeout=None):
-    """Coroutine: `copy` that does not block the event loop; `timeout` is in seconds.
+    """Copy as `copy` does, in a coroutine without blocking the event loop; `timeout` is in seconds.
 
-    Memory of the host that is not pinned is copied by a thread of the loop's, as the runtime cannot
+    A thread of the event loop copies host memory that is not pinned, because the runtime cannot
     queue such a copy.
     """
     from acl.execution._await import memory_copy
@@ -416,7 +420,7 @@ def acopy(target, source, *, timeout=None):
 
 
 cdef Work copy_start(Side to, Side of, size_t count, Stream stream):
-    """Queue a copy, or copy at once where the runtime can't; None then."""
+    """Queue a copy and return its Work; if the runtime can't queue it, copy and return None."""
     cdef Stream queue = stream_of(stream, to, of)
     if queue is None:
         queue = stream_default()
@@ -429,9 +433,9 @@ cdef Work copy_start(Side to, Side of, size_t count, Stream stream):
 
 
 def copy_work(target, source, Stream stream=None):
-    """`copy_async` of all of the source: its Work, or None if it could not be queued.
+    """Queue a copy of all of the source and return its Work, or None if it cannot be queued.
 
-    A copy that cannot is not made.  What is queued on the memory on other streams is waited for.
+    If it cannot be queued, it is not made.  Works of other streams on the memory are waited for.
     """
     cdef Side to = side_of(target, True, "target")
     cdef Side of = side_of(source, False, "source")
@@ -450,7 +454,7 @@ def copy_work(target, source, Stream stream=None):
 
 
 cdef int pitch_check(Side side, size_t pitch, size_t width, size_t height, str name) except -1:
-    """Rows of `width` bytes, `pitch` apart, must fit into a side."""
+    """Raise an error if `height` rows of `width` bytes, `pitch` apart, do not fit into a side."""
     if width > pitch:
         raise ValueError(f"{name}_pitch must be at least the width {width}, not {pitch}")
     # Division instead of multiplication: the product may not fit.
@@ -465,12 +469,12 @@ cdef int pitch_check(Side side, size_t pitch, size_t width, size_t height, str n
 cdef Work copy_rows(
     Side to, size_t to_pitch, Side of, size_t of_pitch, size_t width, size_t height, Stream stream
 ):
-    """Queue rows on a stream, or copy them at once if it is None."""
+    """Queue a copy of rows on a stream and return its Work; if `stream` is None, copy at once."""
     cdef aclError status
     cdef aclrtStream raw
     cdef aclrtMemcpyKind kind = kind_of(to, of)
     cdef Work work
-    cdef size_t count = width * height if width == to_pitch else 0      # without holes
+    cdef size_t count = width * height if width == to_pitch else 0      # 0 if rows have gaps
     if stream is None:
         with nogil:
             status = aclrtMemcpy2d(
@@ -495,10 +499,11 @@ def copy_2d(
     target, target_pitch, source, source_pitch, width, height, *, Stream stream=None,
     bint wait=True, timeout_ms=None,
 ):
-    """Copy `height` rows of `width` bytes, that lie a pitch apart on each side.
+    """Copy `height` rows of `width` bytes, whose starts are a pitch apart on each side.
 
-    Queued on `stream`, or the buffers' own, and waited for unless `wait` is false; then, too, it is
-    waited for if a host side is not pinned.  `timeout_ms` as in `copy`.
+    The copy is queued on `stream`, or else on the stream of a buffer.  The call returns when the
+    copy is done, or at once if `wait` is false and the host side is pinned.  `timeout_ms` is as in
+    `copy`.
     """
     cdef int64_t until = until_of(timeout_ms)
     cdef Side to = side_of(target, True, "target")
@@ -536,8 +541,8 @@ def fill(
 ):
     """Set bytes of device memory, a Buffer or an Array, to one value, 0 to 255.
 
-    Queued on `stream`, or the buffer's own, and waited for unless `wait` is false; `timeout_ms` as
-    in `copy`.
+    The fill is queued on `stream`, or else on the buffer's own stream.  The call returns when it is
+    done, or at once if `wait` is false.  `timeout_ms` is as in `copy`.
     """
     cdef int64_t until = until_of(timeout_ms)
     cdef Side to = side_of(target, True, "target")
@@ -579,21 +584,21 @@ def fill(
 
 
 def to_bytes(Buffer source not None, *, timeout_ms=None):
-    """The device memory's content, as bytes; `timeout_ms` as in `copy`."""
+    """Return the content of device memory as bytes; `timeout_ms` is as in `copy`."""
     cdef int64_t until = until_of(timeout_ms)
     cdef Side of = side_of(source, False, "source")
     cdef bytes content = PyBytes_FromStringAndSize(NULL, of.size)
     cdef Side to = Side.__new__(Side)
-    to.address = PyBytes_AS_STRING(content)     # new and not yet shown to anybody: ours to fill
+    to.address = PyBytes_AS_STRING(content)     # may be written, as no other code has it yet
     to.size = of.size
     copy_wait(to, of, of.size, stream_of(None, to, of), until)
     return content
 
 
 def to_numpy(Buffer source not None, dtype="uint8", shape=None, *, timeout_ms=None):
-    """The device memory's content as a new NumPy array; as many whole items as fit.
+    """Return the content of device memory as a new NumPy array, of as many whole items as fit.
 
-    `timeout_ms` as in `copy`.
+    `timeout_ms` is as in `copy`.
     """
     import numpy
     kind = numpy.dtype(dtype)

@@ -1,12 +1,12 @@
-"""Devices and contexts: which one a thread works on, and the start of ACL itself.
+"""Devices and contexts: the ones that a thread uses, and the start of ACL itself.
 
 The first object that needs ACL starts it (`aclInit`; a second start is success) and, in a thread
-without a current device, makes device 0 current.  A context belongs to the thread that uses it:
-each thread picks its own.  Nothing here frees a device behind the user's back: `reset` is explicit,
-as any reset takes the device away from everybody in the process.
+without a current device, makes device 0 current.  Each thread has a current context of its own.
+Only `reset` resets a device, because that ends the device's contexts for the whole process.
 
-ACL has no call that takes a thread's context away.  After a `with` block, or a question, in a
-thread that had none, the context that was lent counts as none.
+ACL has no call that leaves a thread without a context.  If a `with` block, or a query of a device,
+makes a context current in a thread that had none, that context is *lent*: afterwards, the thread
+counts as a thread without a context.
 """
 
 import atexit
@@ -65,11 +65,11 @@ cdef extern from "<pthread.h>" nogil:
 
 cdef extern from *:
     """
-    /* Whether this thread was seen to have a current context: `readiness` then, which changes
-       whenever a context may have ended.  If others reset a device, the runtime says so. */
+    /* `readiness` when this thread was last known to have a current context; `readiness` changes
+       whenever a context may have ended.  If other code resets a device, calls of ACL fail. */
     static _Thread_local int thread_ready;
     static void thread_is_ready(int value) { thread_ready = value; }
-    /* A context that counts as none, as a block or a question only lent it; or NULL. */
+    /* The lent context, which counts as none, or NULL. */
     static _Thread_local void *thread_lent;
     static void thread_is_lent(void *context) { thread_lent = context; }
     """
@@ -79,18 +79,18 @@ cdef extern from *:
     void thread_is_lent(void *context) nogil
 
 cdef enum:
-    SLICE_MS = 50               # how long Ctrl-C may go unnoticed in a wait
+    SLICE_MS = 50               # longest time in a wait until Ctrl-C is noticed
 
 cdef int readiness = 1
 # The default contexts of the devices that this process has made current, by ordinal.
 cdef dict defaults = {}
-# What `with` blocks of each thread go back to: (object, context), the innermost last.
+# By thread: (object, context to go back to) of each open `with` block, the innermost last.
 cdef object blocks = threading.local()
-# Called with the handle of a context that is gone, and an error for the work that it had.
+# Called with the handle of a context that was destroyed.
 context_gone = None
 
 cdef int first_process = getpid()
-# How often we started ACL in this process: so often we count down at exit.
+# 1 once this package has started ACL in this process; `leave` counts ACL's references down then.
 cdef int started = 0
 cdef int started_forks = 0
 
@@ -146,7 +146,7 @@ cdef int callback_check() except -1:
 
 
 cdef void callback_enter() noexcept nogil:
-    thread_is_ready(0)                          # so that `current_ensure` looks
+    thread_is_ready(0)                          # so that `current_ensure` checks for a callback
     depth_enter()
 
 
@@ -186,7 +186,7 @@ cdef aclrtContext current_context() noexcept:
 
 
 cdef aclrtContext context_own() noexcept:
-    """The thread's context, or NULL; one that was only lent to it is none."""
+    """Return the thread's context; NULL if it has none, or only a lent one."""
     cdef aclrtContext context = current_context()
     return NULL if context is thread_lent else context
 
@@ -199,7 +199,7 @@ cdef int context_set(aclrtContext context) except -1:
 
 
 cdef int context_back(aclrtContext before) except -1:
-    """Go back to a context; after NULL, or one that is gone, the current one counts as none."""
+    """Make a context current again; if it is NULL or destroyed, the current one counts as lent."""
     cdef aclError status = ACL_ERROR_RT_CONTEXT_NULL
     if before is not NULL:
         with nogil:
@@ -212,7 +212,7 @@ cdef int context_back(aclrtContext before) except -1:
 
 
 cdef int device_set(int ordinal, bint counts) except -1:
-    """Make a device current; a use that does not count leaves `reset` what it was if it can."""
+    """Make a device current; unless `counts`, a device used before needs no further `reset`."""
     cdef aclError status
     cdef aclrtContext context = <aclrtContext> <size_t> defaults.get(ordinal, 0)
     thread_is_lent(NULL)
@@ -221,7 +221,7 @@ cdef int device_set(int ordinal, bint counts) except -1:
             status = aclrtSetCurrentContext(context)
         if status == 0:
             return 0
-        defaults.pop(ordinal, None)             # somebody has reset the device
+        defaults.pop(ordinal, None)             # other code has reset the device
     with nogil:
         status = aclrtSetDevice(ordinal)
     check(status, "aclrtSetDevice")
@@ -239,7 +239,7 @@ cdef int block_enter(object owner, aclrtContext before) except -1:
 
 
 cdef int block_leave(object owner) except -1:
-    """Go back to what the innermost block of an object, in this thread, found."""
+    """Make the context from before the innermost block of `owner` in this thread current again."""
     cdef list entered = getattr(blocks, "open", [])
     cdef Py_ssize_t i
     for i in reversed(range(len(entered))):
@@ -250,10 +250,10 @@ cdef int block_leave(object owner) except -1:
 
 @cython.final
 cdef class Question:
-    """A device made current for a question, in a `with` block; it does not count as a use."""
+    """A `with` block in which a device is current for a query; it does not count as a use."""
 
     cdef int ordinal
-    cdef bint opened                # by us, so that it is given back
+    cdef bint opened                # the block was the first use of the device, and is undone
     cdef size_t before
 
     def __cinit__(self, int ordinal):
@@ -271,11 +271,11 @@ cdef class Question:
         if self.opened:
             defaults.pop(self.ordinal, None)
             with nogil:
-                aclrtResetDevice(self.ordinal)  # counts down what the question counted up
+                aclrtResetDevice(self.ordinal)  # undoes the use that `device_set` counted
 
 
 def timeout_checked(timeout_ms):
-    """`timeout_ms` as the C API wants it: -1 for None, else 1 to 2**31 - 1."""
+    """Return `timeout_ms` in the form of the C API: -1 for None, else 1 to 2**31 - 1."""
     if timeout_ms is None:
         return -1
     if not isinstance(timeout_ms, int):
@@ -286,7 +286,7 @@ def timeout_checked(timeout_ms):
 
 
 def ordinal_of(device, name="device"):
-    """The number of a device, given as one or as a `Device`; a TypeError or ValueError names it."""
+    """Return the number of a device, given as an int or a `Device`; errors name the argument."""
     if isinstance(device, Device):
         return (<Device> device).ordinal
     if not isinstance(device, int):
@@ -300,8 +300,9 @@ def ordinal_of(device, name="device"):
 cdef class Device:
     """One device, by its number in this process.
 
-    Making the object touches nothing; `use` makes the device current in the calling thread.  In a
-    `with` block it is current until the block ends, then what was current before is again.
+    Making the object does not call the device; `use` makes the device current in the calling
+    thread. In a `with` block it is current until the block ends; then the device from before is
+    current again.
 
     Parameters
     ----------
@@ -314,7 +315,7 @@ cdef class Device:
 
     @staticmethod
     def count():
-        """How many devices this process can use."""
+        """Return the number of devices that this process can use."""
         cdef uint32_t count = 0
         cdef aclError status
         fork_check()
@@ -325,14 +326,14 @@ cdef class Device:
 
     @staticmethod
     def current():
-        """The device that is current in this thread, or None."""
+        """Return the device that is current in this thread, or None."""
         if not libacl_open() or context_own() is NULL:
             return None
         cdef int ordinal = current_device()
         return None if ordinal < 0 else Device(ordinal)
 
     def use(self):
-        """Make the device current in this thread; returns the device."""
+        """Make the device current in this thread, and return it."""
         callback_check()
         runtime_start()
         device_set(self.ordinal, True)
@@ -361,7 +362,7 @@ cdef class Device:
         return "" if name is NULL else name.decode(errors="replace")
 
     def memory_info(self):
-        """Free and total bytes of the device's memory, as a pair."""
+        """Return the free and the total bytes of the device's memory, as a pair."""
         cdef size_t free = 0
         cdef size_t total = 0
         cdef aclError status
@@ -374,9 +375,9 @@ cdef class Device:
         return free, total
 
     def healthy(self):
-        """Whether the device answers; a question for readiness probes.
+        """Return True if the device answers and is in normal state, for readiness probes.
 
-        It takes no memory, waits for no work, and leaves the thread's current device as it is.
+        The call allocates no memory, waits for no work, and does not change the current device.
         """
         cdef aclrtDeviceStatus state
         cdef aclError status
@@ -389,7 +390,7 @@ cdef class Device:
         return state == ACL_RT_DEVICE_STATUS_NORMAL
 
     def stream_priorities(self):
-        """The least and the greatest stream priority, as a pair; a lower number goes first."""
+        """Return the least and the greatest stream priority, as a pair; lower numbers run first."""
         cdef int32_t least = 0
         cdef int32_t greatest = 0
         cdef aclError status
@@ -402,7 +403,7 @@ cdef class Device:
     def synchronize(self, timeout_ms=None):
         """Wait for all work of the current context on this device.
 
-        Raises `acl.TimeoutError` when `timeout_ms` runs out; the work goes on.
+        Raises `acl.TimeoutError` when `timeout_ms` runs out; the work continues.
         """
         cdef int32_t limit = timeout_checked(timeout_ms)
         with Question(self.ordinal):
@@ -410,9 +411,9 @@ cdef class Device:
         later_drain()
 
     def reset(self, *, force=False):
-        """Give the device up: its default context and streams are gone for the whole process.
+        """Reset the device: its default context and streams end for the whole process.
 
-        Each `use` counts; the last reset acts, unless `force` makes this one act at once.
+        The device is reset when `reset` was called once for each `use`; with `force`, at once.
         """
         global readiness
         cdef int32_t ordinal = self.ordinal
@@ -449,7 +450,7 @@ cdef bint is_lost(aclError status):
 
 
 cdef int device_wait(int32_t limit_ms) except -1:
-    """Wait for the current device: for its streams one by one, so that each learns what failed."""
+    """Wait for the current device, stream by stream, so that each notes its own failures."""
     from acl.runtime._work import context_told, context_wait
 
     cdef aclError status
@@ -474,7 +475,7 @@ cdef int device_wait(int32_t limit_ms) except -1:
 
 
 cdef int reset_tell(int32_t ordinal, object context) except -1:
-    """After a reset: if the device's default context is gone, so is the work in it."""
+    """After a reset, fail the works of the device's default context if it was destroyed."""
     cdef aclError status
     cdef aclrtContext before = context_own()
     cdef aclrtContext looked = <aclrtContext> <size_t> (context or 0)
@@ -485,7 +486,7 @@ cdef int reset_tell(int32_t ordinal, object context) except -1:
     if status != 0:
         ended_tell(looked)
         return 0
-    defaults[ordinal] = context                 # others use the device still
+    defaults[ordinal] = context                 # other uses of the device are left
     return context_back(before)
 
 
@@ -497,7 +498,7 @@ cdef int ended_tell(aclrtContext context) except -1:
 
 @cython.final
 cdef class ContextEnd(End):
-    """A context whose object was dropped."""
+    """A context whose Python object was deleted."""
 
     cdef aclrtContext raw
 
@@ -512,15 +513,15 @@ cdef class ContextEnd(End):
 
 @cython.final
 cdef class Context:
-    """A context of its own on a device: streams and events made in it are its own.
+    """A further context on a device, with streams and events of its own.
 
-    Making one makes it current in the calling thread.  Most programs need none: each device has a
-    default context.
+    A new context becomes current in the calling thread.  Most programs do not need one, because
+    each device has a default context.
 
     Parameters
     ----------
     device : Device or int, optional
-        Where; the thread's current device, or 0, if not given.
+        The context's device; the thread's current device, or 0, if not given.
     """
 
     def __init__(self, device=None):
@@ -549,7 +550,7 @@ cdef class Context:
 
     @staticmethod
     def current():
-        """The thread's current context, borrowed; None if it has none."""
+        """Return the thread's current context, borrowed; None if it has none."""
         cdef aclrtContext handle = context_own() if libacl_open() else NULL
         if handle is NULL:
             return None
@@ -567,11 +568,11 @@ cdef class Context:
 
     @property
     def closed(self):
-        """Whether `close` has run."""
+        """True once `close` has run."""
         return self.raw is NULL
 
     def use(self):
-        """Make the context current in this thread; returns the context."""
+        """Make the context current in this thread, and return it."""
         cdef aclError status
         context_open(self)
         with nogil:
@@ -628,7 +629,7 @@ cdef class Context:
 
 
 cdef int context_open(Context context) except -1:
-    """Raises for a context that is closed or a parent process's."""
+    """Raise an error for a context that is closed or was made by a parent process."""
     if context.raw is NULL:
         raise ValueError("the Context is closed")
     if context.made != fork_count:
@@ -637,10 +638,11 @@ cdef int context_open(Context context) except -1:
 
 
 def leave():
-    """At interpreter exit: nothing is released any more, and our start of ACL is counted down.
+    """Stop freeing anything at interpreter exit, and count down this package's start of ACL.
 
-    Others in the process may still need ACL, so it is only ever counted down; and not even that
-    while a handle of ours is alive, as the end of ACL would wait for its work.
+    Other code in the process may still need ACL, so ACL is not ended, only its references are
+    counted down.  While a handle of this package is open, they are not, as the end of ACL would
+    wait for it.
     """
     global leaving
     cdef uint64_t count = 0

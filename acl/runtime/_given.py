@@ -1,10 +1,11 @@
-"""What a user gives, as bytes for the device: arrays, numbers, names and paths.
+"""Conversion of a user's values to bytes for the device: arrays, numbers, names and paths.
 
-Models, operators, kernels and copies all take their host values through here, so that each is
-converted in the same way or refused in the same words.  A conversion that would change a value (a
-fraction cut off, a number that does not fit, another byte order taken as it is) is not made.
+Models, operators, kernels and copies convert their host values here, so that all convert them in the
+same way and refuse them with the same messages.  A conversion that would change a value is refused,
+such as one that drops a fraction, overflows, or reads another byte order as the machine's.
 
-NumPy is imported only where an array is handled; torch never: a tensor is known by its class.
+NumPy is imported only where an array is handled.  torch is never imported; tensors are recognised by
+their class.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _CTYPES = (_Simple, _Pointer, ctypes.Structure, ctypes.Union, ctypes.Array)
 # ---- names and paths ----------------------------------------------------------------------------
 
 def c_text(value: Any, name: str) -> bytes:
-    """A str as C takes it; `name` is the argument's."""
+    """Return a str as bytes for C; `name` is the argument's name in messages."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, not {type(value).__name__}")
     if "\0" in value:
@@ -46,16 +47,16 @@ def c_text(value: Any, name: str) -> bytes:
 
 
 def is_path(value: Any) -> bool:
-    """True for what names a file.
+    """Return True if a value is a path.
 
-    Here, not in Cython, whose `isinstance` takes an exception out of `os.PathLike`'s own Python code,
-    such as a signal handler's, for a yes.
+    This is not done in Cython, whose `isinstance` returns true if `os.PathLike`'s Python code raises an
+    exception, such as one of a signal handler.
     """
     return isinstance(value, (str, os.PathLike))
 
 
 def c_path(value: Any, name: str) -> bytes:
-    """A path as C takes it."""
+    """Return a path as bytes for C; `name` is the argument's name in messages."""
     encoded = os.fsencode(value)
     if b"\0" in encoded:
         raise ValueError(f"{name} must be a path without NUL, not {value!r}")
@@ -65,16 +66,16 @@ def c_path(value: Any, name: str) -> bytes:
 # ---- arrays -------------------------------------------------------------------------------------
 
 def input_error(message: str) -> InvalidArgumentError:
-    """What a run raises for an input that it cannot take: the caller's mistake, not the device's."""
+    """Return the exception for an input that a run does not accept: a mistake of the caller, not of the device."""
     error = InvalidArgumentError(_INVALID, "the check of an input", message)
-    error.args = (message,)                     # the text: no function of ACL failed
+    error.args = (message,)                     # only the text, because no function of ACL failed
     return error
 
 
 def given_array(value: Any, what: str, stream: Stream) -> Any:
-    """What `host_array` takes, or an `Array` over an NPU's memory that another library shares by DLPack.
+    """Return a value for `host_array`, or an `Array` over an NPU's memory that another library shares by DLPack.
 
-    The producer orders its work before the stream.  torch_npu does not, so its tensors are left to `host_array`,
+    The other library orders its work before the stream.  torch_npu does not, so its tensors go to `host_array`,
     which refuses them.
     """
     kind = type(value)
@@ -93,17 +94,17 @@ def given_array(value: Any, what: str, stream: Stream) -> Any:
 
 
 def host_array(value: Any, what: str, info: TensorInfo | None = None) -> tuple[Any, str]:
-    """A NumPy array in C's order and the machine's byte order, and its elements' name for the device.
+    """Return a NumPy array in C's order and the machine's byte order, and the name of its type on the device.
 
     Parameters
     ----------
     value
         An array or tensor on the host, numbers, or bytes.
     what : str
-        What it is, for messages, such as ``"input 'x'"``.
+        The value's name in messages, such as ``"input 'x'"``.
     info : TensorInfo, optional
-        The element type that it must have; those that NumPy lacks come as their bits.  An array of another type is
-        refused, as is a number that would change.  Bytes, which have no shape, take its shape.
+        The element type that the array must have; types that NumPy lacks are returned as their bits.  An array of
+        another type is refused, and so is a number that would change.  Bytes get the shape of `info`.
     """
     import numpy
 
@@ -127,14 +128,14 @@ def host_array(value: Any, what: str, info: TensorInfo | None = None) -> tuple[A
 
 
 def _is_bytes(value: Any) -> bool:
-    """True if a value is plain memory: of the buffer protocol, and without an element type."""
+    """Return True if a value is plain memory: a HostBuffer, or a memory view of bytes."""
     from acl.runtime._buffer import HostBuffer
 
     return isinstance(value, HostBuffer) or (isinstance(value, memoryview) and value.format == "B")
 
 
 def _of_tensor(value: Any, what: str) -> tuple[Any, str]:
-    """A tensor of torch as an array, types that NumPy lacks as their bits; and the elements' name."""
+    """Return a tensor of torch as an array, with the bits of types that NumPy lacks, and the type's name."""
     if str(value.device.type) != "cpu":
         raise input_error(
             f"{what}: the tensor is on {value.device}; take acl.from_dlpack(tensor), or tensor.cpu()")
@@ -144,13 +145,13 @@ def _of_tensor(value: Any, what: str) -> tuple[Any, str]:
         raise input_error(f"{what}: no array on the device takes {value.dtype}")
     if kind in BIT_TYPES:
         bits = BIT_TYPES[kind]
-        integers = {"uint16": "int16", "uint8": "uint8"}[bits]     # torch has no uint16 of old
+        integers = {"uint16": "int16", "uint8": "uint8"}[bits]     # older versions of torch have no uint16
         return value.view(getattr(sys.modules["torch"], integers)).numpy().view(bits), kind
     return value.numpy(), kind
 
 
 def _of_bytes(value: Any, what: str, info: TensorInfo | None) -> Any:
-    """Bytes as elements of the wanted type, in the wanted shape."""
+    """Return bytes as an array of the wanted type and shape."""
     import numpy
 
     if info is None:
@@ -162,7 +163,7 @@ def _of_bytes(value: Any, what: str, info: TensorInfo | None) -> Any:
 
 
 def _of_numbers(value: Any, what: str, info: TensorInfo | None) -> Any:
-    """Numbers as an array of the wanted type; an error where one of them would change."""
+    """Return numbers as an array of the wanted type; raise an error if one of them would change."""
     import numpy
 
     kind = type(value).__name__
@@ -190,7 +191,7 @@ def _of_numbers(value: Any, what: str, info: TensorInfo | None) -> Any:
 
 
 def _bfloat16(found: Any) -> Any:
-    """Numbers as the bits of bfloat16, rounded to the nearest, ties to even."""
+    """Return numbers as the bits of bfloat16, rounded to the nearest, ties to even."""
     import numpy
 
     single = found.astype("float32")
@@ -200,7 +201,7 @@ def _bfloat16(found: Any) -> Any:
 
 
 def _float8(found: Any, what: str, info: TensorInfo) -> Any:
-    """Numbers as the bits of an 8-bit float, as ml_dtypes rounds them; an error where one overflows."""
+    """Return numbers as the bits of an 8-bit float, rounded by ml_dtypes; raise an error if one overflows."""
     import numpy
 
     try:
@@ -222,19 +223,19 @@ def _float8(found: Any, what: str, info: TensorInfo) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _struct(kinds: tuple[Any, ...]) -> type[ctypes.Structure]:
-    """A C struct with such members, laid out by the machine's rules."""
+    """Return the C struct with members of these types, laid out by the machine's rules."""
     fields = [(f"argument_{i}", kind) for i, kind in enumerate(kinds)]
     return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
 
 
 def packed(values: list[Any]) -> tuple[bytes, list[bytes]]:
-    """Arguments, of ctypes, as the bytes of a C struct; and the bytes of each."""
+    """Return ctypes arguments as the bytes of a C struct, and a list with the bytes of each."""
     made = _struct(tuple(type(value) for value in values))(*values)
     return bytes(made), [bytes(value) for value in values]
 
 
 def argument(value: Any, kind: Any, index: int) -> Any:
-    """One argument as a ctypes object, of the type `kind` if the kernel's types are known."""
+    """Return an argument as a ctypes object, of the type `kind` if the kernel's types are known."""
     if kind is not None:
         return value if isinstance(value, kind) else _converted(value, kind, index)
     if isinstance(value, _CTYPES):
@@ -247,12 +248,12 @@ def argument(value: Any, kind: Any, index: int) -> Any:
 
 
 def _is_scalar(value: Any) -> bool:
-    """True for a scalar of NumPy's, without importing it."""
+    """Return True for a NumPy scalar, without importing NumPy."""
     return hasattr(value, "dtype") and any(kind.__name__ == "generic" for kind in type(value).__mro__)
 
 
 def _of_scalar(value: Any, index: int) -> Any:
-    """A scalar of NumPy's with its own bytes and alignment."""
+    """Return a ctypes object with the bytes and the alignment of a NumPy scalar."""
     dtype = value.dtype
     if not dtype.isnative or dtype.kind not in "biufcV" or dtype.hasobject:
         raise TypeError(f"argument {index}: no kernel takes {dtype}")
@@ -264,7 +265,7 @@ def _of_scalar(value: Any, index: int) -> Any:
 
 
 def _converted(value: Any, kind: Any, index: int) -> Any:
-    """A plain number, or a scalar, as a ctypes type; an error if it would change."""
+    """Return a number or a scalar as an object of a ctypes type; raise an error if it would change."""
     given = value.value if isinstance(value, _Simple) else value.item() if _is_scalar(value) else value
     try:
         made = kind(*given) if isinstance(given, (list, tuple)) else kind(given)

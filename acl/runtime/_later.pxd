@@ -1,27 +1,30 @@
-"""What is left to do for objects that were dropped: see `_later.pyx`."""
+"""Clean-up that the deletion of an object left for later: see `_later.pyx`."""
 
-# How many ends are left; read under the GIL.
+# Number of ends in the list; guarded by the GIL.
 cdef int later_count
 
 
 cdef class End:
-    # True if nothing has to be waited for; `wait`: wait for it.  It may call the driver.
+    # Return True if `finish` may be called, after waiting for that if `wait` is set.  May call the
+    # driver.
     cdef bint ready(self, bint wait) except -1
-    # Give back what the object held; once, after `ready`.
+    # Free what the object owned; called once, after `ready` returned True.
     cdef int finish(self) except -1
 
 
-# Finish an end now if that needs no wait and the thread may call the driver; else keep it.
+# Finish an end now if that takes no wait and the thread may call the driver; else add it to the
+# list.
 cdef void end_soon(End end) noexcept
-# Keep an end for a user's thread.
+# Add an end to the list, which user threads finish.
 cdef void end_later(End end) noexcept
-# In a user's thread: finish what is ready; `wait`: everything.
+# Finish the ends that are ready, in a user's thread; with `wait`, wait for all and finish them.
 cdef int later_drain(bint wait=*) except -1
 
-# After a refusal: whether to try again, as what was dropped held what is short; waits for it.
+# After a call failed with `status`: if it ran out of memory, streams or events, finish all ends,
+# and return True if the call is worth another try.
 cdef bint later_made_room(int status) except -1
 
-# Around each Python callback on a thread of the runtime: there the driver may not be called.
+# Called around each Python callback on a thread of the runtime, which may not call the driver.
 cdef void callback_enter() noexcept nogil
 cdef void callback_leave() noexcept nogil
 cdef bint in_callback() noexcept nogil

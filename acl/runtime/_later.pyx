@@ -1,12 +1,12 @@
-"""What is left to do for objects that were dropped, and that a `__dealloc__` must not do itself.
+"""Clean-up of deleted objects that a `__dealloc__` must not do itself.
 
-The garbage collector may drop an object at any line of any thread: inside a callback, where the
+The garbage collector may delete an object at any line of any thread: inside a callback, where the
 driver refuses calls and a wait for the callback's own stream would never end, or in a thread that
-holds a lock.  So a `__dealloc__` never waits.  What has to wait (for a stream, or for a thread that
-may call the driver) becomes an `End` in a list, and the next call of a user's thread into the
-package finishes those that are ready.
+holds a lock.  So a `__dealloc__` never waits.  Clean-up that has to wait for a stream, or for a
+thread that may call the driver, becomes an `End` in a list.  The next call of a user's thread into
+the package finishes the ends that are ready.
 
-A forked child forgets the list: what is in it belongs to the parent process.
+A forked child clears the list, because its ends belong to the parent process.
 """
 
 import os
@@ -22,9 +22,9 @@ cdef extern from *:
     int depth() nogil
 
 cdef enum:
-    MOST_AT_ONCE = 16           # ends that one call looks at, so that a long list costs no one much
+    MOST_AT_ONCE = 16           # most ends that one call tries, so that no call takes long
 
-# Statuses of a call that found too little of something that objects hold: memory, streams, events.
+# Statuses of calls that ran out of something that objects own: memory, streams, events.
 SHORT = frozenset((207001, 207005, 207007, 207008))
 
 cdef object ends = deque()
@@ -44,7 +44,7 @@ cdef bint in_callback() noexcept nogil:
 
 
 cdef class End:
-    """What is left of a dropped object."""
+    """The clean-up of a deleted object."""
 
     cdef bint ready(self, bint wait) except -1:
         return True
@@ -60,7 +60,7 @@ cdef void end_later(End end) noexcept:
 
 
 cdef void end_soon(End end) noexcept:
-    """Called by `__dealloc__`: nothing here waits, and nothing is raised."""
+    """Finish an end or add it to the list; does not wait and does not raise, for `__dealloc__`."""
     cdef bint ready = False
     if not in_callback():
         try:
@@ -68,13 +68,13 @@ cdef void end_soon(End end) noexcept:
             if ready:
                 end.finish()
         except BaseException:
-            ready = True                        # it was tried; a later try would fail likewise
+            ready = True                        # do not try again: it would fail again
     if not ready:
         end_later(end)
 
 
 cdef int later_drain(bint wait=False) except -1:
-    """One thread at a time.  An end that fails is done with: nobody is left to tell."""
+    """Finish ends of the list, in one thread at a time; errors are ignored."""
     global draining, later_count
     cdef End end
     cdef int left = later_count
@@ -102,11 +102,11 @@ cdef bint later_made_room(int status) except -1:
 
 
 cdef int end_try(End end, bint wait) except -1:
-    """Finish one end, or put it back; what a signal raises in a wait puts it back, too."""
+    """Finish one end; if it is not ready, or a signal raises an exception, put it back."""
     cdef bint ready = False
     try:
         ready = end.ready(wait)
-    except RuntimeError:                        # the driver's: a later try would fail likewise
+    except RuntimeError:                        # from the driver: another try would fail again
         return 0
     except BaseException:
         end_later(end)
@@ -122,7 +122,7 @@ cdef int end_try(End end, bint wait) except -1:
 
 
 def forget():
-    """In a forked child."""
+    """Clear the list in a forked child."""
     global later_count, draining
     ends.clear()
     later_count = 0

@@ -1,9 +1,10 @@
-"""Streams, in which work runs in order, and events, which order streams among each other.
+"""Streams, whose work runs in order, and events, which order streams among each other.
 
-Every call that can block drops the GIL.  A stream may be used from any thread: one that has no
-current context gets the stream's; one that has another is refused by the runtime (107003).  `close`
-waits for the stream's work, then destroys it; a stream that is merely dropped is destroyed when its
-work is done.  Not here: copies (`_copy`), memory (`_buffer`), outcomes of the work (`_work`).
+Every call that can block releases the GIL.  A stream may be used from any thread.  A thread without
+a current context gets the stream's; a thread with another context is refused by the runtime
+(107003).  `close` waits for the stream's work, then destroys the stream; if the object is deleted
+instead, the stream is destroyed when its work is done.  Other modules have copies (`_copy`), memory
+(`_buffer`) and the outcomes of work (`_work`).
 """
 
 cimport cython
@@ -63,14 +64,14 @@ from acl.runtime._work import abort_error
 __all__ = ["Event", "Stream"]
 
 cdef enum:
-    SLICE_MS = 50               # how long Ctrl-C may go unnoticed in a wait
+    SLICE_MS = 50               # longest time in a wait until Ctrl-C is noticed
 
-# Called with each new Stream, in order: how a pool reaches every stream made from then on.
+# Functions to call with each new Stream, in order; a pool registers new streams by one.
 made_hooks: list = []
-# Called with the handle of each Stream of ours before it is destroyed, and its handle another's.
+# Functions to call with the handle of each owned Stream before it is destroyed.
 ended_hooks: list = []
-# Called with the handle of each Stream that was waited for.  It returns the status of a failed task
-# that another wait was told of, or 0.
+# Functions to call with the handle of each Stream that was waited for.  They return the status of a
+# failed task that the runtime reported to another wait, or 0.
 fault_hooks: list = []
 
 
@@ -91,7 +92,7 @@ cdef int stream_raw(Stream stream, aclrtStream *raw) except -1:
 
 
 cdef int stream_open(Stream stream) except -1:
-    """Raises for a stream that is closed, was never made, or is a parent process's."""
+    """Raise an error for a stream that is closed, was never made, or is of a parent process."""
     if stream.is_closed or stream.progress is None:
         raise ValueError("the Stream is closed")
     if stream.made != fork_count:
@@ -108,7 +109,7 @@ cdef int stream_device_check(Stream stream, int device, str what) except -1:
 
 
 cdef size_t handle_checked(object value, str name, str what) except? 0:
-    """The runtime follows a handle without a look, so a small number would end the process."""
+    """Check a handle: the runtime would crash if a small number were used as a pointer."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be {what}, not {type(value).__name__}")
     if not 0 <= value < 1 << 64 or 0 < value < LEAST_HANDLE:
@@ -121,7 +122,7 @@ cdef Stream stream_default():
 
 
 cdef Stream stream_borrowed(aclrtStream raw):
-    """A stream of somebody else's; it is taken to be in the current context if nothing is known."""
+    """Return a borrowed stream; if it is unknown, its context is assumed to be the current one."""
     cdef Stream stream = Stream.__new__(Stream)
     current_ensure(NULL)
     stream.progress = progress_of(raw, current_context(), current_device())
@@ -133,7 +134,7 @@ cdef Stream stream_borrowed(aclrtStream raw):
 
 
 cdef int destroy_in_context(aclrtStream raw, aclrtContext context) noexcept nogil:
-    """Destroy a stream from a thread that works in another context, or in none."""
+    """Destroy a stream from a thread that has another context, or none; return the status."""
     cdef aclrtContext before = NULL
     cdef int status
     aclrtGetCurrentContext(&before)
@@ -153,7 +154,7 @@ cdef int raw_destroy(aclrtStream raw, aclrtContext context) noexcept nogil:
 
 
 cdef uint32_t word_of(object value, str name) except? 0:
-    """An argument that C takes as an unsigned number of 32 bits."""
+    """Return an argument as an unsigned number of 32 bits; raise an error for other values."""
     if not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     if not 0 <= value.__index__() < 1 << 32:
@@ -162,20 +163,21 @@ cdef uint32_t word_of(object value, str name) except? 0:
 
 
 @cython.final
-@cython.no_gc_clear                             # its end needs all of it
+@cython.no_gc_clear                             # StreamEnd needs its attributes
 cdef class Stream:
-    """A queue of work on a device, worked off in order.
+    """A queue of work on a device, which runs in order.
 
     Parameters
     ----------
     device : Device or int, optional
-        Where; the thread's current device, or 0, if not given.  It becomes current in the thread.
+        The stream's device, which becomes current in the thread; the thread's current device, or 0,
+        if not given.
     priority : int
-        As `Device.stream_priorities` bounds it; a lower number goes first.
+        A priority within `Device.stream_priorities`; lower numbers run first.
     flags : int
-        As `aclrtCreateStreamWithConfig` takes them.
+        The flags of `aclrtCreateStreamWithConfig`.
     stop_on_failure : bool
-        Whether work queued after a failed task is dropped instead of run.
+        True to drop the work behind a failed task instead of running it.
     """
 
     def __init__(
@@ -200,7 +202,7 @@ cdef class Stream:
         check(status, "aclrtCreateStreamWithConfig")
         try:
             self.progress = progress_new(raw, current_context(), current_device())
-        except BaseException:                   # Ctrl-C: a dropped Stream needs its progress
+        except BaseException:                   # such as Ctrl-C; __dealloc__ needs the progress
             with nogil:
                 aclrtDestroyStream(raw)
             raise
@@ -226,9 +228,9 @@ cdef class Stream:
 
     @staticmethod
     def from_handle(handle):
-        """A stream that somebody else made, borrowed: `close` does not destroy it.
+        """Return a borrowed stream of other code, which `close` does not destroy.
 
-        It is taken to be in the thread's current context, unless it is one of ours.
+        It is assumed to be in the thread's current context, unless this package knows the stream.
         """
         return stream_borrowed(<aclrtStream> handle_checked(
             handle, "handle", "an aclrtStream, or 0 for the default stream"))
@@ -241,11 +243,11 @@ cdef class Stream:
 
     @property
     def closed(self):
-        """Whether `close` has run."""
+        """True once `close` has run."""
         return self.is_closed or self.progress is None
 
     def query(self):
-        """Return whether all work queued so far is done; never blocks."""
+        """Return True if all work queued so far is done; never blocks."""
         stream_open(self)
         current_ensure(self.context)
         return self.progress.query()
@@ -253,23 +255,26 @@ cdef class Stream:
     def synchronize(self, timeout_ms=None):
         """Wait until all work queued so far is done.
 
-        Raises `acl.TimeoutError` when `timeout_ms` runs out (the work goes on), the error of work
-        that failed since the last call, unless it has been told with that work already, and the
-        exception of a callback that failed since.
+        Raises `acl.TimeoutError` when `timeout_ms` runs out; the work continues.  Raises the error
+        of work that failed since the last call, unless the work's own object has raised it already,
+        and the exception of a callback that failed since then.
         """
         cdef int32_t limit = timeout_checked(timeout_ms)
         stream_open(self)
         stream_tell(self, self.progress.wait(limit))
 
     def wait(self, timeout=None):
-        """Coroutine: `synchronize` that does not block the event loop; `timeout` is in seconds."""
+        """Wait as `synchronize` does, in a coroutine without blocking the event loop.
+
+        `timeout` is in seconds.
+        """
         from acl.execution._await import stream_wait
 
         stream_open(self)
         return stream_wait(self, work_mark(self.progress), timeout)
 
     def wait_event(self, Event event not None):
-        """Let work queued from here on wait for an event; the host does not wait."""
+        """Make work that is queued from now on wait for an event; the host does not wait."""
         cdef aclrtStream raw
         cdef aclError status
         stream_raw(self, &raw)
@@ -279,18 +284,18 @@ cdef class Stream:
         check(status, "aclrtStreamWaitEvent")
 
     def record(self, Event event=None):
-        """Record an event, a new one if none is given, behind the work queued; returns it."""
+        """Record an event behind the queued work and return it; a new event if none is given."""
         if event is None:
             event = Event()
         event.record(self)
         return event
 
     def launch(self, function, *arguments):
-        """Call a Python function in stream order, on a thread of the runtime.
+        """Call a Python function in stream order, in a thread of the runtime.
 
-        The stream waits until the function returns, and a device runs one such function at a time,
-        whatever the stream: keep it short.  The function must not call the device or wait for this
-        stream: the runtime refuses that in callbacks.  An exception in it goes to
+        Keep the function short: its stream waits until it returns, and a device runs one such
+        function at a time for all streams.  The function must not call the device or wait for this
+        stream, which the runtime refuses in callbacks.  Its exception is reported by
         `sys.unraisablehook`, and the next `synchronize` raises it again.
         """
         cdef aclrtStream raw
@@ -304,9 +309,9 @@ cdef class Stream:
         callbacks.launch(raw, self.progress, function, arguments)
 
     def abort(self):
-        """Drop the work queued on the stream; what runs is stopped where the device can.
+        """Drop the work queued on the stream; running work is stopped if the device can do that.
 
-        All work that is not known to be done has failed from here on: its outputs cannot be read.
+        All work that is not known to be done counts as failed then, and its outputs cannot be read.
         """
         cdef aclrtStream raw
         cdef aclError status
@@ -317,7 +322,7 @@ cdef class Stream:
         self.progress.fail(abort_error(<size_t> raw), True)
 
     def on_close(self, closer):
-        """Have `closer(handle)` called once the stream has been destroyed by `close`."""
+        """Register a function to call with the handle once `close` has destroyed the stream."""
         if not callable(closer):
             raise TypeError(f"closer must be callable, not {type(closer).__name__}")
         if self.closers is None:
@@ -327,7 +332,7 @@ cdef class Stream:
     def close(self):
         """Wait for the stream's work, then destroy it; a second call does nothing.
 
-        An error of the work, or of a callback, is raised after the stream is gone.
+        An error of the work, or of a callback, is raised after the stream is destroyed.
         """
         if self.is_closed or self.progress is None:
             return
@@ -373,13 +378,13 @@ cdef class Stream:
 
 
 def raise_told(Stream stream not None):
-    """After another's wait for a stream: raise what `synchronize` raises."""
+    """Raise what `synchronize` raises, after a wait for the stream in another thread."""
     stream_open(stream)
     stream_tell(stream, None)
 
 
 cdef int stream_tell(Stream stream, object error) except -1:
-    """After a wait that ended with an error or None: raise it, or what failed on the stream."""
+    """Raise the error of a wait, or the stream's own errors if it is None."""
     cdef Callbacks callbacks
     later_drain()
     if error is None:
@@ -397,7 +402,7 @@ cdef int stream_tell(Stream stream, object error) except -1:
 
 
 cdef int stream_release(Stream stream, object error) except -1:
-    """Destroy the stream and tell those who asked to be told; the first error is raised at last."""
+    """Destroy the stream and call its closers; raise the first error after that."""
     cdef Progress progress = stream.progress
     cdef aclrtStream raw = stream.raw
     cdef aclError status = 0
@@ -416,7 +421,10 @@ cdef int stream_release(Stream stream, object error) except -1:
 
 
 cdef object progress_close(Progress progress, object error, aclError *status):
-    """Tell all, then destroy the stream; the first error.  A signal may raise in each part."""
+    """End a stream's callbacks, call the hooks, and destroy the stream; return the first error.
+
+    A signal may raise an exception in each part.
+    """
     cdef aclrtStream raw = progress.raw
     cdef Callbacks callbacks = progress.callbacks
     progress.callbacks = None
@@ -439,7 +447,7 @@ cdef object progress_close(Progress progress, object error, aclError *status):
 
 
 cdef object told_all(list hooks, size_t handle, object error):
-    """Call all with a handle; the first error of all."""
+    """Call all functions with a handle; return `error`, or else the first error of the calls."""
     for hook in hooks:
         try:
             hook(handle)
@@ -450,7 +458,7 @@ cdef object told_all(list hooks, size_t handle, object error):
 
 @cython.final
 cdef class StreamEnd(End):
-    """A stream whose object was dropped: it is destroyed when its work is done."""
+    """A stream whose Python object was deleted: it is destroyed when its work is done."""
 
     cdef Progress progress
 
@@ -463,19 +471,19 @@ cdef class StreamEnd(End):
             return False
         if callbacks is None or callbacks.reporter is None:
             return True
-        callbacks.reporter.stopping = True      # its thread is joined once it has ended
+        callbacks.reporter.stopping = True      # `finish` joins its thread, once it has ended
         return not callbacks.reporter.is_alive()
 
     cdef int finish(self) except -1:
-        cdef aclError status                    # nobody is left to tell
+        cdef aclError status                    # ignored, because no caller can use it
         error = progress_close(self.progress, None, &status)
         if error is not None and not isinstance(error, Exception):
-            raise error                         # Ctrl-C
+            raise error                         # such as Ctrl-C
         return 0
 
 
 cdef int event_open(Event event) except -1:
-    """Raises for an event that is closed or a parent process's."""
+    """Raise an error for an event that is closed or was made by a parent process."""
     if event.raw is NULL:
         raise ValueError("the Event is closed")
     if event.made != fork_count:
@@ -485,7 +493,7 @@ cdef int event_open(Event event) except -1:
 
 @cython.final
 cdef class EventEnd(End):
-    """An event whose object was dropped."""
+    """An event whose Python object was deleted."""
 
     cdef aclrtEvent raw
 
@@ -498,12 +506,12 @@ cdef class EventEnd(End):
 
 @cython.final
 cdef class Event:
-    """A mark in a stream that others can wait for.
+    """A mark in a stream, for which other streams and the host can wait.
 
     Parameters
     ----------
     timing : bool
-        Whether to take the time too, so that `elapsed_ms` can be asked.
+        True to record the time too, so that `elapsed_ms` can be called.
     """
 
     def __init__(self, *, bint timing=False):
@@ -527,7 +535,7 @@ cdef class Event:
 
     @staticmethod
     def from_handle(handle, *, bint timing=False):
-        """An event that somebody else made, borrowed: `close` does not destroy it."""
+        """Return a borrowed event of other code, which `close` does not destroy."""
         cdef size_t address = handle_checked(handle, "handle", "an aclrtEvent")
         cdef Event event = Event.__new__(Event)
         if address == 0:
@@ -545,7 +553,7 @@ cdef class Event:
 
     @property
     def closed(self):
-        """Whether `close` has run."""
+        """True once `close` has run."""
         return self.raw is NULL
 
     def record(self, Stream stream=None):
@@ -559,7 +567,7 @@ cdef class Event:
         check(status, "aclrtRecordEvent")
 
     def query(self):
-        """Whether the event has been recorded and reached; never blocks."""
+        """Return True if the event has been recorded and reached; never blocks."""
         cdef aclrtEventRecordedStatus state
         cdef aclError status
         event_open(self)
@@ -591,14 +599,17 @@ cdef class Event:
         check(status, "aclrtSynchronizeEventWithTimeout")
 
     def wait(self, timeout=None):
-        """Coroutine: `synchronize` that does not block the event loop; `timeout` is in seconds."""
+        """Wait as `synchronize` does, in a coroutine without blocking the event loop.
+
+        `timeout` is in seconds.
+        """
         from acl.execution._await import event_wait
 
         event_open(self)
         return event_wait(self, timeout)
 
     def elapsed_ms(self, Event end not None):
-        """Milliseconds from this event to `end`, both made with ``timing=True`` and reached."""
+        """Return the milliseconds from this event to `end`; both are reached and have `timing`."""
         cdef float elapsed = 0
         cdef aclError status
         event_open(self)

@@ -1,6 +1,6 @@
-"""What a model's inputs and outputs look like, and ACL's element types by name.
+"""The names, types and shapes of a model's inputs and outputs, and ACL's element types by name.
 
-Plain Python, no device.  NumPy is imported only where an array is handled.
+Plain Python that uses no device.  NumPy is imported only where an array is handled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DTYPE_CODES = {
     "int64": 9, "uint64": 10, "float64": 11, "bool": 12, "complex64": 16, "complex128": 17, "bfloat16": 27,
     "float8_e5m2": 35, "float8_e4m3fn": 36, "float8_e8m0fnu": 37,
 }
-#: Types that NumPy lacks (the package ml_dtypes has them), and what holds their bits.
+#: Types that NumPy lacks (the package ml_dtypes has them), and the NumPy type that holds their bits.
 BIT_TYPES = {"bfloat16": "uint16", "float8_e5m2": "uint8", "float8_e4m3fn": "uint8", "float8_e8m0fnu": "uint8"}
 DTYPE_NAMES = {code: name for name, code in DTYPE_CODES.items()}
 
@@ -26,11 +26,11 @@ class TensorInfo(NamedTuple):
     Attributes
     ----------
     name : str
-        As the model calls it.
+        Its name in the model.
     dtype : str
-        Such as ``"float32"``.
+        Its element type, such as ``"float32"``.
     shape : tuple of int
-        Its dimensions; -1 where they may change from run to run.
+        Its dimensions; -1 for a dimension that may change from run to run.
     """
 
     name: str
@@ -39,11 +39,11 @@ class TensorInfo(NamedTuple):
 
     @property
     def dynamic(self) -> bool:
-        """Whether a dimension may change."""
+        """True if a dimension may change."""
         return any(extent < 0 for extent in self.shape)
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether an array of that shape is one of these."""
+        """Return True if an array of that shape may be given here."""
         return len(shape) == len(self.shape) and all(
             mine < 0 or mine == given for mine, given in zip(self.shape, shape, strict=True))
 
@@ -53,7 +53,7 @@ class TensorInfo(NamedTuple):
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of an element type: of a name, or of anything that NumPy understands."""
+    """Return the name of an element type, given as a name or as anything that NumPy accepts."""
     if isinstance(dtype, str) and dtype in DTYPE_CODES:
         return dtype
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
@@ -68,5 +68,5 @@ def dtype_name(dtype: Any) -> str:
 
 
 def host_dtype(name: str) -> str:
-    """The NumPy type that holds such elements; those that NumPy lacks come as their bits."""
+    """Return the NumPy type for elements of a type: integers with the bits of types that NumPy lacks."""
     return BIT_TYPES.get(name, name)

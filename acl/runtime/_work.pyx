@@ -1,14 +1,14 @@
-"""How far a stream has come, and what became of each piece of work that was queued on it.
+"""The progress of a stream, and the outcome of each work that was queued on it.
 
-The runtime tells a stream's failure once, to whoever synchronises it next, and not which task it
-was.  So every wait of the package goes through the stream's `Progress`, one at a time, and what it
-learns is noted for all works at once: those that were queued before a wait that succeeded are done;
-when a wait finds a failure, or the stream is aborted, all works since the last one known to be done
-have failed.  Works of one such stretch share a `Span`, which holds the error, so nothing has to
-list them.
+The runtime reports a stream's failure once, to the next wait for the stream, and does not tell
+which task failed.  So every wait of the package uses the stream's `Progress`, one wait at a time,
+and its result is noted for all works together.  If the wait succeeds, all works queued before it
+are done. If it finds a failure, or the stream is aborted, all works since the last one known to be
+done have failed.  The works between two failures share a `Span` with the error, so no list of works
+is needed.
 
-`Progress` outlives its stream, but does not keep it: a buffer that remembers its works keeps no
-stream alive.  Everything here is read and changed under the GIL, which a wait drops.
+`Progress` exists longer than its stream and has no reference to it, so a buffer that notes its
+works does not keep streams.  The GIL guards everything here; a wait releases it.
 """
 
 import time
@@ -42,18 +42,18 @@ cdef extern from "pythread.h" nogil:
 __all__ = ["Progress", "Work"]
 
 cdef enum:
-    SLICE_MS = 50               # how long Ctrl-C may go unnoticed in a wait
-    PATIENT_MS = 60000          # how long a thread waits at once that has nothing else to do
-    FEW = 4                     # works of memory that are not looked through
+    SLICE_MS = 50               # longest time in a wait until Ctrl-C is noticed
+    PATIENT_MS = 60000          # longest call of ACL in a thread that only waits
+    FEW = 4                     # from this number of works on, those that are over are removed
 
-# Every Progress that lives: by the handle of its stream, or by the context of a default stream.
+# Every existing Progress, by the handle of its stream, or by the context of a default stream.
 cdef object known = WeakValueDictionary()
 
 
-# ---- the driver's part --------------------------------------------------------------------------
+# ---- calls of ACL -------------------------------------------------------------------------------
 
 cdef aclError context_swap(Progress progress, aclrtContext *before) noexcept nogil:
-    """A default stream is the current context's: make its own current, and tell what was before."""
+    """Make the context of a default stream current; set `before` to the previous one, or NULL."""
     before[0] = NULL
     if progress.raw != NULL or progress.context == NULL:
         return 0
@@ -66,7 +66,7 @@ cdef aclError context_swap(Progress progress, aclrtContext *before) noexcept nog
 cdef aclError raw_ask(
     Progress progress, int32_t limit_ms, aclrtStreamStatus *state
 ) noexcept nogil:
-    """Ask for the stream's state; wait for its work if `state` is NULL."""
+    """Query the stream's state, or wait for its work if `state` is NULL; return the status."""
     cdef aclrtContext before
     cdef aclError status = context_swap(progress, &before)
     if status == 0 and state == NULL:
@@ -79,7 +79,7 @@ cdef aclError raw_ask(
 
 
 cdef bint is_task_failure(aclError status) noexcept:
-    """Whether a wait told of the work, and not that it could not wait."""
+    """Return True if the status of a wait reports failed work, False if the wait was impossible."""
     return status >= 500000 and status != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT
 
 
@@ -97,15 +97,15 @@ cdef int64_t left_of(int64_t until) except? -2:
 # ---- progress -----------------------------------------------------------------------------------
 
 @cython.final
-@cython.no_gc_clear                             # its works' buffers may be dropped after it
+@cython.no_gc_clear                             # its works' buffers may be deleted after it
 cdef class Span:
-    """Works that share one outcome: those queued between two moments at which it was asked for."""
+    """Works of a stream between two failures; if the next wait fails, they share its error."""
 
 
 @cython.final
-@cython.no_gc_clear                             # its stream may be dropped after it
+@cython.no_gc_clear                             # its stream may be deleted after it
 cdef class Progress:
-    """What is known of a stream's work."""
+    """The known state of a stream's work."""
 
     def __cinit__(self):
         self.made = fork_count
@@ -121,7 +121,7 @@ cdef class Progress:
             PyThread_free_lock(self.turn)
 
     def query(self):
-        """Whether the stream has nothing to do; raises if it cannot be asked."""
+        """Return True if the stream has no work left; raises an error if the query fails."""
         cdef aclrtStreamStatus state
         cdef aclError status
         with nogil:
@@ -130,10 +130,10 @@ cdef class Progress:
         return state == ACL_STREAM_STATUS_COMPLETE
 
     cdef object wait(self, int64_t limit_ms, uint64_t number=0):
-        """Wait for all that is queued: None, or the error, which is not raised.
+        """Wait for all queued work; return None, or its error, which is not raised.
 
-        Raises what a signal's handler raises, within `SLICE_MS`.  `limit_ms` < 0: no limit.  With a
-        work's `number` it is over, too, once another wait has told that the work is done.
+        An exception of a signal handler is raised within `SLICE_MS`.  If `limit_ms` < 0, the wait
+        has no limit.  With a work's `number`, it also ends when another wait finds that work done.
         """
         cdef int64_t left = limit_ms
         cdef int32_t slice_ms
@@ -165,10 +165,10 @@ cdef class Progress:
         return None
 
     def attend(self):
-        """Wait in a thread that exists for it: None, or the error, which is not raised.
+        """Wait in a thread that only waits; return None, or the error, which is not raised.
 
-        Each call of the driver waits for what was queued when it began, however much is queued
-        behind it meanwhile; so works get their outcomes on a stream that is never idle, too.
+        Each call of ACL waits for the work that was queued when it began, and not for work that is
+        queued later, so works get their outcomes also on a stream that is never idle.
         """
         cdef object error = None
         if self.ended:
@@ -188,7 +188,7 @@ cdef class Progress:
         return error
 
     cdef int settle(self, int64_t until=-1) except -1:
-        """Wait; a failure is the works' to tell, and the stream's next `synchronize`.
+        """Wait; a failure is raised later, by the works or by the stream's next `synchronize`.
 
         Raises `acl.TimeoutError` at the moment `until`, unless it is -1.
         """
@@ -196,15 +196,15 @@ cdef class Progress:
         if isinstance(error, TimeoutError) and until >= 0:
             raise error
         if error is not None and not self.ended and not self.idle():
-            error = self.wait(-1) or error      # the wait failed, and the work may go on
+            error = self.wait(-1) or error      # the first wait failed, and work may be running
         if error is not None:
             note_untold(self, error)
         return 0
 
     cdef bint idle(self) noexcept:
-        """Whether the stream has nothing to do, without a wait; a stream that is gone has not.
+        """Return True if the stream has no work left, or is destroyed; does not wait.
 
-        False where it cannot be asked: in a thread without a context, and during a capture.
+        False if it cannot be queried: in a thread without a context, and during a capture.
         """
         cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
         cdef aclError status
@@ -219,7 +219,7 @@ cdef class Progress:
         return status != 0 or state == ACL_STREAM_STATUS_COMPLETE
 
     cdef int fail(self, object error, bint aborted) except -1:
-        """All works that are not known to be done have failed."""
+        """Mark all works that are not known to be done as failed with `error`."""
         if self.queued > self.done:
             self.span.first = self.done + 1
             self.span.aborted = aborted
@@ -230,7 +230,7 @@ cdef class Progress:
         return 0
 
     cdef int end(self) except -1:
-        """The stream is about to be destroyed, and nothing waits for it any more."""
+        """Note, before the stream is destroyed, that no wait may use it any more."""
         with nogil:
             PyThread_acquire_lock_timed(self.turn, -1, 0)
         self.ended = True
@@ -241,14 +241,14 @@ cdef class Progress:
 
 
 cdef int note_untold(Progress self, object error) except -1:
-    """An error that a wait found: the stream's next `synchronize` raises it, unless a work does."""
+    """Keep an error of a wait for the stream's next `synchronize`, unless a work raises it."""
     if self.untold is None and is_task_failure(error.code):
         self.untold = error
     return 0
 
 
 cdef object wait_turn(Progress self, int32_t slice_ms):
-    """One wait with the turn held: None or the error, noted with the works."""
+    """Wait once, with the lock `turn` held; return None or the error, noted with the works."""
     cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
     cdef uint64_t target
     cdef aclError status
@@ -291,13 +291,13 @@ cdef Progress progress_of(aclrtStream raw, aclrtContext context, int device):
 
 
 def progresses(context):
-    """Those that live in a context, by its handle."""
+    """Return the Progress objects of the streams in a context, given by its handle."""
     return [found for found in list(known.values())
             if <size_t> (<Progress> found).context == context]
 
 
 def context_ended(context):
-    """The context is gone, its streams with it; what they had not done is lost."""
+    """Mark the streams of a destroyed context as ended, and their unfinished works as failed."""
     cdef Progress progress
     for progress in progresses(context):
         progress.fail(
@@ -306,7 +306,7 @@ def context_ended(context):
 
 
 def context_wait(context, limit_ms):
-    """Wait for the context's streams one by one, so that each learns of its own failures."""
+    """Wait for the context's streams one by one, so that each notes its own failures."""
     cdef Progress progress
     for progress in progresses(context):
         if progress.queued > progress.done:
@@ -316,7 +316,7 @@ def context_wait(context, limit_ms):
 
 
 def context_told(context):
-    """An error that the context's streams have told nobody, or None; it is told now."""
+    """Return an error of the context's streams that was not raised yet, or None, and forget it."""
     cdef Progress progress
     for progress in progresses(context):
         if progress.untold is not None:
@@ -332,13 +332,13 @@ _device.context_gone = context_ended
 
 @cython.final
 @cython.freelist(64)
-@cython.no_gc_clear                             # its buffers may be dropped after it
+@cython.no_gc_clear                             # its buffers may be deleted after it
 cdef class Work:
     """One run, launch or copy on a stream."""
 
     @property
     def place(self):
-        """Its number on the stream."""
+        """The work's number on the stream."""
         return self.number
 
     @property
@@ -350,26 +350,26 @@ cdef class Work:
 
     @property
     def error(self):
-        """Its own error, or None."""
+        """The work's own error if it is known to have failed, else None."""
         return self.failure()
 
     @property
     def known(self):
-        """Whether its outcome is known."""
+        """True if the work's outcome is known."""
         return self.is_failed() or self.number <= self.progress.done
 
     def poll(self):
-        """Whether it is over, so that a wait for it would return at once; asks the device."""
+        """Return True if the work is over; asks the device, and does not wait for work."""
         if not self.known and self.progress.idle():
             self.progress.settle()
         return self.known or self.progress.ended
 
     def check(self):
-        """Raise its own error if it has failed."""
+        """Raise the work's own error if it has failed."""
         self.told()
 
     def synchronize(self, timeout_ms=None):
-        """Wait for it; raises its own error."""
+        """Wait for the work; raises its own error."""
         cdef int32_t limit = timeout_checked(timeout_ms)
         if self.number > self.progress.done and self.span.error is None:
             error = self.progress.wait(limit, self.number)
@@ -378,14 +378,14 @@ cdef class Work:
         self.told()
 
     cdef object failure(self):
-        """A new exception if the work failed or was aborted, else None; nothing is waited for."""
+        """Return a new exception if the work failed or was aborted, else None; does not wait."""
         return error_again(self.span.error, self.what) if self.is_failed() else None
 
     cdef bint is_failed(self) noexcept:
         return self.span.error is not None and self.number >= self.span.first
 
     cdef int told(self) except -1:
-        """Raises its own error if it failed; with that the stream's error has been told."""
+        """Raise the work's error if it failed; then the stream's `synchronize` does not."""
         if self.is_failed():
             if self.progress.untold is self.span.error:
                 self.progress.untold = None
@@ -393,12 +393,12 @@ cdef class Work:
         return 0
 
     cdef bint over(self) noexcept:
-        """Whether the device has no more to do with it; nothing is waited for."""
+        """Return True if the device is done with the work; does not wait."""
         return self.number <= self.progress.done or self.progress.idle()
 
 
 cdef object error_again(object error, str what):
-    """The error once more, for one of the works that it concerns."""
+    """Return a copy of an error for one of its works, with the work's name in the message."""
     if not isinstance(error, AclError):
         return error
     message = error.message.partition("\n[PID")[0]
@@ -418,7 +418,7 @@ cdef Work work_begin(Progress progress, str what):
 
 
 cdef int work_queued(Work work) except -1:
-    """One that was refused keeps its number: what it stands for in `works_add` is not done yet."""
+    """End the queueing of a work; a refused one keeps its number, as it replaced older works."""
     work.progress.entering.remove(work.number)
     return 0
 
@@ -430,7 +430,7 @@ cdef Work work_mark(Progress progress):
 
 
 def abort_error(handle):
-    """What the works of an aborted stream fail with."""
+    """Return the error of the works of an aborted stream."""
     return AclError(ACL_ERROR_RT_STREAM_ABORT, "acl.Stream.abort",
                     f"the stream {handle:#x} was aborted")
 
@@ -438,9 +438,9 @@ def abort_error(handle):
 # ---- works on some memory -----------------------------------------------------------------------
 
 cdef object works_add(object works, Work work):
-    """Note a work; of each stream the last one is enough, and what is over is forgotten.
+    """Return the works with a new one, which replaces older ones of its stream.
 
-    Nothing is changed in its place: the collector empties a list before it drops the list's owner.
+    The result is a new tuple, because the collector empties a list before it deletes its owner.
     """
     cdef tuple kept
     cdef Work one
@@ -451,7 +451,7 @@ cdef object works_add(object works, Work work):
     if isinstance(works, Work):
         return work if (<Work> works).progress is work.progress else (works, work)
     kept = tuple([one for one in <tuple> works if one.progress is not work.progress])
-    # Looked through at lengths that double, so that many busy streams cost little.
+    # Remove works that are over at lengths that double, so that many busy streams cost little.
     if len(kept) >= FEW and len(kept) & (len(kept) - 1) == 0:
         kept = tuple([one for one in kept if not one.over()])
     return (*kept, work)
@@ -484,7 +484,7 @@ cdef int works_settle(object works, int64_t until=-1) except -1:
 
 
 cdef object works_written(object works, Work work):
-    """Those of which an outcome is still wanted: the new one, what failed, what is not known."""
+    """Return the new work, and the older ones that failed or whose outcome is not known."""
     cdef Work one
     cdef list kept
     if works is None:
@@ -502,7 +502,7 @@ cdef int works_check(object works) except -1:
 
 
 cdef class WorkEnd(End):
-    """An object that was dropped, or closed, with works under way."""
+    """An object that was deleted or closed while works use it."""
 
     cdef bint ready(self, bint wait) except -1:
         if wait:

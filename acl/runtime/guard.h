@@ -1,11 +1,11 @@
-/* Where the runtime's threads enter Python, and how they stop doing so at exit.
+/* Entry of the runtime's threads into Python, and its end when the interpreter exits.
 
    A host function runs on a thread of the runtime.  It enters Python only through `guard_run`, which
-   counts who is inside and lets nobody in after `guard_close`.  A thread that is inside when the
-   interpreter ends is made to exit by CPython before 3.14 as soon as it asks for the GIL; unwinding the
-   runtime's own frames would end the process, so the thread is parked here for good instead.  The
-   runtime's exit may join its threads, and one that is inside does not end: then the process leaves
-   without the runtime's exit. */
+   counts the threads inside and lets none in after `guard_close`.  If a thread inside asks for the GIL
+   when the interpreter ends, CPython before 3.14 makes the thread exit.  That would unwind the runtime's
+   frames and end the process, so the thread is suspended here for ever instead.  The runtime's exit may
+   join its threads, which would then not return; so if a thread is inside, the process ends without the
+   runtime's exit. */
 #ifndef HOST_GUARD_H
 #define HOST_GUARD_H
 
@@ -39,7 +39,7 @@ static void guard_run(void (*run)(void *), void *argument)
 }
 
 #ifdef __GLIBC__
-/* Runs before what the runtime has registered for the exit, as it is registered last. */
+/* Ends the process.  As it is registered last, it runs before the exit functions of the runtime. */
 static void guard_quit(int status, void *unused)
 {
     (void)unused;
@@ -48,7 +48,7 @@ static void guard_quit(int status, void *unused)
 }
 #endif
 
-/* Nobody enters any more; those inside get up to `limit_ms` to come out.  Call without the GIL. */
+/* Lets no thread in any more, and waits up to `limit_ms` for those inside.  Call it without the GIL. */
 static void guard_close(int limit_ms)
 {
     atomic_store(&guard_closed, 1);
@@ -62,7 +62,7 @@ static void guard_close(int limit_ms)
 #endif
 }
 
-/* In a child after a fork: the threads that were inside exist no more. */
+/* Forgets the threads inside, in a forked child, where they do not exist. */
 static void guard_reset(void)
 {
     atomic_store(&guard_inside, 0);
