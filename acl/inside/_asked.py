@@ -1,9 +1,9 @@
-"""What the environment asks of every pool of a program that nobody edits: a report of leaks, a recording.
+"""Environment variables that request a leak report or a recording of each pool, without a change of the program.
 
-``ACL_POOL_LEAKS`` is `_leaks`' own.  ``ACL_POOL_RECORD=FILE[,capacity=N][,stacks=HOW][,signal=NAME]`` records each
-pool from its beginning, and saves what it has at the interpreter's exit, at SIGTERM where nobody else waits for that,
-and whenever the signal comes.  Pools that are recorded so live until the exit.  What goes wrong when a file is written
-is told on standard error, as nobody could catch it; the program goes on.
+`_leaks` describes ``ACL_POOL_LEAKS``.  ``ACL_POOL_RECORD=FILE[,capacity=N][,stacks=HOW][,signal=NAME]`` records each
+pool from its beginning.  The recordings are saved at the interpreter's exit, at SIGTERM if the program has no handler
+for it, and at each signal NAME.  Pools that are recorded in this way are kept until the exit.  An error while a file
+is written is printed on standard error, because the program could not catch it; the program continues.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HELP = f"{NAME} must be FILE[,capacity=N][,stacks=none|python|native|all][,signa
 
 @dataclass(frozen=True)
 class Asked:
-    """What ``ACL_POOL_RECORD`` says; `file` may have ``{pid}`` in it."""
+    """The value of ``ACL_POOL_RECORD``; `file` may contain ``{pid}``."""
 
     file: str
     capacity: int = 1 << 20
@@ -44,12 +44,12 @@ class Asked:
 
 
 def record_asked(text: str) -> Asked:
-    """The variable's value.
+    """Return the parsed value of ``ACL_POOL_RECORD``.
 
     Raises
     ------
     ValueError
-        If it makes no sense; the message has the whole of what may be said.
+        The value is not valid; the message shows the whole syntax.
     """
     file, *options = text.split(",")
     found: dict[str, Any] = {}
@@ -69,7 +69,7 @@ def record_asked(text: str) -> Asked:
 
 
 def watch(pool: Pool) -> None:
-    """A pool was made: begin what is asked for."""
+    """Start the leak report and the recording of a new pool, if the environment requests them."""
     if os.environ.get("ACL_POOL_LEAKS", "0") not in ("", "0"):
         from acl.inside._leaks import tell_exit, watch_exit
 
@@ -80,21 +80,21 @@ def watch(pool: Pool) -> None:
         Recorder.of(record_asked(text)).add(pool)
 
 
-#: What is done before SIGTERM ends the process, each with the number of the process that it is for.
+#: Functions to call before SIGTERM ends the process, each with the number of the process that registered it.
 ends: dict[Callable[[int], object], int] = {}
 
 
 def at_sigterm(end: Callable[[int], object]) -> None:
-    """Do this when the process is told to end, where nobody else waits for that: `atexit` does not run then."""
+    """Call a function at SIGTERM, which does not run `atexit`, unless the program has a handler for SIGTERM."""
     first = not ends
     ends.setdefault(end, os.getpid())
     if first and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        with suppress(ValueError):              # another thread than the main one makes the first pool
+        with suppress(ValueError):              # only the main thread can set a handler
             signal.signal(signal.SIGTERM, on_sigterm)
 
 
 def on_sigterm(number: int, frame: Any) -> None:
-    """Do it, and end as SIGTERM ends a process."""
+    """Call the registered functions, and end the process as SIGTERM does."""
     for end, pid in ends.items():
         try:
             end(pid)
@@ -105,7 +105,7 @@ def on_sigterm(number: int, frame: Any) -> None:
 
 
 class Recorder:
-    """All recordings of this process that the variable asked for."""
+    """All recordings of this process that ``ACL_POOL_RECORD`` requested."""
 
     lock = threading.Lock()
     here: Recorder | None = None
@@ -118,7 +118,7 @@ class Recorder:
         atexit.register(self.end)
         at_sigterm(self.end)
         folder = Path(asked.file.replace("{pid}", str(self.pid))).parent
-        if not folder.is_dir():         # told now: at the exit all that was recorded would be lost
+        if not folder.is_dir():         # warn now, because at the exit the whole recording would be lost
             sys.stderr.write(f"acl: {NAME}: there is no folder {folder} to save in\n")
         if asked.signal:
             try:
@@ -128,14 +128,14 @@ class Recorder:
 
     @classmethod
     def of(cls, asked: Asked) -> Recorder:
-        """The one of this process; the first pool makes it."""
+        """Return the Recorder of this process, which the first pool makes."""
         with cls.lock:
             if cls.here is None or cls.here.pid != os.getpid():
                 cls.here = Recorder(asked)
             return cls.here
 
     def add(self, pool: Pool) -> None:
-        """Record a pool; the first one has the file's own name, others their own in it."""
+        """Record a pool; the first one is saved under the file's name, others with their name added to it."""
         file = Path(self.asked.file.replace("{pid}", str(self.pid)))
         recording = pool.record(capacity=self.asked.capacity, stacks=self.asked.stacks)
         with self.lock:
@@ -143,7 +143,7 @@ class Recorder:
             self.recordings.append((str(file.with_name(name)), recording))
 
     def save(self) -> None:
-        """Write all files."""
+        """Write the files of all recordings."""
         for path, recording in self.recordings:
             try:
                 recording.save(path)
@@ -151,14 +151,14 @@ class Recorder:
                 sys.stderr.write(f"acl: {NAME}: {path}: {type(error).__name__}: {error}\n")
 
     def on_signal(self, number: int, frame: Any) -> None:
-        """Save, then do what was done before."""
+        """Save all recordings, then call the previous handler of the signal."""
         if self.pid == os.getpid():
             self.save()
         if callable(self.before):
             self.before(number, frame)
 
     def end(self, pid: int = 0) -> None:
-        """The interpreter's exit, or SIGTERM's."""
+        """Stop and save all recordings, at the interpreter's exit or at SIGTERM."""
         if self.pid == os.getpid():
             for _, recording in self.recordings:
                 recording.stop()

@@ -1,8 +1,8 @@
-"""What a pool's blocks say, counted anew: bytes by stream and tag, for `stats`, ledger and metrics.
+"""Sums over a pool's blocks: bytes by stream and tag, for `stats`, ledger and metrics.
 
-`walk` counts every block of an arena under its lock, in the order of the descriptors; `glance`
-reads the sums that allocations keep, takes no lock and so disturbs nobody: each number is right by
-itself, but they need not be of one moment.  Nothing here changes a pool or calls the driver.
+`walk` counts every block of an arena under its lock, in the order of the descriptors.  `glance`
+reads the sums that allocations keep.  It takes no lock, so it delays no thread: each number is
+right by itself, but the numbers may be from different moments.  Nothing here changes a pool.
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
@@ -53,7 +53,7 @@ CALL_NAMES = (
     "aclrtStreamQuery", "aclrtGetMemInfo", "aclmdlRICaptureGetInfo", "aclrtEvent",
 )
 
-# What a report says of the rungs that `Attempt` names, and of its Stop bits.
+# The words of a report for the fallback steps of an `Attempt`, and for its Stop bits.
 TRIED = (
     "blocks that waited", "spare pages", "the driver", "pages of its own", "pages of idle streams",
     "the driver", "pages of other streams", "")
@@ -61,21 +61,21 @@ STOPS = ("limit", "headroom", "driver", "busy", "ranges", "budget")
 REFUSERS = ("limit", "headroom", "driver")     # by Refusal
 REPORTS_APART = 10.0            # seconds between reports of one pool and tag in the log
 REPORTS_MOST = 256              # pools and tags that the log remembers
-reports_logged = {}             # (pool, tag) -> when, the latest number, how many were kept back
-refusals_told = weakref.WeakKeyDictionary()     # pool -> by kind: when, and how many the log knows
+reports_logged = {}             # (pool, tag) -> time of the last log entry, last number, not logged
+refusals_told = weakref.WeakKeyDictionary()     # pool -> by kind: time and number last logged
 
-cdef struct Sums:               # of an arena's blocks
+cdef struct Sums:               # sums over an arena's blocks, in bytes if not said otherwise
     size_t[TAGS] live           # bytes, by tag
-    size_t[TAGS] requested
-    uint64_t[TAGS] blocks
-    size_t[TAGS] sleeping       # bytes that were asked for in blocks that sleep, by tag
+    size_t[TAGS] requested      # requested bytes of live blocks, by tag
+    uint64_t[TAGS] blocks       # number of live blocks, by tag
+    size_t[TAGS] sleeping       # requested bytes of blocks that are asleep, by tag
     size_t awake                # the sum of `live`
     size_t cached
     size_t waiting
     size_t largest_free
-    size_t unmapped             # bytes of addresses that no memory backs
-    size_t asleep               # bytes of sleeping blocks, and void ones; then what backs them
-    size_t others               # bytes of free blocks and of those in hand
+    size_t unmapped             # bytes of addresses without memory
+    size_t asleep               # bytes of blocks asleep or free asleep; asleep_sum: of their memory
+    size_t others               # bytes of free and of moving blocks
     size_t reserved             # bytes of memory
 
 
@@ -119,7 +119,7 @@ cdef void arena_sum(Arena *arena, Sums *sums) noexcept nogil:
 
 
 cdef void asleep_sum(Sums *sums) noexcept nogil:
-    """Tell the memory that still backs sleepers, beside others, from what they do without."""
+    """Divide the bytes of sleeping blocks into those that memory backs, and unmapped ones."""
     cdef size_t others = sums.awake + sums.cached + sums.waiting + sums.others
     cdef size_t backed = 0
     if sums.asleep > 0 and sums.reserved > others:
@@ -129,7 +129,7 @@ cdef void asleep_sum(Sums *sums) noexcept nogil:
 
 
 cdef object arena_lines(Arena *arena):
-    """Stream, kind, default, reserved, cached, waiting, largest free, unmapped, asleep, tags."""
+    """Return an arena as a tuple: stream, kind, default tag, seven sums in bytes, list of tags."""
     cdef Sums sums
     cdef uint32_t tag
     with nogil:
@@ -141,7 +141,7 @@ cdef object arena_lines(Arena *arena):
 
 
 cdef object core_lines(CorePool *core):
-    """Limit, headroom, spare, reserved, and a line for each arena."""
+    """Return a pool as a tuple: limit, headroom, spare, reserved, `arena_lines` of all arenas."""
     cdef uint32_t i
     cdef size_t reserved, spare
     arenas = [arena_lines(core.arenas[i]) for i in range(count_read(&core.arena_count))]
@@ -153,14 +153,14 @@ cdef object core_lines(CorePool *core):
 
 
 def walk(Pool pool not None):
-    """All of a pool's blocks, counted: what `core_lines` says, and the names of its tags."""
+    """Return the sums over a pool's blocks: `core_lines`, and the names of the tags at the end."""
     if pool.core is NULL:
         return None
     return (*core_lines(pool.core), tuple(pool.tag_names))
 
 
 def orphans(int device):
-    """The same for the pools of a device that no object speaks for: their tags have no names."""
+    """Return the sums of a device's pools without a Python object; their tags have no names."""
     cdef CorePool *found[256]
     cdef uint32_t i
     cdef uint32_t count = min(pools_orphaned(device, found, 256), <uint32_t> 256)   # a constant
@@ -171,7 +171,7 @@ def orphans(int device):
 
 
 def glance(Pool pool not None):
-    """What the counters say, without a lock: a dict for the pool, with a list for its streams."""
+    """Return the counters of a pool as a dict, with a list for its streams, without a lock."""
     cdef CorePool *core = pool.core
     cdef Arena *arena
     cdef uint32_t i, tag, names = <uint32_t> len(pool.tag_names)         # at most TAGS
@@ -224,7 +224,7 @@ cdef dict counters_dict(const Counters *counters):
 # ---- refusals -----------------------------------------------------------------------------------
 
 cdef list refusals_new(Pool pool):
-    """The kinds that the log is to hear of: (kind, how many since the last time, bytes)."""
+    """Return refusals to log: (kind, number since the last log entry, bytes)."""
     cdef Source *source = &pool.core.source
     cdef uint64_t[REFUSALS] counts
     cdef uint64_t[REFUSALS] times
@@ -252,7 +252,7 @@ cdef str refuser(Pool pool, str kind):
 
 
 def refusals_tell():
-    """Log that pools could not grow, since the last time."""
+    """Log the refusals to grow of all pools since the last call."""
     cdef Pool pool
     for pool in open_pools():
         for kind, count, size in refusals_new(pool) if pool.core is not NULL else ():
@@ -293,7 +293,7 @@ cdef dict source_stats(CorePool *core):
 
 
 def tag_totals(Pool pool not None):
-    """Live bytes by tag; a stream's default tag has what has no tag of its own."""
+    """Return live bytes by tag; untagged ones count for the default tag of their stream."""
     cdef Arena *arena
     cdef uint32_t i, tag
     cdef size_t untagged
@@ -310,7 +310,7 @@ def tag_totals(Pool pool not None):
 
 
 cdef size_t joint_peak(CorePool *core) noexcept:
-    """The most bytes that were requested at one time over all streams."""
+    """Return the most bytes that were requested at one time over all streams."""
     cdef Peak found
     cdef size_t noted
     if count_read(&core.arena_count) == 1:
@@ -333,7 +333,7 @@ cdef dict budgets_of(Pool pool):
 
 
 def stats(Pool pool not None):
-    """What `Pool.stats` returns."""
+    """Return the result of `Pool.stats`."""
     cdef CorePool *core = pool.core
     cdef uint32_t i
     streams = tuple([stream_stats(core.arenas[i]) for i in range(count_read(&core.arena_count))])
@@ -346,7 +346,7 @@ def stats(Pool pool not None):
 
 
 def blocks(Pool pool not None, stream):
-    """What `Pool.blocks` returns."""
+    """Return the result of `Pool.blocks`."""
     cdef Arena *arena = arena_find(pool.core, handle_of(stream), ROLE_STREAM)
     cdef Block *copies
     cdef Block *block
@@ -354,7 +354,7 @@ def blocks(Pool pool not None, stream):
     found = []
     if arena is NULL:
         return found
-    # Objects are made without the lock: the garbage collector may free blocks of this arena.
+    # The lock is not held while objects are made, as the garbage collector may free blocks here.
     copies = arena_copy(arena, &count)
     if copies is NULL:
         raise MemoryError("a copy of the blocks' descriptors")
@@ -371,17 +371,20 @@ def blocks(Pool pool not None, stream):
     return found
 
 
-# ---- what waits ---------------------------------------------------------------------------------
+# ---- pending frees ------------------------------------------------------------------------------
 
 cdef struct Wait:
-    aclrtStream stream          # that is waited for
-    size_t size
+    aclrtStream stream          # stream whose work must be complete; unless `device`
+    size_t size                 # bytes of the block
     uint16_t tag
-    bint device                 # for a synchronisation of the device
+    bint device                 # the block waits for a synchronisation of the device
 
 
 cdef uint64_t waits_copy(Arena *arena, Wait *out, uint64_t room) noexcept nogil:
-    """A block that several streams use is told once for each; how many there are."""
+    """Copy an arena's pending frees, a block once for each stream that uses it.
+
+    Return their number, which may be larger than `room`; only the first ones are copied then.
+    """
     cdef uint64_t count = 0
     cdef Use *oldest
     cdef Use *use
@@ -400,9 +403,9 @@ cdef uint64_t waits_copy(Arena *arena, Wait *out, uint64_t room) noexcept nogil:
 
 
 def waits(Pool pool not None):
-    """Blocks that were freed and still wait: (stream, the one waited for or None, bytes, tag).
+    """Return the pending frees: (stream, stream it waits for or None, bytes, tag).
 
-    What is complete by now is taken back first.
+    Blocks whose streams are done by now are freed first.
     """
     cdef Arena *arena
     cdef Wait *out
@@ -441,7 +444,7 @@ cdef object hold_of(const CoreHold *hold):
 
 
 cdef dict tags_of(Pool pool, const size_t *tags):
-    """Bytes by name, the largest first."""
+    """Return bytes by the tag's name, the largest first."""
     found = {name: tags[i] for i, name in enumerate(pool.tag_names) if tags[i]}
     return dict(sorted(found.items(), key=bytes_least))
 
@@ -451,7 +454,7 @@ def bytes_least(item):
 
 
 def last_oom(Pool pool not None):
-    """What `Pool.last_oom` returns."""
+    """Return the result of `Pool.last_oom`."""
     cdef CoreReport report
     spin_enter(&pool.core.lock)
     report = pool.core.reports.oom
@@ -460,7 +463,7 @@ def last_oom(Pool pool not None):
 
 
 def ooms(Pool pool not None):
-    """The reports that are kept, the oldest first."""
+    """Return the reports that the pool has kept, the oldest first."""
     cdef CoreReport[OOMS] reports
     cdef uint32_t i
     spin_enter(&pool.core.lock)
@@ -471,9 +474,9 @@ def ooms(Pool pool not None):
 
 
 def oom_of(Pool pool not None, before, stream, size=None):
-    """The newest report of a stream, of a size, after so many others; None: nothing failed there.
+    """Return a stream's newest report with a number above `before`, and of a size, or None.
 
-    Other threads fail, too, so the pool's last one may be theirs.
+    The pool's last report may be of another thread.
     """
     mine = [report for report in ooms(pool)
             if report.number > before and report.stream == stream and size in (None, report.size)]
@@ -483,7 +486,7 @@ def oom_of(Pool pool not None, before, stream, size=None):
 cdef int oom_log(report) except -1:
     """Log a report; within REPORTS_APART seconds after one of the same pool and tag, only count it.
 
-    A report with a lower number is of a new pool that has an old pool's name.
+    If a report's number is lower than the last one, it is of a new pool with the old pool's name.
     """
     if not heard("pool"):
         return 0
@@ -493,7 +496,7 @@ cdef int oom_log(report) except -1:
     if now - last < REPORTS_APART and report.number > number:
         reports_logged[key] = (last, report.number, kept_back + 1)
         return 0
-    while len(reports_logged) >= REPORTS_MOST:          # the oldest first
+    while len(reports_logged) >= REPORTS_MOST:          # forget the oldest entry
         del reports_logged[next(iter(reports_logged))]
     reports_logged[key] = (now, report.number, 0)
     since = f"\n  {kept_back} more like it since the last report" if kept_back else ""
@@ -504,13 +507,13 @@ cdef int oom_log(report) except -1:
 
 
 def oom_told(report, int status, str function):
-    """The exception for a report, which goes to the log as well."""
+    """Return the exception for a report, and log the report."""
     if report is None:
         return OutOfMemoryError(
             status, function, "the pool was closed meanwhile, or too much has failed since")
     oom_log(report)
     if issubclass(CLASSES.get(report.code, OutOfMemoryError), DeviceLostError):
-        error = error_for(report.code, function, str(report))   # memory is not what is missing
+        error = error_for(report.code, function, str(report))   # memory did not run out
         error.report = report
         return error
     return OutOfMemoryError(status, function, str(report), report)
@@ -524,7 +527,7 @@ cdef object report_of(Pool pool, CoreReport *told):
     cdef CoreReport report = told[0]
     tried = [name for i, name in enumerate(TRIED) if report.attempt.tried >> i & 1]
     stopped = [name for i, name in enumerate(STOPS) if report.attempt.stopped >> i & 1]
-    if not tried and "budget" not in stopped:   # the ladder was not even climbed
+    if not tried and "budget" not in stopped:   # no fallback step was tried
         if report.limit and report.missing > report.limit:
             stopped.append("limit")
         else:
@@ -551,7 +554,7 @@ cdef str tag_name(Pool pool, const CoreReport *report):
 # ---- the device ---------------------------------------------------------------------------------
 
 def device_bytes(int device):
-    """Free and total bytes of a device, of the kind of memory that its chip has."""
+    """Return free and total bytes of a device, of the kind of memory that its chip has."""
     cdef size_t free = 0, total = 0
     cdef aclError status
     with Device(device):
@@ -565,7 +568,7 @@ def device_bytes(int device):
 
 
 def components(int device):
-    """Bytes of this process on a device by the runtime's component; None if it does not tell."""
+    """Return this process's bytes on a device by component of the runtime; None if unknown."""
     cdef aclrtMemUsageInfo infos[64]
     cdef size_t i, count = 0
     cdef aclError status

@@ -1,4 +1,4 @@
-"""What a guarded pool found: a plain value, imported when there is one, as dataclasses cost time."""
+"""A finding of a guarded pool: a plain value, imported only when there is one, as dataclasses load slowly."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ WORDS = ("bytes past the end of a block were written", "a freed block was writte
 
 @dataclass(frozen=True)
 class GuardFinding:
-    """A memory error of the pool's users.
+    """A memory error in code that uses the pool.
 
     Attributes
     ----------
     kind : str
         ``"overflow"``, ``"use after free"``, ``"double free"`` or ``"foreign pointer"``.
     device, stream : int
-        Where the block belongs.
+        Ordinal of the block's device, and handle of its stream.
     block, address, size : int
-        What ACL calls it, where it lies, what was asked for; 0 where it is not known.
+        Pointer that ACL has for the block, its address, and its requested bytes; 0 if not known.
     allocated, freed, found : tuple of str
         The stacks of the block's allocation, of its free, and of the call in which the error was
-        noticed, innermost first; empty where there is none.
+        found, innermost frame first; empty if there is none.
     """
 
     kind: str

@@ -1,6 +1,6 @@
-"""Distributions that a pool has counted, and what its peak was made of: plain values of one moment.
+"""Histograms that a pool has counted, and the composition of its peak: plain values of one moment.
 
-No device, no C: this module can be imported anywhere, and its classes pickle.
+It uses no device and no C, so it can be imported anywhere, and its classes can be pickled.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ __all__ = ["Histogram", "PoolHistograms", "PoolPeak"]
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts by value, in buckets that grow with the value.
+    """Numbers of values in buckets, whose width grows with the value.
 
     Attributes
     ----------
     lows : tuple of int
-        The least value of each bucket that is not empty, rising.
+        The lowest value of each bucket that is not empty, in rising order.
     highs : tuple of int
-        The largest value of each.
+        The highest value of each bucket.
     counts : tuple of int
-        How often values of the bucket came.
+        The number of values in each bucket.
     """
 
     lows: tuple[int, ...]
@@ -33,11 +33,11 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """How many values there were."""
+        """The number of all values."""
         return sum(self.counts)
 
     def quantile(self, share: float) -> int:
-        """A value that `share` of all do not exceed: the largest of its bucket; 0 without values.
+        """Return a value that `share` of all values do not exceed: the highest of its bucket; 0 without values.
 
         Raises
         ------
@@ -55,7 +55,7 @@ class Histogram:
         return 0
 
     def at_most(self, value: int) -> int:
-        """How many values were in buckets that end at `value` or below."""
+        """Return the number of values in buckets that end at `value` or below."""
         return sum(self.counts[: bisect_right(self.highs, number_of(value, "value"))])
 
     def __repr__(self) -> str:
@@ -67,18 +67,18 @@ class Histogram:
 
 @dataclass(frozen=True)
 class PoolHistograms:
-    """What `Pool.histograms` gives: since the pool was made, over all streams.
+    """The histograms of a pool since it was made, over all streams; see `Pool.histograms`.
 
     Attributes
     ----------
     sizes : Histogram
-        Bytes of the allocations that were served, rounded up to 512: exactly up to 32 KiB, above
-        that within one thirty-second.
+        Bytes of the allocations that were served, rounded up to 512: exact up to 32 KiB, above
+        that within 1/32.
     slow_ns : Histogram
-        Nanoseconds that slow allocations took, failed ones too, within one eighth; and those of others
-        that took the pool itself 1,000 ns or more (recalls, and flushes of the cache).
+        Nanoseconds of slow allocations, failed ones included, within 1/8; and of other allocations
+        that took the pool 1,000 ns or more, by reactivating mappings or flushing the cache.
     slow_total_ns, slow_longest_ns : int
-        Their sum, and the longest, exactly.
+        The exact sum and the exact maximum of these times.
     """
 
     sizes: Histogram
@@ -87,7 +87,7 @@ class PoolHistograms:
     slow_longest_ns: int
 
     def time_ns(self, share: float) -> int:
-        """Nanoseconds that `share` of all allocations do not exceed; 1,000 for all that are not slow.
+        """Return the nanoseconds that `share` of all allocations do not exceed; those not in `slow_ns` count 1,000.
 
         Raises
         ------
@@ -115,24 +115,24 @@ class PoolHistograms:
 
 @dataclass(frozen=True)
 class PoolPeak:
-    """The most bytes that were live at one time, and what they were made of.
+    """The most bytes that were live at one time, and their composition.
 
-    The composition is of a moment near the peak: when a stream's own live bytes last exceeded by
-    1/64 and 1 MiB what they had been at the note before, at a slow allocation, or now.  So `live` is
-    at least 63/64 of each stream's peak less 1 MiB, of a pool with one stream.
+    The composition is of a moment near the peak: it is noted when a stream's live bytes exceed those
+    of the last note by 1/64 and 1 MiB, at slow allocations, and now.  So in a pool with one stream,
+    `live` is at least 63/64 of the peak less 1 MiB.
 
     Attributes
     ----------
     live, requested, reserved : int
         Bytes at that moment.
     ago : float
-        Seconds since.
+        Seconds since that moment.
     time : float
-        That moment, as `time.time` counts.
+        That moment as a value of `time.time`.
     tags : dict of str to int
-        Live bytes by tag, the most first; ``""`` for those without.
+        Live bytes by tag, the largest first; ``""`` for blocks without a tag.
     streams : dict of int to int
-        Live bytes by the stream's handle, the most first.
+        Live bytes by the stream's handle, the largest first.
     """
 
     live: int

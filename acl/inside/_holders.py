@@ -1,10 +1,9 @@
-"""Who holds a buffer: the way from a module, a frame or a thread to it, as Python would write it.
+"""The objects that keep a buffer: the path to it from a module, a frame or a thread, as a Python expression.
 
-Found by the garbage collector's own lists, so it costs a walk over all objects for each step: for reports of
-leaks, not for a service that is at work.  What only C holds is not seen.  After a `gc.freeze`, as services that
-fork call it, the collector lists nothing from before: of that, only what is near a module's names is seen.
-Thread rule: with the GIL; other threads may change what holds what meanwhile, and the answer is of some moment
-between.
+The paths are found by the garbage collector's lists, with a walk over all objects for each step: use them for leak
+reports, not in a busy service.  References from C are not seen.  After `gc.freeze`, which services call before they
+fork, the collector lists no older objects: of these, only objects near a module's names are seen.
+Thread rule: with the GIL.  Other threads may change references meanwhile, so the answer may mix several moments.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ if TYPE_CHECKING:
 
 __all__ = ["holders_of"]
 
-STEPS = 8               # longest way
-SECONDS = 0.5           # for each way
+STEPS = 8               # most steps of a path
+SECONDS = 0.5           # longest search for one path
 KEY_LENGTH = 40
-PADDING = 64            # at most so much of a block is the pool's and the chip's
-BATCH = 4096            # objects that are looked into at a time
-NEAR = 2                # steps from a module's names, of what is frozen
-# An error has one of each for a call, which are no steps.
+PADDING = 64            # most bytes that a block has beyond its buffer, for the pool and the chip
+BATCH = 4096            # objects whose references are read at a time
+NEAR = 2                # most steps from a module's names to frozen objects
+# Objects that an exception has for each call; they do not count as steps.
 ERRORS: tuple[type[Any], ...] = (types.FrameType, types.TracebackType)
 CODE: tuple[type[Any], ...] = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
 def holders_of(blocks: list[LiveBlock]) -> dict[int, str]:
-    """Who holds the open buffers in these blocks, such as ``service.KEPT[0].recent[7]``, by the blocks' addresses.
+    """Return paths to the open buffers in these blocks, such as ``service.KEPT[0].recent[7]``, by block address.
 
-    The shortest way is told; where none leads to a module, a class, or a frame, a part of one.  A block without
-    a buffer, and one whose buffer nothing holds that the collector sees, is left out.
+    Each path is the shortest one; if none leads to a module, a class or a frame, it is a part of a path.  A block is
+    left out if it has no buffer, or if the collector sees no reference to its buffer.
     """
     asked = {block.address: block.size for block in blocks}
     frozen = frozen_objects()
@@ -61,7 +60,7 @@ def holders_of(blocks: list[LiveBlock]) -> dict[int, str]:
 
 
 def frozen_objects() -> list[Any]:
-    """What is near a module's names, if the collector may not list it."""
+    """Return the objects near a module's names, if objects are frozen, which the collector does not list."""
     if not gc.get_freeze_count():
         return []
     level: list[Any] = [vars(each) for each in list(sys.modules.values()) if isinstance(each, types.ModuleType)]
@@ -73,7 +72,7 @@ def frozen_objects() -> list[Any]:
 
 
 def holders_among(objects: list[Any]) -> dict[int, list[Any]]:
-    """Which of the objects hold what, by its id."""
+    """Return the objects that refer to each object, by its id."""
     found: dict[int, list[Any]] = {}
     for each in objects:
         for held in gc.get_referents(each):
@@ -82,7 +81,7 @@ def holders_among(objects: list[Any]) -> dict[int, list[Any]]:
 
 
 def buffers_in(spans: list[tuple[int, int]], frozen: list[Any]) -> dict[int, list[Any]]:
-    """A buffer for each block that has one, the largest, and the dicts and tuples around it that no collector has."""
+    """Return the largest buffer of each block that has one, with the untracked dicts and tuples around it."""
     starts = [address for address, _ in spans]
     found: dict[int, list[Any]] = {}
     locals_now = ((value, ()) for frame in frames() for value in locals_of(frame).values())
@@ -97,9 +96,9 @@ def buffers_in(spans: list[tuple[int, int]], frozen: list[Any]) -> dict[int, lis
 
 
 def held_by(objects: list[Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """What the collector's objects lead to, with what lies between.
+    """Return each object that the collector's objects refer to, with the containers between them.
 
-    It has neither buffers nor dicts and tuples in which only such are.
+    The collector does not track buffers, nor dicts and tuples that contain only untracked objects.
     """
     for i in range(0, len(objects), BATCH):
         for each in gc.get_referents(*objects[i : i + BATCH]):
@@ -109,7 +108,7 @@ def held_by(objects: list[Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
 
 
 def untracked(holder: Any, around: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """What is in a dict or tuple, and in those within."""
+    """Return the contents of a dict or tuple, and of untracked ones within it."""
     for each in list(holder.values()) if type(holder) is dict else holder:
         yield each, around
         if type(each) in (dict, tuple) and len(around) < STEPS:
@@ -117,7 +116,7 @@ def untracked(holder: Any, around: tuple[Any, ...]) -> Iterator[tuple[Any, tuple
 
 
 def frames() -> Iterator[types.FrameType]:
-    """The frames of all threads, without this report's own."""
+    """Return the frames of all threads, without those of this report."""
     for top in sys._current_frames().values():
         frame: types.FrameType | None = top
         while frame is not None:
@@ -127,10 +126,10 @@ def frames() -> Iterator[types.FrameType]:
 
 
 def locals_of(frame: types.FrameType) -> dict[str, Any]:
-    """A frame's locals of this moment.
+    """Return a frame's present locals.
 
-    Up to Python 3.12 a function's frame keeps what it was asked for, so that a name that is deleted later is alive:
-    that is emptied, unless somebody else has it too, as by `locals()`.
+    Up to Python 3.12 a function's frame keeps the returned dict, which would keep values whose names are deleted
+    later.  The dict is cleared therefore, unless other code has it too, as by `locals()`.
     """
     names = frame.f_locals
     found = dict(names)
@@ -140,7 +139,7 @@ def locals_of(frame: types.FrameType) -> dict[str, Any]:
 
 
 def way_to(nodes: list[Any], holders: dict[int, list[Any]]) -> str:
-    """The way to a buffer: the breadth of what holds it, and what is around it already, is searched step by step."""
+    """Return the path to a buffer, by a breadth-first search of the objects that refer to it."""
     ways = [""]
     for held, holder in pairwise(nodes):
         ways.append(step_of(holder, held)[1] + ways[-1])
@@ -160,7 +159,7 @@ def way_to(nodes: list[Any], holders: dict[int, list[Any]]) -> str:
 def step_back(
     nodes: list[Any], holders: dict[int, list[Any]], ways: list[str], depths: list[int], seen: set[int], at: int,
 ) -> str:
-    """Add what holds a node; the whole way, if one of them is where it begins."""
+    """Add the objects that refer to a node; return the whole path if it begins at one of them."""
     held = nodes[at]
     for holder in chain(gc.get_referrers(held), holders.get(id(held), ())):
         if id(holder) in seen or is_ours(holder):
@@ -182,16 +181,16 @@ def step_back(
 
 
 def is_ours(holder: Any) -> bool:
-    """Whether only this report holds it."""
+    """Return True for objects that no path contains: frames of this package, and modules."""
     if isinstance(holder, types.FrameType):
         return str(holder.f_globals.get("__name__")).startswith("acl.")
     return isinstance(holder, types.ModuleType)
 
 
 def step_of(holder: Any, held: Any) -> tuple[bool, str]:
-    """How the holder leads there, and whether the way begins with it."""
+    """Return if a path begins at the holder, and the expression for its reference to the object."""
     if isinstance(holder, types.FrameType):
-        return False, local_in(holder, held)    # of an error that somebody keeps; `step_back` asks those that run
+        return False, local_in(holder, held)    # frame of a stored exception; `step_back` has the running ones
     if isinstance(holder, types.TracebackType):
         return False, ""
     if isinstance(holder, CODE):
@@ -213,7 +212,7 @@ def step_of(holder: Any, held: Any) -> tuple[bool, str]:
 
 
 def step_of_dict(holder: dict[Any, Any], held: Any) -> tuple[bool, str]:
-    """A module's names, or an entry."""
+    """Return what `step_of` returns, for a dict: a module's names, or an entry."""
     name = holder.get("__name__")
     keys = [key for key, value in list(holder.items()) if value is held]
     module = sys.modules.get(name) if isinstance(name, str) else None
@@ -229,7 +228,7 @@ def step_of_dict(holder: dict[Any, Any], held: Any) -> tuple[bool, str]:
 
 
 def owner_of(names: dict[Any, Any]) -> Any:
-    """The object whose attributes a dict holds, if it is such a dict."""
+    """Return the object whose attributes are in a dict, or None."""
     for each in gc.get_referrers(names):
         if not isinstance(each, (dict, list, tuple, types.FrameType, deque)):
             if getattr(each, "__dict__", None) is names:
@@ -238,13 +237,13 @@ def owner_of(names: dict[Any, Any]) -> Any:
 
 
 def local_in(frame: types.FrameType, held: Any) -> str:
-    """A local of a frame that has ended, or what it called."""
+    """Return the expression for a local of a frame that has ended."""
     names = [name for name, value in locals_of(frame).items() if value is held]
     return f" -> {names[0]}, a local of {frame.f_code.co_name} at {place(frame)}" if names else ""
 
 
 def attribute(holder: Any, held: Any) -> str:
-    """The name of an object's attribute."""
+    """Return the expression for an object's attribute."""
     if isinstance(holder, BaseException):
         for name in ("__traceback__", "__cause__", "__context__"):
             if getattr(holder, name) is held:
@@ -258,7 +257,7 @@ def attribute(holder: Any, held: Any) -> str:
 
 
 def slots_of(kind: type) -> list[str]:
-    """The names in `__slots__` of a class and its bases."""
+    """Return the names in `__slots__` of a class and its bases."""
     found = [base.__dict__.get("__slots__", ()) for base in kind.__mro__]
     return [name for names in found for name in ((names,) if isinstance(names, str) else names)]
 

@@ -1,10 +1,10 @@
-"""What is still live in a pool, by whom, since when: leaks.
+"""Leaks: the blocks that are still live in a pool, with their tags, ages and stacks.
 
-A mark (`Pool.mark`) is exact and costs a walk over the live blocks: what is allocated after it can be told
-from what was there before, though no allocation is tracked.  Ages and stacks are known of blocks that
-were allocated while the pool was tracked or recorded; of the others only what marks tell: "at least so
-old".  What was freed but waits for another stream is told beside.  Nothing here prints, but the report at
-exit that the variable ``ACL_POOL_LEAKS`` asks for.
+A mark (`Pool.mark`) costs a walk over the live blocks.  It separates exactly the blocks that are allocated
+after it from older ones, without tracking allocations.  Ages and stacks are known only of blocks that were
+allocated while the pool was tracked or recorded; of other blocks, marks give a least age.  Pending frees are
+listed separately.  Nothing here prints, except the report at exit that the environment variable
+``ACL_POOL_LEAKS`` requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["ExpectNoLeaks", "LeakError", "LeakGroup", "LeakReport", "LiveBlock", "Mark", "leaks_of",
            "mark_of", "watch_exit"]
 
-# `Event` of `_events.pxd`, as `survey` writes it.
+# The layout of `Event` of `_events.pxd`, which `survey` returns.
 EVENT = struct.Struct("<5Q4IHBBI")
 BORN, SEEN = 4, 8
 SHOWN = 10
@@ -43,7 +43,7 @@ Frame = tuple[str, int, str]
 
 
 class LeakError(AssertionError):
-    """Blocks are live that should not be; `report` says which."""
+    """Raised if blocks are live that should not be; `report` lists them."""
 
     def __init__(self, message: str, report: LeakReport | None = None) -> None:
         super().__init__(message)
@@ -57,9 +57,9 @@ class Mark:
     Attributes
     ----------
     time : int
-        Nanoseconds of the monotonic clock.
+        Time of the mark, in nanoseconds of the monotonic clock.
     blocks : int
-        How many blocks were live.
+        Number of blocks that were live.
     """
 
     pool: weakref.ref[Pool]
@@ -70,22 +70,22 @@ class Mark:
 
 @dataclass(frozen=True)
 class LiveBlock:
-    """A block that is handed out.
+    """A live block.
 
     Attributes
     ----------
     address, size, bytes : int
-        Where it lies, the bytes asked for, and the bytes that it takes.
+        Address of the block, its requested bytes, and the bytes that it occupies.
     stream : int
-        The handle of its stream.
+        Handle of the block's stream.
     tag : str
-        Whose it is, or ``""``.
+        The block's tag; ``""`` for none.
     age : float or None
         Seconds since it was allocated; None if that is not known.
     at_least : bool
-        It is at least `age` old: it was live already when a mark was made.
+        True if `age` is only a lower bound, because the block was live when a mark was made.
     stack : tuple of (file, line, function)
-        Where it was allocated, innermost first; empty if not known.
+        The stack of its allocation, innermost frame first; empty if not known.
     """
 
     address: int
@@ -99,7 +99,7 @@ class LiveBlock:
 
     @property
     def size_class(self) -> str:
-        """The power of two that its size lies below, and half of that."""
+        """The size class as text: the powers of two between which the size lies."""
         top = 1 << max(self.size - 1, 1).bit_length()
         return f"{readable(top // 2)} to {readable(top)}"
 
@@ -111,13 +111,13 @@ class LeakGroup:
     Attributes
     ----------
     blocks, bytes : int
-        How many, and the bytes that they take together.
+        Number of blocks, and the bytes that they occupy together.
     oldest, youngest : float or None
-        Seconds; None if no age is known.
+        Highest and lowest age in seconds; None if no age is known.
     requested, smallest, largest : int
-        Bytes that were asked for: together, and for one block.
+        Requested bytes of all blocks, and of the smallest and the largest one.
     first, last : LiveBlock
-        The oldest and the youngest; where no age is known, those that take the most and the least.
+        The oldest and the youngest block; if no age is known, the largest and the smallest.
     """
 
     tag: str
@@ -145,19 +145,19 @@ def group_of(tag: str, size_class: str, stack: tuple[Frame, ...], blocks: list[L
 
 @dataclass(frozen=True)
 class LeakReport:
-    """What is live; true if anything is.
+    """The live blocks of a pool; it is true if there are any.
 
     Attributes
     ----------
     blocks : tuple of LiveBlock
-        In order of address.
+        The blocks in order of their addresses.
     tracked : bool
-        Ages and stacks of new blocks are being noted.
+        True if the pool notes ages and stacks of new blocks.
     unknown : int
         Live blocks that `older_than` left out because their age is not known.
     waiting : dict of int or None to int
-        Bytes that were freed, but wait: by the stream whose work must be complete first; None for a
-        synchronisation of the device.
+        Bytes of pending frees, by the stream whose work must be complete first; None for those that wait
+        for a synchronisation of the device.
     """
 
     blocks: tuple[LiveBlock, ...]
@@ -174,32 +174,32 @@ class LeakReport:
 
     @property
     def bytes(self) -> int:
-        """Bytes that the blocks take."""
+        """Bytes that the blocks occupy."""
         return sum(block.bytes for block in self.blocks)
 
     @property
     def requested(self) -> int:
-        """Bytes that were asked for."""
+        """Requested bytes of the blocks."""
         return sum(block.size for block in self.blocks)
 
     def by_tag(self) -> dict[str, int]:
-        """Bytes by tag, the most first."""
+        """Return the bytes by tag, the largest first."""
         return totals((block.tag, block.bytes) for block in self.blocks)
 
     def by_size_class(self) -> dict[str, int]:
-        """Bytes by size class, the most first."""
+        """Return the bytes by size class, the largest first."""
         return totals((block.size_class, block.bytes) for block in self.blocks)
 
     def groups(self) -> list[LeakGroup]:
-        """The blocks by tag, size class and stack; those that take the most first."""
+        """Return the blocks in groups by tag, size class and stack, the largest group first."""
         return self.grouped(lambda block: (block.tag, block.size_class, block.stack))
 
     def sites(self) -> list[LeakGroup]:
-        """The same, but all sizes that one line allocated for one tag are together."""
+        """Return the blocks in groups by tag and stack, whatever their sizes, the largest group first."""
         return self.grouped(lambda block: (block.tag, "" if block.stack else block.size_class, block.stack))
 
     def grouped(self, key: Callable[[LiveBlock], tuple[str, str, tuple[Frame, ...]]]) -> list[LeakGroup]:
-        """Groups of the blocks with the same key, the largest first."""
+        """Return groups of the blocks with equal keys, the largest group first."""
         found: dict[tuple[str, str, tuple[Frame, ...]], list[LiveBlock]] = {}
         for block in self.blocks:
             found.setdefault(key(block), []).append(block)
@@ -210,13 +210,13 @@ class LeakReport:
         return self.text()
 
     def text(self, *, holders: bool = False) -> str:
-        """The report in words.
+        """Return the report as text.
 
         Parameters
         ----------
         holders : bool
-            Say for each group who holds its oldest and its youngest buffer, as Python would write the way there.
-            That takes walks over all objects of the process, up to half a second for each.
+            Add for each group the paths, as Python expressions, by which its oldest and its youngest buffer can be
+            reached.  That needs walks over all objects of the process, up to half a second for each buffer.
         """
         if not self.blocks:
             return "\n".join([f"no blocks are {self.what}{self.caveat()}", *self.waits()])
@@ -235,14 +235,14 @@ class LeakReport:
         return printable("\n".join([*lines, *self.waits()]), lines=True)
 
     def waits(self) -> list[str]:
-        """What is neither live nor free."""
+        """Return the lines about pending frees."""
         return [f"  {readable(size)} more were freed, but wait for "
                 + ("a synchronisation of the device" if stream is None else
                    f"the work of {stream_text(stream)}, where they are used too, to be complete")
                 for stream, size in self.waiting.items()]
 
     def caveat(self) -> str:
-        """What is not known."""
+        """Return a sentence about ages and stacks that are not known."""
         text = ""
         if self.unknown:
             text += f" ({self.unknown} more blocks, of unknown age, are not counted: track the pool to know)"
@@ -256,7 +256,7 @@ def stream_text(stream: int) -> str:
 
 
 def holder_lines(group: LeakGroup, held: dict[int, str]) -> list[str]:
-    """Who holds the oldest and the youngest block."""
+    """Return the lines with the paths to the oldest and the youngest block."""
     first, last = held.get(group.first.address, ""), held.get(group.last.address, "")
     if not first and not last:
         return [NOT_FOUND] if group.stack else []
@@ -265,7 +265,7 @@ def holder_lines(group: LeakGroup, held: dict[int, str]) -> list[str]:
 
 
 def group_lines(group: LeakGroup) -> list[str]:
-    """A group in words, with its stack."""
+    """Return the lines of a group, with its stack."""
     tag = f"tag {group.tag!r}" if group.tag else "no tag"
     size = readable(group.smallest)
     if size != readable(group.largest):
@@ -291,7 +291,7 @@ def totals(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def mark_of(pool: Pool) -> Mark:
-    """A mark, as `Pool.mark` gives it."""
+    """Return the result of `Pool.mark`."""
     from acl.inside._recording import mark
 
     return Mark(weakref.ref(pool), *mark(pool))
@@ -304,7 +304,7 @@ def live_rows(pool: Pool) -> Iterator[tuple[int, ...]]:
 
 
 def leaks_of(pool: Pool, older_than: float | None = None, since: Mark | None = None) -> LeakReport:
-    """The live blocks of a pool, as `Pool.leaks` gives them."""
+    """Return the result of `Pool.leaks`."""
     from acl.inside._recording import clock, pool_names
 
     if since is not None and not isinstance(since, Mark):
@@ -341,7 +341,7 @@ def leaks_of(pool: Pool, older_than: float | None = None, since: Mark | None = N
 
 
 def waiting_of(pool: Pool) -> dict[int | None, int]:
-    """Bytes that wait, by what they wait for."""
+    """Return the bytes of pending frees, by the stream that they wait for."""
     from acl.inside import _books
 
     found: dict[int | None, int] = {}
@@ -359,7 +359,7 @@ def stack_of(python: int, native: int) -> tuple[Frame, ...]:
 
 
 class ExpectNoLeaks:
-    """What `Pool.expect_no_leaks` returns."""
+    """The context manager that `Pool.expect_no_leaks` returns."""
 
     def __init__(self, pool: Pool, stacks: str | bool) -> None:
         self.pool = pool
@@ -389,7 +389,7 @@ watched: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
 def watch_exit(pool: Pool) -> None:
-    """Track a pool, and tell at the interpreter's exit what is live in it."""
+    """Track a pool, and report its live blocks at the interpreter's exit."""
     if not watched:
         atexit.register(tell_exit, os.getpid())
     watched.add(pool)
@@ -397,7 +397,7 @@ def watch_exit(pool: Pool) -> None:
 
 
 def exit_text() -> str:
-    """What the pools hold at the end of the program, and how to read it."""
+    """Return the report of the pools' live blocks at the end of the program."""
     text = ""
     for pool in sorted(watched, key=lambda pool: pool.name):
         report = leaks_of(pool)
@@ -411,7 +411,7 @@ def exit_text() -> str:
 
 def tell_exit(pid: int) -> None:
     """Append the report to the file that ``ACL_POOL_LEAKS`` names, or write it to standard error."""
-    if pid != os.getpid():                      # a child of a fork has no pools
+    if pid != os.getpid():                      # a forked child has no pools
         return
     where = os.environ.get("ACL_POOL_LEAKS", "1")
     gc.collect()

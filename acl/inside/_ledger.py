@@ -1,12 +1,12 @@
-"""The ledger: where a device's memory is, in rows that add up to the card's total exactly.
+"""The ledger: the memory of a device, in rows that add up to the device's total exactly.
 
-What a pool holds is counted block by block (`_books`).  Of the rest of the device only sums can be
-asked for, so two rows are differences: this process's other memory is what the runtime says of its
-components minus our pools, and minus what a door of ours took from the driver by itself (`tellers`);
-"other processes and the system" is what is neither free nor this process's.
-Where the runtime does not tell of components the two are one row.
+A pool's memory is counted block by block (`_books`).  Of the rest of the device only sums can be
+queried, so two rows are differences.  This process's other memory is what the runtime reports for its
+components, minus this package's pools, minus what adapters allocated from the driver (`tellers`).
+"Other processes and the system" is the memory that is neither free nor this process's.  If the runtime
+does not report components, the two are one row.
 
-Counting takes each arena's lock once, for some 10 ns a block; nothing is changed.
+Counting takes each arena's lock once, for about 10 ns a block; it changes nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["Ledger", "LedgerPool", "LedgerRow", "memory_ledger"]
 
 #: The states of a pool's bytes, in the order of the table.
 STATES = ("requested", "slack", "asleep", "cached", "waiting", "free", "spare")
-#: Which component of the simulator's books has which of a pool's bytes; elsewhere the largest one.
+#: Components of the simulator's accounting that contain pools' bytes; with CANN, the largest components.
 OURS = ("PHYSICAL", "MALLOC")
 TRIES = 8
-#: Who has memory of the driver's own, outside pools: by name, a function from a device to (tag, bytes) of each part.
+#: Adapters with memory of the driver outside of pools: by name, a function from a device to (tag, bytes) of each part.
 tellers: dict[str, Callable[[int], Iterable[tuple[str, int]]]] = {}
 
 
@@ -42,22 +42,22 @@ class LedgerRow:
         ``"pool"``, ``"process"`` (this one, outside its pools), ``"others"`` (other processes and the
         system), ``"rest"`` (the last two where they cannot be told apart), or ``"free"``.
     name : str
-        The pool's name, or the component of the runtime, or the door that took the memory.
+        The name of the pool, of the component of the runtime, or of the adapter that allocated the memory.
     stream : int
-        The stream's handle; 0 for the default stream, and where it means nothing.
+        The stream's handle; 0 for the default stream, and in rows without a stream.
     kind : str
-        Of a pool's part: ``"stream"``, ``"user"`` or ``"capture"``.
+        Kind of the pool's part: ``"stream"``, ``"user"`` or ``"capture"``.
     tag : str
-        Whose it is; ``""`` for nobody's.
+        The tag of the memory; ``""`` for none.
     state : str
-        Of a pool's bytes, or a door's: ``"requested"`` (asked for, in use), ``"slack"`` (in use beyond that: what a
-        block is larger), ``"asleep"`` (memory that still backs blocks that sleep), ``"cached"`` (free, kept for the
-        same size), ``"waiting"`` (freed, but other streams may use it), ``"free"`` (memory without a block),
-        ``"spare"`` (in no stream's part).
+        State of a pool's or an adapter's bytes: ``"requested"`` (requested bytes of live blocks), ``"slack"`` (bytes
+        of live blocks beyond the requested ones), ``"asleep"`` (memory that still backs blocks that are asleep),
+        ``"cached"`` (free, kept for blocks of the same size), ``"waiting"`` (freed, but other streams may still use
+        it), ``"free"`` (memory without a block), ``"spare"`` (in no stream's part).
     bytes : int
-        How much.
+        Amount of memory.
     blocks : int
-        Blocks that are handed out, on rows of state ``"requested"``.
+        Number of live blocks, in rows of state ``"requested"``.
     """
 
     owner: str
@@ -72,20 +72,20 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class LedgerPool:
-    """What a pool holds that is no amount of memory.
+    """A pool in a ledger: its bounds, and sums that are not rows.
 
     Attributes
     ----------
     name : str
-        The pool.
+        The pool's name.
     reserved, limit, headroom : int
-        Bytes that it holds, and its bounds; 0 for none.
+        Bytes that the pool holds, its limit and its headroom; 0 for none.
     unmapped : int
-        Bytes of addresses that it keeps reserved and that no memory backs now.
+        Bytes of reserved addresses that no memory backs now.
     largest_free : int
-        The largest free block of any stream.
+        Bytes of the largest free block of all streams.
     asleep : dict of str to int
-        By tag, the bytes of blocks that sleep (`Pool.sleep`): they have their addresses, and no memory.
+        By tag, the bytes of blocks that are asleep (`Pool.sleep`): they keep their addresses without memory.
     """
 
     name: str
@@ -104,18 +104,18 @@ class Ledger:
     Attributes
     ----------
     device : int
-        Ordinal.
+        Ordinal of the device.
     total, free : int
-        Bytes of the device, as the driver tells.
+        Total and free bytes of the device, as the driver reports them.
     rows : tuple of LedgerRow
         The amounts; those of 0 bytes are left out, except the free memory.
     pools : tuple of LedgerPool
         The pools of this process on the device.
     components : dict of str to int or None
-        What the runtime says of this process, by component; None where it does not.
+        This process's bytes by component, as the runtime reports them; None if it does not.
     steady : bool
-        Whether nothing changed while it was taken.  If something did, the rows still add up, but what
-        changed may be in the row of a difference.
+        True if no change was noticed while the ledger was taken.  If memory changed, the rows still add up,
+        but the change may be counted in a row that is a difference.
     """
 
     device: int
@@ -127,20 +127,20 @@ class Ledger:
     steady: bool = True
 
     def sum(self, **wanted: object) -> int:
-        """Bytes of the rows that match, such as ``ledger.sum(owner="pool", tag="kv")``."""
+        """Return the bytes of the rows that match, such as ``ledger.sum(owner="pool", tag="kv")``."""
         for name in wanted:
             if name not in LedgerRow.__dataclass_fields__:
                 raise TypeError(f"a ledger's row has no {name!r}")
         return sum(row.bytes for row in self.select(**wanted))
 
     def select(self, **wanted: object) -> Iterator[LedgerRow]:
-        """The rows that match."""
+        """Return the rows that match the arguments."""
         for row in self.rows:
             if all(getattr(row, name) == value for name, value in wanted.items()):
                 yield row
 
     def tags(self) -> dict[str, int]:
-        """Bytes in use by tag, over all pools and doors, the largest first; ``""`` has no tag."""
+        """Return the bytes in use by tag, over all pools and adapters, the largest first; ``""`` for no tag."""
         found: dict[str, int] = {}
         for row in self.rows:
             if row.state in ("requested", "slack"):
@@ -148,7 +148,7 @@ class Ledger:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON."""
+        """Return the ledger as plain values, for JSON."""
         return asdict(self)
 
     def __repr__(self) -> str:
@@ -167,7 +167,7 @@ def name_of(names: tuple[str, ...], tag: int) -> str:
 
 
 def sleepers(arenas: Iterable[tuple[Any, ...]], names: tuple[str, ...]) -> dict[str, int]:
-    """Bytes asleep by tag, the largest first."""
+    """Return the bytes asleep by tag, the largest first."""
     found: dict[str, int] = {}
     for line in arenas:
         for tag, _, _, _, sleeping in line[9]:
@@ -178,7 +178,7 @@ def sleepers(arenas: Iterable[tuple[Any, ...]], names: tuple[str, ...]) -> dict[
 
 
 def block_rows(name: str, names: tuple[str, ...], line: tuple[Any, ...]) -> Iterator[LedgerRow]:
-    """The rows of one stream's part."""
+    """Return the rows of one stream's part."""
     stream, kind, default, reserved, cached, waiting, _, _, asleep, tags = line
     left = reserved - cached - waiting - asleep
     for tag, live, requested, blocks, _ in tags:
@@ -193,10 +193,10 @@ def block_rows(name: str, names: tuple[str, ...], line: tuple[Any, ...]) -> Iter
 
 
 def pool_rows(name: str, told: tuple[Any, ...]) -> tuple[list[LedgerRow], LedgerPool]:
-    """The rows of a pool, and its line."""
+    """Return the rows of a pool, and its `LedgerPool`."""
     limit, headroom, _spare, reserved, arenas, names = told
     rows = merged(row for line in arenas for row in block_rows(name, names, line))
-    # What a slow allocation of another thread has in hand is in no stream's part either.
+    # Pages that a slow allocation of another thread is moving are in no stream's part either.
     rows.append(LedgerRow("pool", reserved - sum(line[3] for line in arenas), name, state="spare"))
     line = LedgerPool(
         name, reserved, limit, headroom, sum(line[7] for line in arenas),
@@ -205,7 +205,7 @@ def pool_rows(name: str, told: tuple[Any, ...]) -> tuple[list[LedgerRow], Ledger
 
 
 def merged(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
-    """Rows that differ only in their amounts made one: a stream's own and its default tag."""
+    """Return the rows, with rows that differ only in their amounts added up (own tag and default tag)."""
     found: dict[tuple[object, ...], LedgerRow] = {}
     for row in rows:
         key = (row.name, row.stream, row.kind, row.tag, row.state)
@@ -217,18 +217,18 @@ def merged(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
 
 
 def held(device: int) -> list[tuple[str, tuple[Any, ...]]]:
-    """What each pool of the device says: by the objects, and of those that lost theirs."""
+    """Return the name and the sums (`_books.walk`) of each pool of the device, also of those without an object."""
     found: dict[str, tuple[Any, ...]] = {}
     for pool in sorted(open_pools(device), key=lambda pool: pool.closed):
         told = _books.walk(pool)
         if told is not None and not (pool.closed and told[3] == 0):
-            # That of a closed one may have been given to a later one.
+            # A later pool may have the name of a closed one.
             found[f"{pool.name} (closed, number {pool.number})" if pool.name in found else pool.name] = told
     return list(found.items()) + [(f"orphan-{i}", told) for i, told in enumerate(_books.orphans(device))]
 
 
 def component_rows(components: dict[str, int], ours: int) -> list[LedgerRow]:
-    """This process's memory outside its pools: components without what the pools have of them."""
+    """Return the rows of this process outside of its pools: the components minus `ours` bytes of pools."""
     left = dict(components)
     order = [name for name in OURS if name in left]
     order += sorted((name for name in left if name not in order), key=lambda name: -left[name])
@@ -240,14 +240,14 @@ def component_rows(components: dict[str, int], ours: int) -> list[LedgerRow]:
 
 
 def told_rows(device: int) -> list[LedgerRow]:
-    """What doors of ours have taken from the driver by themselves."""
+    """Return the rows of memory that adapters allocated from the driver."""
     return merged(
         LedgerRow("process", size, name, tag=tag, state="requested", blocks=1)
         for name, teller in tellers.items() for tag, size in teller(device))
 
 
 def outside_rows(total: int, free: int, ours: int, components: dict[str, int] | None) -> list[LedgerRow]:
-    """What is not in our pools: this process's, others', free."""
+    """Return the rows of memory outside of pools: this process's and others'."""
     process = sum(components.values()) if components is not None else -1
     if components is not None and ours <= process <= total - free:
         rows = component_rows(components, ours)
@@ -258,7 +258,7 @@ def outside_rows(total: int, free: int, ours: int, components: dict[str, int] | 
 
 
 def counted(device: int) -> Ledger:
-    """One try: everything is asked once, and what changes quickest twice."""
+    """Return a ledger of one try: it queries everything once, and the device's memory again at the end."""
     free, total = _books.device_bytes(device)
     components = _books.components(device)
     told = held(device)
@@ -272,29 +272,29 @@ def counted(device: int) -> Ledger:
     rows += taken
     ours = sum(pool.reserved for pool in pools) + sum(row.bytes for row in taken)
     rows += outside_rows(total, free, ours, components)
-    # Memory that went and came back meanwhile is seen where a difference is negative.
+    # A negative difference shows that memory was freed and allocated again meanwhile.
     steady = (free, total) == _books.device_bytes(device) and all(row.bytes >= 0 for row in rows)
     kept = (*tuple(row for row in rows if row.bytes), LedgerRow("free", free))
     return Ledger(device, total, free, kept, tuple(pools), components, steady)
 
 
 def memory_ledger(device: int | Device | None = None) -> Ledger:
-    """Where a device's memory is.
+    """Return the ledger of a device: where its memory is.
 
     Parameters
     ----------
     device : int or Device, optional
-        The thread's current one if not given.
+        The thread's current device if not given.
 
     Returns
     -------
     Ledger
-        Its rows add up to the device's total; printed, it is a table.
+        Its rows add up to the device's total; `print` shows it as a table.
 
     Raises
     ------
     TypeError, ValueError
-        `device` is no number of a device, or there is no such device.
+        `device` is not the number of a device, or there is no such device.
     """
     ordinal = (Device.current() or Device(0)).ordinal if device is None else ordinal_of(device)
     count = Device.count()
@@ -323,7 +323,7 @@ def share(part: int, whole: int) -> str:
 
 
 def stream_lines(ledger: Ledger, pool: str, stream: int, kind: str) -> Iterator[tuple[str, int, str]]:
-    """A stream's part: its sum, its tags, and what is not in use."""
+    """Return the lines of a stream's part: its sum, its tags, and the memory that is not in use."""
     rows = list(ledger.select(owner="pool", name=pool, stream=stream, kind=kind))
     called = f"stream {stream:#x}" if stream else "default stream"
     yield f"  {called}" + (f" ({kind})" if kind != "stream" else ""), sum(row.bytes for row in rows), ""
@@ -360,7 +360,7 @@ def outside_text(row: LedgerRow) -> str:
 
 
 def table_lines(ledger: Ledger) -> list[str]:
-    """The ledger as text."""
+    """Return the ledger as lines of text."""
     lines = [line for pool in ledger.pools for line in pool_lines(ledger, pool)]
     lines += [
         (outside_text(row), row.bytes, "") for row in ledger.rows if row.owner != "pool"]

@@ -1,9 +1,9 @@
-"""Why memory could not be had, in words, and what would have helped: checked against the numbers.
+"""Reports of failed allocations: why memory ran out, and changes that would have been enough.
 
-A report is taken when the allocation fails, in C (`oom_note`), so it is right however late somebody
-reads it.  Each advice is given only if the report's own numbers say that it suffices.
+A report is made in C (`oom_note`) when the allocation fails, so it stays right however late it is read.
+Each advice is given only if it is enough by the numbers of the report.
 
-No device, no C: this module can be imported anywhere, and its classes pickle.
+It uses no device and no C, so it can be imported anywhere, and its classes can be pickled.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from acl.inside._text import printable
 
 __all__ = ["OomHold", "OomReport"]
 
-#: ACL_ERROR_RT_PARAM_INVALID: of a granule that the driver does not know.
+#: ACL_ERROR_RT_PARAM_INVALID: the driver does not support the page size.
 REFUSED = 107000
-#: The device does not answer.
+#: Statuses of a device that does not answer.
 LOST = (507010, 507899)
 MOST_ADVICE = 2
 MOST_TAGS = 8
@@ -26,19 +26,19 @@ MOST_TAGS = 8
 
 @dataclass(frozen=True)
 class OomHold:
-    """What one stream's part of the pool held.
+    """One stream's part of the pool when an allocation failed.
 
     Attributes
     ----------
     stream, kind : int, str
-        Its handle (0 is the default stream), and as in `StreamStats`.
+        The stream's handle (0 for the default stream), and its kind as in `StreamStats`.
     donates : bool
-        Whether its pages may go elsewhere.  Those of captured graphs and of arenas with early frees
-        may not.
+        True if other parts may take its free pages.  Pages of captured graphs and of arenas with
+        early frees are not taken.
     reserved, live, free, largest_free, waiting : int
-        Bytes; `free` and `largest_free` with the cache emptied.
+        Bytes, as in `StreamStats`; `free` and `largest_free` include cached blocks.
     whole : int
-        Of `free`, what makes up whole pages: a trim gives back so much.
+        Bytes of `free` that are whole pages, which a trim would free.
     """
 
     stream: int
@@ -59,44 +59,44 @@ class OomReport:
     Attributes
     ----------
     size, stream, tag : int, int, str
-        What was asked for, on which stream, for whom.
+        Requested bytes, the stream's handle, and the tag.
     pool, device : str, int
         The pool's name, and the ordinal of its device.
     code : int
-        What the driver answered last in this allocation; 0 if it refused nothing.
+        Last error status of the driver in this allocation; 0 if there was none.
     limit, headroom, reserved, spare, live : int
-        The pool's bounds (0: none), bytes it held, bytes of these in no stream's part, bytes in use (not
-        those asleep, which `tags` has too).
+        The pool's bounds (0 for none), the bytes that it held, those of them in no stream's part, and the
+        bytes in use; unlike `tags`, `live` leaves out blocks that are asleep.
     free, largest_free, waiting : int
-        Bytes of that stream's part that were free, in one piece at most, or waited for other streams.
+        Bytes of the stream's part that were free, those of its largest free block, and of pending frees.
     missing : int
-        Bytes of memory that the best place for the block lacked.
+        Bytes of memory that the best placement for the block lacked.
     others : int
         Bytes that other streams' parts held.
     device_free, device_total : int
-        Bytes of the device.
+        Free and total bytes of the device.
     capturing, moved : bool
-        Whether the stream was being captured, and whether memory could be moved.
+        True if the stream was being captured; true if pages could be moved.
     steals : bool
-        Whether the pool may move memory at all (``Pool(steal=...)``).
+        True if the pool may move pages at all (``Pool(steal=...)``).
     tried : tuple of str
-        Where memory was looked for.
+        The fallback steps that were tried, in words.
     stopped : tuple of str
-        What stood in the way: ``"limit"``, ``"headroom"``, ``"driver"``, ``"busy"`` (a stream that
-        could not be waited for), ``"device"`` (it could not hold that much beside what is live),
-        ``"ranges"`` (the stream has as many ranges of addresses as it can have, 65,535), ``"budget"``
-        (the tag's, and nothing else was asked).
+        The reasons of the failure: ``"limit"``, ``"headroom"``, ``"driver"``, ``"busy"`` (a stream
+        that could not be waited for), ``"device"`` (its memory is too small for this besides the live
+        blocks), ``"ranges"`` (the stream has the most address ranges that it can have, 65,535),
+        ``"budget"`` (of the tag; nothing else was tried).
     tags : dict of str to int
-        Live bytes of the whole pool by tag, the largest first; ``""`` has none.
+        Live bytes of the whole pool by tag, the largest first; ``""`` for blocks without a tag.
     holds : tuple of OomHold
         The streams' parts: that of the allocation first, then those that held the most.
     budget, budget_live : int
-        The limit of the tag's budget (0: none), and the bytes that count in it.
+        The limit of the tag's budget (0 for none), and the bytes that count in it.
     number : int
-        How many reports the pool has made, this one included.
+        Number of the report in its pool, from 1.
     failed_runs : tuple of str
-        Models (`acl.Model.name`) whose last run found no memory.  What their tags hold is mostly what
-        that run left, which goes back when the model runs again or is closed.
+        Names of models (`acl.Model.name`) whose last run failed for lack of memory.  The memory of such
+        a run has the model's tag, and is freed when the model runs again or is closed.
     """
 
     size: int
@@ -131,12 +131,12 @@ class OomReport:
 
     @property
     def top_tag(self) -> str:
-        """The tag that held the most; ``""`` if nothing has one."""
+        """The tag with the most live bytes; ``""`` if no block has a tag."""
         return max((name for name in self.tags if name), key=lambda name: self.tags[name], default="")
 
     @property
     def top_bytes(self) -> int:
-        """And how much."""
+        """Live bytes of `top_tag`."""
         return self.tags.get(self.top_tag, 0) if self.top_tag else 0
 
     @property
@@ -146,7 +146,7 @@ class OomReport:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What would have helped, at most two; each would have been enough by these numbers."""
+        """At most two changes that would have helped; each one alone is enough by these numbers."""
         found: list[str] = []
         for advice in self.candidates():
             if len(found) < MOST_ADVICE:
@@ -158,10 +158,10 @@ class OomReport:
         """The first of `changes`."""
         return self.changes[0]
 
-    # -- what would help
+    # -- advice
 
     def candidates(self) -> Iterator[str]:
-        """All that would have been enough, what costs least first."""
+        """Return all changes that would have been enough, the cheapest first."""
         if self.code in LOST:
             yield "memory is not what is missing: the device does not answer any more"
             return
@@ -187,7 +187,7 @@ class OomReport:
         yield from self.of_bounds()
 
     def of_budget(self) -> Iterator[str]:
-        """The budget of the tag, which alone is in the way."""
+        """Return the advice if the tag's budget alone was the reason."""
         wanted = self.budget_live + rounded(self.size)
         bound = f"the budget of {self.tag!r} is in the way: {readable(self.budget_live)} of {readable(self.budget)} " \
                 "are live"
@@ -200,17 +200,17 @@ class OomReport:
 
     @property
     def left(self) -> dict[str, int]:
-        """What failed runs left, by the model's tag."""
+        """Bytes that failed runs left allocated, by the model's tag."""
         return {name: self.tags[name] for name in self.failed_runs if self.tags.get(name)}
 
     @property
     def room(self) -> int:
-        """Bytes that the driver would still have given: what limit, headroom and device left."""
+        """Bytes that the pool could still have used: spare ones, and free ones within limit and headroom."""
         device = max(self.device_free - self.headroom, 0)
         return self.spare + (min(max(self.limit - self.reserved, 0), device) if self.limit else device)
 
     def of_trims(self) -> Iterator[str]:
-        """Whole free pages that could not be moved."""
+        """Return the advice if whole free pages could not be moved."""
         short = self.missing - self.room
         if short <= 0 or self.capturing:
             return
@@ -228,7 +228,7 @@ class OomReport:
                    "(Capture.release)")
 
     def of_moves(self, own: int, short: int, still: list[OomHold]) -> str:
-        """Why pages that may move did not."""
+        """Return the advice for free pages that may move but could not."""
         if not self.steals:
             return (f"memory may not move (steal=False), and {readable(total(still))} of whole pages are free: "
                     "call trim(), which gives them back")
@@ -239,7 +239,7 @@ class OomReport:
                 "wait for them, then call trim()")
 
     def of_bounds(self) -> Iterator[str]:
-        """The limit and the headroom: what they would have to be."""
+        """Return the limit and the headroom that would have been enough."""
         fresh = max(self.missing - self.spare, 0)
         limit = self.reserved + fresh
         room = self.device_free - self.headroom
@@ -256,7 +256,7 @@ class OomReport:
                    f"{self.device_free - fresh} bytes of headroom would do")
 
     def last_resort(self) -> str:
-        """Where nothing of the above is enough."""
+        """Return the advice if no single change is enough."""
         if self.limit and self.missing > self.limit - self.reserved + self.spare:
             needed = self.missing - max(self.limit - self.reserved + self.spare, 0)
             return (f"the pool's limit is in the way, and the device has no room for a higher one: free "
@@ -273,27 +273,27 @@ class OomReport:
                 f"live{self.most()}{others}")
 
     def most(self) -> str:
-        """The tag that holds the most, in brackets."""
+        """Return the tag with the most live bytes, in brackets."""
         return f" (most is of {self.top_tag!r}, {readable(self.top_bytes)})" if self.top_tag else ""
 
     # -- words
 
     def headline(self) -> str:
-        """What could not be had, by whom."""
+        """Return the line about the failed request."""
         who = f" for {self.tag!r}" if self.tag else ""
         where = f"stream {self.stream:#x}" if self.stream else "the default stream"
         of = f" of {self.pool}" if self.pool else ""
         return f"{readable(self.size)}{who} could not be had on {where}{of}"
 
     def state(self) -> str:
-        """The pool in one line."""
+        """Return the state of the pool in one line."""
         bounds = f", limit {readable(self.limit)}" if self.limit else ""
         bounds += f", headroom {readable(self.headroom)}" if self.headroom else ""
         bounds += f", budget of {self.tag!r} {readable(self.budget)}" if self.budget else ""
         return f"{readable(self.live)} live of {readable(self.reserved)} reserved{bounds}"
 
     def details(self) -> str:
-        """All of it, over several lines: for logs."""
+        """Return the whole report in several lines, for logs."""
         what = "device lost" if self.code in LOST else "out of memory"
         lines = [f"{what}: {self.headline()}", f"  pool: {self.state()}"]
         lines.append(
@@ -322,17 +322,17 @@ class OomReport:
 
 
 def rounded(size: int) -> int:
-    """Bytes of the block for a request: a multiple of 512."""
+    """Return the bytes of the block for a request: a multiple of 512."""
     return max(-(-size // 512), 1) * 512
 
 
 def total(holds: list[OomHold]) -> int:
-    """Bytes of whole free pages."""
+    """Return the bytes of whole free pages."""
     return sum(hold.whole for hold in holds)
 
 
 def held(holds: list[OomHold]) -> int:
-    """Bytes of graphs, live or not."""
+    """Return the bytes that captured graphs hold."""
     return sum(hold.reserved for hold in holds)
 
 

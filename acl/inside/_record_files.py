@@ -1,7 +1,7 @@
-"""A recording's files: our own npz, and PyTorch's memory snapshot.
+"""The files of a recording: this package's npz, and PyTorch's memory snapshot.
 
-The npz is described in docs/recording-format.md; it has no pickles.  The snapshot is the pickle that
-`torch.cuda.memory._dump_snapshot` writes: plain dicts, lists, numbers and text, one entry of
+docs/recording-format.md describes the npz, which contains no pickles.  The snapshot is a pickle of the form
+that `torch.cuda.memory._dump_snapshot` writes: dicts, lists, numbers and strings, with one entry of
 `device_traces` for the pool's device.
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["snapshot_of", "write_npz", "write_snapshot"]
 
-SMALL = 1 << 20         # what PyTorch calls a small allocation
+SMALL = 1 << 20         # bytes up to which an allocation is small for PyTorch
 ACTIONS = {"map": "segment_map", "unmap": "segment_unmap", "oom": "oom"}
 
 
 def write_npz(path: Path, recorded: Recorded) -> None:
-    """Our own form."""
+    """Write a recording as npz."""
     arrays: dict[str, Any] = {**recorded.rows}
     arrays |= {f"event_{name}": column for name, column in recorded.others.items()}
     arrays["meta"] = np.frombuffer(json.dumps(recorded.meta).encode(), np.uint8)
@@ -36,7 +36,7 @@ def write_npz(path: Path, recorded: Recorded) -> None:
 
 
 def write_snapshot(path: Path, recorded: Recorded) -> None:
-    """PyTorch's form."""
+    """Write a recording as PyTorch's memory snapshot."""
     with replaced(path) as file:
         pickle.dump(snapshot_of(recorded), file, protocol=4)
 
@@ -49,7 +49,7 @@ def frames_of(recorded: Recorded, cache: dict[int, list[dict[str, Any]]], number
 
 
 def trace_of(recorded: Recorded, cache: dict[int, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The events as PyTorch names them, in order of time."""
+    """Return the events under PyTorch's names, in order of time."""
     rows, others, meta = recorded.rows, recorded.others, recorded.meta
     handles = [stream["handle"] for stream in meta["streams"]]
     start = recorded.began // 1000
@@ -79,7 +79,7 @@ def trace_of(recorded: Recorded, cache: dict[int, list[dict[str, Any]]]) -> list
 
 
 def runs_of(part: Part) -> list[tuple[int, int]]:
-    """The mapped addresses; neighbours are one run, as the viewer joins what is mapped side by side."""
+    """Return the runs of mapped addresses; neighbours are one run, as PyTorch's viewer joins them."""
     runs: list[tuple[int, int]] = []
     for start, size in sorted(zip(part.pages["address"].tolist(), part.pages["bytes"].tolist(), strict=True)):
         if runs and sum(runs[-1]) == start:
@@ -91,7 +91,7 @@ def runs_of(part: Part) -> list[tuple[int, int]]:
 
 def segment_of(recorded: Recorded, part: Part, handle: int, run: tuple[int, int],
                cache: dict[int, list[dict[str, Any]]]) -> dict[str, Any]:
-    """A run of mapped addresses, cut into live and free blocks; one that sleeps is as long as its memory."""
+    """Return a run of mapped addresses, cut into live and free blocks; a sleeping one has the size of its memory."""
     start, total = run
     inside = part.after[(part.after["address"] >= start) & (part.after["address"] < start + total)]
     inside = inside[np.argsort(inside["address"])]
@@ -121,7 +121,7 @@ def free_block(address: int, size: int) -> dict[str, Any]:
 
 
 def snapshot_of(recorded: Recorded) -> dict[str, Any]:
-    """What `torch.cuda.memory._snapshot` gives, of the pool."""
+    """Return the pool in the form of `torch.cuda.memory._snapshot`."""
     cache: dict[int, list[dict[str, Any]]] = {}
     handles = [stream["handle"] for stream in recorded.meta["streams"]]
     segments = [segment_of(recorded, part, handle, run, cache)

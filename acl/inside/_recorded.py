@@ -1,8 +1,8 @@
-"""A recording as tables: what was live when its window began, every event since, and the files.
+"""A recording as tables: the blocks that were live when its window began, all events since then, and its files.
 
-The window's beginning is worked out backwards: each free tells the block that it frees, so a block
-whose first event is a free was live before, and so was one that is live at the end without an event.
-It needs NumPy; nothing here touches a device.
+The blocks that were live at the window's beginning are derived: each free names its block, so a block
+whose first event is a free was live before; so was a block that is live at the end without an event.
+It needs NumPy and uses no device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EVENT", "KINDS", "PATHS", "RUNGS", "Recorded", "RecordedEvent", "Stacks"]
 
-# `Event` of `_events.pxd`.
+# The layout of `Event` of `_events.pxd`.
 EVENT = np.dtype([
     ("time", "<u8"), ("address", "<u8"), ("bytes", "<u8"), ("size", "<u8"), ("detail", "<u8"), ("stack", "<u4"),
     ("native", "<u4"), ("thread", "<u4"), ("step", "<u4"), ("tag", "<u2"), ("kind", "u1"), ("path", "u1"),
@@ -42,10 +42,10 @@ class RecordedEvent(NamedTuple):
     """One event of a recording.
 
     `kind` is ``"alloc"``, ``"free"``, ``"map"``, ``"unmap"``, ``"oom"``, ``"trim"``, ``"sync"``,
-    ``"register"``, ``"unregister"``, ``"sleep"`` or ``"wake"``; `time` counts nanoseconds from the
-    recording's beginning; `before` says that it was so already then.  `path` says how an allocation was
-    served (`PATHS`), where a mapped page came from (`RUNGS`), or ``"steal"`` of an unmapped one that is used
-    elsewhere.  `stack` has (file, line, function), innermost first.
+    ``"register"``, ``"unregister"``, ``"sleep"`` or ``"wake"``.  `time` is in nanoseconds since the
+    recording's beginning; `before` is true for the state at the beginning.  `path` says how an allocation was
+    served (`PATHS`), where a mapped page was taken from (`RUNGS`), or ``"steal"`` for a page that was unmapped
+    to be used elsewhere.  `stack` has (file, line, function), innermost frame first.
     """
 
     kind: str
@@ -63,7 +63,7 @@ class RecordedEvent(NamedTuple):
 
 
 class Stacks:
-    """Stacks of a file: Python's frames, then C's, by a number of the file's own."""
+    """The stacks of a file, with Python's and then C's frames, numbered within the file."""
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[int, int], int] = {(0, 0): 0}
@@ -72,7 +72,7 @@ class Stacks:
         self.places: dict[tuple[str, int, str], int] = {}
 
     def add(self, python: int, native: int) -> int:
-        """The file's number for a stack of each kind."""
+        """Return the file's number for a stack of Python and a stack of C."""
         from acl.pool._stacks import native_frames, python_frames
 
         number = self.numbers.get((python, native))
@@ -82,18 +82,18 @@ class Stacks:
         return number
 
     def place(self, frame: tuple[str, int, str]) -> int:
-        """The number of a frame."""
+        """Return the file's number of a frame."""
         if frame not in self.places:
             self.places[frame] = len(self.frames)
             self.frames.append(frame)
         return self.places[frame]
 
     def of(self, number: int) -> tuple[tuple[str, int, str], ...]:
-        """The frames of a stack, innermost first."""
+        """Return the frames of a stack, innermost first."""
         return tuple(self.frames[i] for i in self.stacks[number])
 
     def column(self, table: NDArray[Any]) -> NDArray[Any]:
-        """The numbers of a table's stacks."""
+        """Return the numbers of the stacks of a table's rows."""
         both = table["stack"].astype(np.uint64) << np.uint64(32) | table["native"].astype(np.uint64)
         values, where = np.unique(both, return_inverse=True)
         mapped = [self.add(int(value) >> 32, int(value) & 0xFFFFFFFF) for value in values]
@@ -102,18 +102,18 @@ class Stacks:
 
 @dataclass(frozen=True)
 class Part:
-    """One stream's events and what was live before and after them."""
+    """One stream's events, and the live blocks and mapped pages before and after them."""
 
-    before: NDArray[Any]        # blocks, as LIVE
+    before: NDArray[Any]        # blocks that were live before the events, as LIVE events
     events: NDArray[Any]        # allocations and frees
     others: NDArray[Any]
-    after: NDArray[Any]         # blocks
-    pages: NDArray[Any]         # mapped after
+    after: NDArray[Any]         # blocks that are live after the events
+    pages: NDArray[Any]         # pages that are mapped after the events
     pages_before: list[tuple[int, int]]
 
 
 def blocks_before(events: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
-    """The blocks that were live before the first event: freed first, or live at the end without an event."""
+    """Return the blocks that were live before the first event: freed first, or live at the end without an event."""
     order = np.argsort(events["address"], kind="stable")
     ordered = events[order]
     first = np.ones(len(ordered), bool)
@@ -121,14 +121,14 @@ def blocks_before(events: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
     freed = ordered[first & (ordered["kind"] == FREE)]
     silent = after[~np.isin(after["address"], events["address"])]
     found = np.concatenate([freed, silent])
-    found["stack"][: len(freed)] = 0            # of the free, not of the allocation
+    found["stack"][: len(freed)] = 0            # a free's stack is not that of the allocation
     found["native"][: len(freed)] = 0
-    found["step"][len(freed) :] = 0            # of a live block it is something else
+    found["step"][len(freed) :] = 0            # the field has another meaning in rows of live blocks
     return found
 
 
 def without_gaps(events: NDArray[Any]) -> NDArray[Any]:
-    """The events without those that contradict another at the same address: an alloc or a free was not noted."""
+    """Return the events without contradictions at an address, where an allocation or a free was not noted."""
     order = np.argsort(events["address"], kind="stable")
     ordered = events[order]
     again = np.zeros(len(ordered), bool)
@@ -141,7 +141,7 @@ def without_gaps(events: NDArray[Any]) -> NDArray[Any]:
 
 
 def pages_before(moves: NDArray[Any], pages: NDArray[Any], granule: int) -> list[tuple[int, int]]:
-    """Runs of addresses that were mapped before the first event."""
+    """Return the runs of addresses that were mapped before the first event."""
     mapped: set[int] = set()
     for row in pages:
         mapped.update(range(int(row["address"]), int(row["address"]) + int(row["bytes"]), granule))
@@ -174,7 +174,7 @@ def part_of(part: dict[str, Any], granule: int) -> Part:
 
 
 def number_blocks(kind: NDArray[Any], stream: NDArray[Any], address: NDArray[Any]) -> NDArray[Any]:
-    """Numbers for the blocks of a table, rising by allocation; a free has its allocation's."""
+    """Return numbers for the blocks of a table, in order of allocation; a free has the number of its allocation."""
     number = np.zeros(len(kind), np.uint32)
     allocated = kind != FREE
     number[allocated] = np.arange(int(allocated.sum()), dtype=np.uint32)
@@ -192,13 +192,13 @@ class Recorded:
     Attributes
     ----------
     rows : dict of str to numpy.ndarray
-        Allocations and frees, as `docs/recording-format.md` has them.
+        Columns of allocations and frees, as `docs/recording-format.md` describes them.
     others : dict of str to numpy.ndarray
-        The other events, without ``event_`` before their names.
+        Columns of the other events, without the prefix ``event_`` of their names.
     meta : dict
-        What the file says of the recording as a whole.
+        Facts about the whole recording.
     parts : list of Part
-        By stream, with the blocks that are live at the end.
+        The events by stream, with the blocks that are live at the end.
     """
 
     def __init__(self, facts: dict[str, Any], parts: list[dict[str, Any]], began: int, ticks: tuple[int, int],
@@ -222,7 +222,7 @@ class Recorded:
         self.meta["ooms"] = self.tell_ooms({report.number: report for report in ooms})
 
     def nanoseconds(self, ticks: NDArray[Any]) -> NDArray[Any]:
-        """Times since the recording began."""
+        """Return ticks as nanoseconds since the recording began."""
         passed = np.maximum(ticks.astype(np.int64) - self.ticks[0], 0)
         return np.asarray(passed * self.rate, np.int64)
 
@@ -270,7 +270,7 @@ class Recorded:
         }
 
     def tell_ooms(self, reports: dict[int, OomReport]) -> list[dict[str, Any]]:
-        """The failures in words; `detail` of their events becomes their index."""
+        """Return the failures in words; set the `detail` of their events to the index of the failure."""
         from acl.inside._snapshot import readable
 
         found = []
@@ -287,7 +287,7 @@ class Recorded:
         return found
 
     def events(self) -> list[RecordedEvent]:
-        """All events in order of time."""
+        """Return all events in order of time."""
         handles = [stream["handle"] for stream in self.meta["streams"]]
         stacks = [self.stacks.of(number) for number in range(len(self.stacks.stacks))]
         others = self.other_events(handles, stacks)
@@ -299,7 +299,7 @@ class Recorded:
         return found + [event for _, event in reversed(others)]
 
     def block_events(self, handles: list[int], stacks: list[tuple[Frame, ...]]) -> Iterator[RecordedEvent]:
-        """Allocations and frees."""
+        """Return the allocations and frees."""
         names = ("op", "time", "address", "size", "bytes", "stream", "tag", "thread", "path", "wait", "before", "stack")
         for op, time, address, size, taken, stream, tag, thread, path, wait, before, stack in zip(
                 *(self.rows[name].tolist() for name in names), strict=True):
@@ -308,7 +308,7 @@ class Recorded:
                 "" if op or before else PATHS[path], wait, bool(before), stacks[stack])
 
     def other_events(self, handles: list[int], stacks: list[tuple[Frame, ...]]) -> list[tuple[int, RecordedEvent]]:
-        """The others, the last first, each with the row that it comes before."""
+        """Return the other events, the last first, each with the index of the row that follows it."""
         names = ("at", "kind", "time", "address", "size", "stream", "tag", "thread", "detail", "before", "stack")
         found = []
         for at, number, time, address, size, stream, tag, thread, detail, before, stack in zip(
@@ -320,7 +320,7 @@ class Recorded:
         return found[::-1]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file of the form that its name's ending says."""
+        """Write a file in the format that its extension names."""
         from acl.inside import _record_files
 
         if not isinstance(path, (str, os.PathLike)):
@@ -335,7 +335,7 @@ class Recorded:
 
 
 def way_of(kind: str, detail: int) -> str:
-    """Where a page came from, or that it was taken to be used elsewhere."""
+    """Return where a mapped page was taken from, or "steal" if it was unmapped to be used elsewhere."""
     if kind == "map":
         return RUNGS[detail]
     return "steal" if kind == "unmap" and detail else ""
@@ -346,12 +346,12 @@ def joined(tables: Iterable[NDArray[Any]]) -> NDArray[Any]:
 
 
 def narrow(stream: NDArray[Any]) -> NDArray[Any]:
-    """Indices of streams, in a byte where they fit."""
+    """Return indices of streams as bytes if they fit."""
     return stream.astype(np.uint8 if not len(stream) or stream.max() < 256 else np.uint16)
 
 
 def thread_names(numbers: NDArray[Any]) -> dict[str, str]:
-    """Names of the threads that are still there, Python's or the system's."""
+    """Return the names, Python's or the system's, of the threads that still exist."""
     named = {thread.native_id: thread.name for thread in threading.enumerate()}
     found = {}
     for number in np.unique(numbers).tolist():

@@ -1,11 +1,11 @@
-"""Recordings of a pool: begun and ended in a running service, and copied out of its rings.
+"""Recordings of a pool: they are started and ended at any time, and copied out of its rings.
 
-A recording is a window: the last events of each stream, and what is live at its end.  Both are
-taken under the arena's lock at one moment, so what was live at the window's beginning follows from
-them (`_recorded`), however much was overwritten.
+A recording is a window: the last events of each stream, and the blocks that are live at its end.
+Both are copied under the arena's lock at one moment.  The blocks that were live at the window's
+beginning follow from them (`_recorded`), even if older events were overwritten.
 
-Thread rule: notes begin and end with the GIL held, so never two at once; the arenas' locks that
-they take are leaves.
+Thread rule: notes are started and ended with the GIL held, so only one at a time; while it holds an
+arena's lock, a thread takes no further lock.
 """
 
 cimport cython
@@ -36,7 +36,7 @@ ROLES = ("stream", "user", "capture", "framework")
 
 
 cdef tuple stacks_wanted(object stacks):
-    """Whether Python's, and whether C's."""
+    """Return two flags for `stacks`: if Python's, and if C's stacks are noted."""
     if not isinstance(stacks, (bool, str)) or stacks not in STACKS:
         raise ValueError(f"stacks must be False, 'python', 'native' or 'all', not {stacks!r}")
     return STACKS[stacks]
@@ -45,7 +45,7 @@ cdef tuple stacks_wanted(object stacks):
 cdef void notes_start(CorePool *pool, uint64_t capacity, bint python, bint native) noexcept:
     cdef Notes *notes = &pool.notes
     cdef uint32_t index
-    spin_enter(&pool.lock)                      # an arena that is added later has the mode
+    spin_enter(&pool.lock)                      # an arena that is added later gets the mode
     notes.users += 1
     notes.python += python
     notes.native += native
@@ -71,12 +71,12 @@ cdef void notes_end(CorePool *pool, bint recorded, bint python, bint native) noe
     last = notes.users == 0
     spin_leave(&pool.lock)
     for index in range(count_read(&pool.arena_count)):
-        # Also where others still take notes: whoever saw the old capacity is done after this.
+        # This also waits for threads that still use the old capacity, if other notes go on.
         arena_set_mode(pool.arenas[index], 0, ARENA_RECORDED if last else 0)
 
 
 cdef void rings_ready(CorePool *pool, uint64_t capacity) noexcept:
-    """Make the rings: what the system does for a page's first write is not for an allocation."""
+    """Make the rings and write to them, so that no allocation waits for a page fault."""
     cdef uint32_t index, count = count_read(&pool.arena_count)
     with nogil:
         for index in range(count):
@@ -84,7 +84,7 @@ cdef void rings_ready(CorePool *pool, uint64_t capacity) noexcept:
 
 
 cdef tuple arena_live(Arena *arena, uint32_t number, bint pages):
-    """What is live and mapped, as Events in a bytearray, and how many events lie before that."""
+    """Return live blocks and mapped pages as Events in a bytearray, and the past events' number."""
     cdef uint64_t head = 0, room = 64, count = 0
     cdef Event *out
     cdef uint64_t i
@@ -103,7 +103,7 @@ cdef tuple arena_live(Arena *arena, uint32_t number, bint pages):
 
 
 def survey(Pool pool not None):
-    """The live blocks of all streams, as Events in bytes."""
+    """Return the live blocks of all streams, as Events in bytes."""
     cdef uint32_t i
     if pool.made != fork_count:
         forked_raise(pool)
@@ -113,14 +113,14 @@ def survey(Pool pool not None):
 
 
 def clock():
-    """The ticks that blocks' births are counted in: now, and seconds for each."""
+    """Return the present clock ticks, in which allocations are timed, and the seconds of a tick."""
     cdef uint64_t now = record_ticks()
-    cdef uint64_t span = <uint64_t> 1 << 32     # ahead: what lies before the start has no time
+    cdef uint64_t span = <uint64_t> 1 << 32     # ahead, because times before the start are unknown
     return now, (record_ns(now + span) - record_ns(now)) / span / 1e9
 
 
 def mark(Pool pool not None):
-    """Mark what is live: the ticks and nanoseconds of this moment, and how many blocks."""
+    """Mark the live blocks; return the present ticks and nanoseconds, and the number of blocks."""
     cdef uint64_t now, count
     pool.open_check()
     with nogil:
@@ -130,7 +130,8 @@ def mark(Pool pool not None):
 
 
 def pool_names(Pool pool not None):
-    """The tags' names, the streams' handles as `survey` numbers them, and if births are noted."""
+    """Return the tags' names, the streams' handles in the order of `survey`, and if tracking is on.
+    """
     cdef uint32_t i
     if pool.core is NULL:
         raise ValueError("the Pool is closed")
@@ -140,7 +141,7 @@ def pool_names(Pool pool not None):
 
 
 cdef dict pool_facts(Pool pool):
-    """What a file says of the pool."""
+    """Return the facts about the pool for a file."""
     cdef const char *soc = aclrtGetSocName()
     return {
         "device": pool.device, "soc": (<bytes> soc).decode(errors="replace") if soc else "",
@@ -150,9 +151,9 @@ cdef dict pool_facts(Pool pool):
 
 
 cdef dict arena_part(Arena *arena, uint32_t number, uint64_t capacity, uint64_t begun):
-    """One stream's part of a recording: its last events, and what is live after them.
+    """Return one stream's part of a recording: its last events, and the live blocks after them.
 
-    The events before number `begun` are those of an earlier recording.
+    Events before number `begun` belong to an earlier recording.
     """
     cdef uint64_t head = 0, first, start
     cdef Event *out
@@ -174,25 +175,25 @@ cdef dict arena_part(Arena *arena, uint32_t number, uint64_t capacity, uint64_t 
 @cython.final
 @cython.no_gc_clear             # its end needs the pool
 cdef class Recording:
-    """The last events of a pool; `Pool.record` begins one.
+    """The last events of a pool; `Pool.record` starts one.
 
-    A context manager: the end of its block stops it.  While it runs, `events` and `save` give what
-    there is so far.  A pool may have several; they share a ring, so those that begin later keep at
+    As a context manager, it stops at the end of its block.  While it runs, `events` and `save` use
+    the events so far.  A pool may have several recordings; they share a ring, so later ones keep at
     most as many events as the first.
     """
 
     cdef readonly Pool pool
-    cdef readonly object stacks         # what was asked for
-    cdef readonly object capacity       # events of each stream
+    cdef readonly object stacks         # argument of `Pool.record`
+    cdef readonly object capacity       # most events of each stream
     cdef bint python
     cdef bint native
     cdef bint running
     cdef int made
-    cdef uint64_t begun                 # ticks
+    cdef uint64_t begun                 # clock ticks at the beginning
     cdef uint64_t ended
-    cdef object began                   # Unix time in nanoseconds
-    cdef list heads                     # events that each stream's ring had seen before
-    cdef list parts                     # once it has ended
+    cdef object began                   # Unix time at the beginning, in nanoseconds
+    cdef list heads                     # events that each stream's ring had before the beginning
+    cdef list parts                     # the parts of all streams; valid once it is stopped
     cdef object cached
 
     def __init__(self, Pool pool not None, *, capacity=1 << 20, stacks=False):
@@ -224,7 +225,7 @@ cdef class Recording:
             recording_end(self)
 
     def stop(self):
-        """End the recording and keep what it has; a second call does nothing."""
+        """Stop the recording and keep its events; a second call does nothing."""
         if not self.running:
             return
         if self.made != fork_count:
@@ -242,11 +243,11 @@ cdef class Recording:
 
     @property
     def stopped(self):
-        """Whether `stop` has run."""
+        """True once `stop` has run."""
         return not self.running
 
     def snapshot(self):
-        """The recording so far, or all of it once it is stopped, as `_recorded.Recorded`."""
+        """Return the recording, or its events so far if it runs, as `_recorded.Recorded`."""
         from acl.inside._books import ooms
         from acl.inside._recorded import Recorded
 
@@ -267,12 +268,12 @@ cdef class Recording:
 
     @property
     def events(self):
-        """All events in order of time, as a list of `RecordedEvent`."""
+        """Return all events in order of time, as a list of `RecordedEvent`."""
         return self.snapshot().events()
 
     @property
     def lost(self):
-        """How many events were overwritten by newer ones."""
+        """Number of events that newer ones have overwritten."""
         return self.snapshot().lost
 
     def save(self, path):
@@ -300,7 +301,7 @@ cdef class Recording:
 @cython.final
 @cython.no_gc_clear             # its end needs the pool
 cdef class Tracking:
-    """Notes of each block when and where it was allocated; `Pool.track` starts it."""
+    """Notes for each new block when and where it was allocated; `Pool.track` starts them."""
 
     cdef readonly Pool pool
     cdef bint python
@@ -323,7 +324,7 @@ cdef class Tracking:
             notes_end(self.pool.core, False, self.python, self.native)
 
     def stop(self):
-        """Stop tracking; a second call does nothing.  Blocks tracked so far keep age and stack."""
+        """Stop tracking; a second call does nothing.  Tracked blocks keep their age and stack."""
         if self.running:
             if self.made != fork_count:
                 forked_raise(self)
@@ -331,7 +332,7 @@ cdef class Tracking:
             notes_end(self.pool.core, False, self.python, self.native)
 
     def detach(self):
-        """Let it go on for as long as the pool is there, without this object."""
+        """Continue tracking as long as the pool exists, also without this object."""
         self.running = False
 
     def __enter__(self):

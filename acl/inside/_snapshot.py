@@ -1,6 +1,6 @@
-"""What a pool tells about itself: plain values, taken at one moment, that never change afterwards.
+"""Statistics of pools and related results: plain values of one moment, which never change afterwards.
 
-No device, no C: this module can be imported anywhere, and its classes pickle.
+It uses no device and no C, so it can be imported anywhere, and its classes can be pickled.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ __all__ = ["BlockInfo", "BudgetStats", "PinnedStats", "PoolStats", "SleepReport"
 
 
 def number_of(value: object, name: str) -> float:
-    """An argument that must be a number.
+    """Return an argument that must be a number as a float.
 
     Raises
     ------
     TypeError
-        Naming it, and what came.
+        It is not a number; the message has its name and its type.
     """
     if not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, not {type(value).__name__}")
@@ -26,7 +26,7 @@ def number_of(value: object, name: str) -> float:
 
 
 def readable(size: float) -> str:
-    """Bytes as people read them, such as ``"1.50 GiB"``."""
+    """Return bytes as text, such as ``"1.50 GiB"``."""
     for unit in ("B", "KiB", "MiB"):
         if abs(size) < 1024:
             return f"{size:.0f} B" if unit == "B" else f"{size:.2f} {unit}"
@@ -35,7 +35,7 @@ def readable(size: float) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """A length of time as people read it, such as ``"1.5 min"``."""
+    """Return a length of time as text, such as ``"1.5 min"``."""
     for unit, length in (("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0), ("days", 86400.0)):
         count = seconds / length
         if count < (1000 if length < 1 else 60 if length < 3600 else 48) or unit == "days":
@@ -45,26 +45,26 @@ def lasting(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class PinnedStats:
-    """A pool of pinned host memory.
+    """The statistics of a pool of pinned host memory.
 
     Attributes
     ----------
     allocated, allocated_peak : int
-        Bytes of live blocks, rounded as the pool rounds.
+        Bytes of live blocks, with the pool's rounding: now, and at most.
     requested, requested_peak : int
-        Bytes that were asked for.
+        Requested bytes of live blocks: now, and at most.
     reserved, reserved_peak : int
-        Bytes that are pinned.
+        Pinned bytes: now, and at most.
     limit : int
-        Most bytes that may be; 0 for no limit.
+        Most bytes that may be pinned; 0 for no limit.
     waiting : int
-        Bytes that were dropped while an asynchronous copy was under way, and are not free yet.
+        Bytes of memory that was freed while an asynchronous copy used it, and is not free yet.
     live_blocks : int
-        Blocks that are handed out.
+        Number of live blocks.
     hits, fits, slow, failures, frees : int
-        Allocations served by exact size, by best fit, with a call of the driver, not at all; and frees.
+        Allocations served by exact size, by best fit, with a driver call, and not at all; and frees.
     pinned, unpinned : int
-        Calls that pinned host memory, and that gave it back.
+        Driver calls that pinned host memory, and that freed it.
     """
 
     allocated: int
@@ -94,31 +94,33 @@ class StreamStats:
     stream : int
         The stream's handle; 0 for the default stream.
     kind : str
-        ``"stream"``, ``"user"`` (what `Pool.alloc` takes where a framework frees early), ``"capture"`` or
-        ``"framework"`` (torch_npu's or MindSpore's tensors).
+        ``"stream"``, ``"user"`` (allocations of `Pool.alloc` on a stream that a framework uses with early frees),
+        ``"capture"`` or ``"framework"`` (torch_npu's or MindSpore's tensors).
     allocated, allocated_peak : int
-        Bytes of live blocks, rounded as the pool rounds.
+        Bytes of live blocks, with the pool's rounding: now, and at most.
     requested, requested_peak : int
-        Bytes that were asked for.
+        Requested bytes of live blocks: now, and at most.
     reserved : int
         Bytes of device memory that back this part.
     cached, free, waiting : int
-        Bytes of free blocks: in the exact-size cache, in the bins, waiting for other streams.
+        Bytes of free blocks: in the exact-size cache, in the bins, and of pending frees, which other
+        streams may still use.
     largest_free : int
-        The largest free block: what can be had without a driver call.
+        Bytes of the largest free block, which can be allocated without a driver call.
     live_blocks : int
-        Blocks that are handed out.
+        Number of live blocks.
     hits, fits, recalls, slow, failures, frees : int
-        Allocations served by the cache, by the bins, by pages that are mapped at another address
-        too (without a driver call), with driver calls, not at all; and frees.
+        Allocations served by the cache, by the bins, by reactivating existing mappings of free pages
+        (without a driver call), with driver calls, and not at all; and frees.
     steals, donated : int
-        Pages that were moved or mapped to another place inside this part, and that it gave away.
+        Pages that were moved, or mapped at another address, within this part; and pages that other
+        parts took from it.
     syncs, sync_failures, flushes, refused : int
-        Waits for the stream and those that failed, flushes of the cache, bad frees.
+        Waits for the stream, and those that failed; flushes of the cache; invalid frees.
     rungs : dict of str to int
-        Slow allocations by the last rung that they needed.
+        Slow allocations by the last fallback step that they needed.
     asleep : int
-        Bytes of live blocks that `Pool.sleep` took the memory of.
+        Bytes of live blocks whose memory `Pool.sleep` released.
     """
 
     stream: int
@@ -158,9 +160,9 @@ class BudgetStats:
     limit : int
         Most bytes that may be live with the tag; 0 for no limit.
     live : int
-        Bytes that count in it now.
+        Bytes that count in the budget now.
     refused : int
-        Requests that found no room in it.
+        Requests that failed because of the budget.
     """
 
     limit: int
@@ -170,21 +172,21 @@ class BudgetStats:
 
 @dataclass(frozen=True, repr=False)
 class PoolStats:
-    """A pool at one moment; sums over its streams unless said otherwise.
+    """The statistics of a pool at one moment; sums over its streams unless said otherwise.
 
     Attributes
     ----------
     allocated, requested : int
-        Bytes of live blocks, and bytes asked for.
+        Bytes of live blocks, with the pool's rounding; and their requested bytes.
     allocated_peak, requested_peak : int
-        The sum of the streams' own peaks.
+        Sums of the streams' own peaks.
     joint_requested_peak : int
-        The most that was asked for at one time over all streams, noted at slow allocations and when
-        a stream's own peak rises: within 1/64 and 1 MiB for each stream.
+        The most bytes that were requested at one time over all streams, noted at slow allocations and
+        when a stream's own peak rises: exact within 1/64 and 1 MiB for each stream.
     reserved, reserved_peak : int
-        Bytes of device memory held, spare ones included.
+        Bytes of device memory that the pool holds, spare ones included: now, and at most.
     spare : int
-        Bytes held that back nothing.
+        Bytes of spare frames, which the pool holds and which are mapped nowhere.
     limit : int
         Most bytes that may be reserved; 0 for no limit.
     streams : tuple of StreamStats
@@ -192,12 +194,11 @@ class PoolStats:
     tags : dict of str to int
         Live bytes by tag.
     driver_calls : dict of str to int
-        Calls of the driver by name; `driver_failures` are those that returned an error.
+        Driver calls by function; `driver_failures` are those that returned an error.
     ooms : int
-        Allocations that could not be served.
+        Allocations that failed for lack of memory.
     asleep : int
-        Bytes of live blocks that are asleep: allocated, but on the device only as far as others need their
-        pages.
+        Bytes of live blocks that are asleep: only pages that they share with other blocks have memory.
     budgets : dict of str to BudgetStats
         The budgets by tag (`Pool.budget`).
     """
@@ -225,7 +226,7 @@ class PoolStats:
                 f"{self.total('slow'):,} slow>")
 
     def total(self, name: str) -> int:
-        """The sum of one of the streams' numbers."""
+        """Return the sum of an attribute over all streams."""
         return sum(getattr(one, name) for one in self.streams)
 
     @property
@@ -260,12 +261,12 @@ class PoolStats:
 
     @property
     def hit_rate(self) -> float:
-        """Part of the allocations served by the exact-size caches."""
+        """Fraction of the allocations that the exact-size caches served, 0 to 1."""
         return self.hits / max(self.allocations, 1)
 
     @property
     def fragmentation(self) -> float:
-        """Part of the reserved bytes that nobody has asked for, 0 to 1; what sleeps asks for none."""
+        """Fraction of the reserved bytes that are not requested, 0 to 1; blocks asleep count as not requested."""
         awake = max(0, self.requested - self.asleep)
         return max(0.0, 1 - awake / self.reserved) if self.reserved else 0.0
 
@@ -277,13 +278,13 @@ class BlockInfo:
     Attributes
     ----------
     address, size : int
-        Where it lies, and its bytes.
+        Address of the block, and its bytes.
     state : str
-        ``"live"``, ``"cached"``, ``"free"``, ``"hole"`` (no memory behind it), ``"moving"`` or ``"waiting"``.
+        ``"live"``, ``"cached"``, ``"free"``, ``"hole"`` (without memory), ``"moving"`` or ``"waiting"``.
     requested : int
-        Bytes asked for, of a live block.
+        Requested bytes of a live block; 0 for others.
     tag : str
-        Whose it is, or ``""``.
+        The tag of a live block; ``""`` for none.
     """
 
     address: int
@@ -295,16 +296,16 @@ class BlockInfo:
 
 @dataclass(frozen=True)
 class SleepReport:
-    """What a `Pool.sleep` or a `Pool.wake` did.
+    """The result of a `Pool.sleep` or a `Pool.wake`.
 
     Attributes
     ----------
     blocks, bytes : int
-        Blocks that fell asleep or woke.
+        Number and bytes of the blocks that fell asleep or woke.
     copied : int
-        Bytes of them that were copied to the host, or back.
+        Bytes that were copied to the host, or back.
     memory : int
-        Bytes of the device's memory that went back to it, or were taken.
+        Bytes of device memory that were released, or allocated again.
     """
 
     blocks: int

@@ -1,6 +1,6 @@
-"""The counts of `_tally` as Python values.
+"""The counters of `_tally` as Python values.
 
-Thread rule: with the GIL; it waits for nothing but arenas' locks.
+Thread rule: with the GIL; it waits only for arenas' locks.
 """
 
 from libc.stdint cimport uint32_t
@@ -17,7 +17,7 @@ from acl.inside._histograms import Histogram, PoolHistograms, PoolPeak
 __all__ = ["glance", "histograms", "peak"]
 
 cdef object histogram(list rows):
-    """From (low, high, count), rising; empty buckets go."""
+    """Return a Histogram of rising (low, high, count), without the empty buckets."""
     rows = [row for row in rows if row[2]]
     return Histogram(*zip(*rows)) if rows else Histogram((), (), ())
 
@@ -54,19 +54,19 @@ cdef object pool_peak(Pool pool):
 
 
 def histograms(Pool pool not None):
-    """What `Pool.histograms` gives."""
+    """Return the result of `Pool.histograms`."""
     pool.open_check()
     return pool_histograms(pool, True)
 
 
 def peak(Pool pool not None):
-    """What `Pool.peak` gives."""
+    """Return the result of `Pool.peak`."""
     pool.open_check()
     return pool_peak(pool)
 
 
 def glance(Pool pool not None):
-    """Both, of a closed pool too, and without an arena's lock; None without a pool."""
+    """Return histograms and peak without an arena's lock, also of a closed pool; else None."""
     return None if pool.core is NULL else (pool_histograms(pool, False), pool_peak(pool))
 
 

@@ -1,8 +1,8 @@
-"""Text that others made, for a terminal, XML, JSON or metrics; and files that are whole or not there.
+"""Safe output: text from users for a terminal, XML, JSON or metrics; and files that are replaced as a whole.
 
-Names of pools and tags, paths, commands and messages may hold anything: escape sequences that a terminal
-obeys, line breaks that spoil a table, surrogates that no encoding takes.  All of it goes through
-`printable`.  What is written goes through `replaced`, so that a full disk leaves the old file.
+Names of pools and tags, paths, commands and messages may contain any characters: escape sequences that a
+terminal executes, line breaks that break a table, surrogates that cannot be encoded.  `printable` escapes
+them.  Files are written by `replaced`, so that a full disk leaves the old file unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 __all__ = ["printable", "replaced", "write_replaced"]
 
-#: Control characters, line and paragraph breaks, marks that turn the direction of text, surrogates, no characters.
+#: Control characters, line and paragraph breaks, marks that change the direction of text, surrogates, non-characters.
 _FOREIGN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]")
 
@@ -29,14 +29,14 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def printable(text: object, *, lines: bool = False) -> str:
-    """A text with an escape such as ``\\x1b`` for each character that is more than a character.
+    """Return a text with an escape such as ``\\x1b`` for each character that is not plain text.
 
     Parameters
     ----------
     text : object
-        Its `str` is taken.
+        An object, whose `str` is used.
     lines : bool
-        Leave line breaks as they are: the text is of several lines.
+        True to keep line breaks, for a text of several lines.
     """
     text = str(text)
     if lines:
@@ -46,9 +46,9 @@ def printable(text: object, *, lines: bool = False) -> str:
 
 @contextmanager
 def replaced(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file that is written beside `path` and takes its place once it is whole.
+    """Return a file that is written beside `path` and replaces it at the end of the block.
 
-    If the block fails, what was there stays.  What is no regular file (a pipe, ``/dev/stdout``) is
+    If the block fails, the old file stays.  If `path` is not a regular file (a pipe, ``/dev/stdout``), it is
     written in place.
     """
     path = Path(os.path.realpath(path))
@@ -75,7 +75,7 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def _umask() -> int:
-    """Which permissions new files have not; asked without changing it, which other threads would notice."""
+    """Return the umask without changing it, because other threads would use a changed one."""
     with open("/proc/self/status") as status:
         for line in status:
             if line.startswith("Umask:"):
@@ -84,6 +84,6 @@ def _umask() -> int:
 
 
 def write_replaced(path: str | os.PathLike[str], text: str) -> None:
-    """A text as such a file, in UTF-8."""
+    """Write a text to a file in UTF-8, by `replaced`."""
     with replaced(path) as file:
         file.write(text.encode("utf-8", "backslashreplace"))

@@ -1,10 +1,10 @@
-"""The service's side of `aclpool top`: a socket that answers with one snapshot of the pools.
+"""The service's part of `aclpool top`: a socket that answers each connection with one snapshot of the pools.
 
-Off unless `serve_top()` is called or `ACL_POOL_TOP=1` is set before the import.  A thread waits in
-`accept`, so a service that nobody looks at pays nothing; an answer takes the arenas' locks as
-`Pool.stats` does and some 0.2 ms of the interpreter.  The socket lies in a folder that is the user's alone, and
-the kernel tells who asks: others than the user and root get no answer.  Nothing can be changed through
-it.  After a fork the child serves on a socket of its own, and only pools of its own.
+It is off unless `serve_top()` is called or `ACL_POOL_TOP=1` is set before the import.  A thread waits in
+`accept`, so it costs nothing while there are no connections; an answer takes the arenas' locks as
+`Pool.stats` does, and about 0.2 ms of the interpreter.  The socket is in a folder that only the user can
+access, and the kernel tells the user of each connection: users other than this one and root get no answer.
+The socket cannot change anything.  After a fork the child answers on a socket of its own, for its own pools.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["FORMAT", "TopServer", "serve_top", "snapshot", "top_folder"]
 
 FORMAT = {"format": "aclpool top", "version": 1}
 ANSWER_SECONDS = 2.0
-LONGEST_PATH = 107       # of a Unix socket, without the zero at its end
+LONGEST_PATH = 107       # most bytes of the path of a Unix socket, without the zero at its end
 STREAM_NUMBERS = (
     "stream", "kind", "reserved", "allocated", "allocated_peak", "requested", "cached", "free", "waiting",
     "asleep", "largest_free", "live_blocks", "hits", "fits", "recalls", "slow", "failures", "frees", "steals",
@@ -48,7 +48,7 @@ logger = logging.getLogger("acl.top")
 # ---- where ----
 
 def top_folder() -> Path:
-    """The folder of the sockets: `ACL_POOL_TOP_DIR`, else the user's runtime folder, else one in the temporary."""
+    """Return the folder of the sockets: `ACL_POOL_TOP_DIR`, else in the user's runtime or the temporary folder."""
     chosen = os.environ.get("ACL_POOL_TOP_DIR")
     if chosen:
         return Path(chosen)
@@ -59,12 +59,12 @@ def top_folder() -> Path:
 
 
 def check_folder(folder: Path, *, reading: bool = False) -> None:
-    """Refuse a folder that is another user's, or that another could write to; root may read one that it names.
+    """Refuse a folder that another user owns or can write to; root may read any folder that it names.
 
     Raises
     ------
     PermissionError
-        Naming the folder and what is wrong with it.
+        The folder is refused; the message has its name and the reason.
     """
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
@@ -78,7 +78,7 @@ def check_folder(folder: Path, *, reading: bool = False) -> None:
 
 
 def process_lives(pid: int) -> bool:
-    """Whether there is such a process."""
+    """Return True if a process with this number exists."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -89,7 +89,7 @@ def process_lives(pid: int) -> bool:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the sockets of processes that are gone; they end without a word by `os._exit` and signals."""
+    """Remove the sockets of processes that ended without removing them, by `os._exit` or a signal."""
     for path in folder.glob("*.sock"):
         pid = path.name.split("-", 1)[0]
         if pid.isdigit() and not process_lives(int(pid)):
@@ -98,7 +98,7 @@ def sweep(folder: Path) -> None:
 
 
 def peer_of(connection: socket.socket) -> int:
-    """The user at the other end."""
+    """Return the number of the user at the other end."""
     user: int = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
     return user
 
@@ -106,12 +106,12 @@ def peer_of(connection: socket.socket) -> int:
 # ---- what ----
 
 def stream_numbers(one: StreamStats) -> dict[str, Any]:
-    """A stream's part as plain values."""
+    """Return a stream's part as plain values."""
     return {name: getattr(one, name) for name in STREAM_NUMBERS}
 
 
 def pool_numbers(pool: Pool) -> dict[str, Any]:
-    """A pool as plain values."""
+    """Return a pool as plain values."""
     stats = pool.stats()
     oom = pool.last_oom()
     return {
@@ -125,7 +125,7 @@ def pool_numbers(pool: Pool) -> dict[str, Any]:
 
 
 def device_numbers(ordinal: int) -> dict[str, Any]:
-    """A device's ledger in five numbers."""
+    """Return a device's ledger in five numbers."""
     from acl.inside._ledger import memory_ledger
 
     ledger = memory_ledger(ordinal)
@@ -137,16 +137,16 @@ def device_numbers(ordinal: int) -> dict[str, Any]:
 
 
 def snapshot() -> dict[str, Any]:
-    """What the socket answers: this process's pools and their devices."""
+    """Return the answer of the socket: this process's pools and their devices."""
     from acl.bind.generated._libacl import backend
     from acl.pool._pool import open_pools
 
     pools, devices = [], []
     for pool in open_pools():
-        with contextlib.suppress(Exception):   # closed meanwhile, or made by the process that this one forked from
+        with contextlib.suppress(Exception):   # the pool was closed meanwhile, or is of the parent process
             pools.append(pool_numbers(pool))
     for ordinal in sorted({pool["device"] for pool in pools}):
-        with contextlib.suppress(Exception):   # the device is lost; what the pools count still stands
+        with contextlib.suppress(Exception):   # if the device is lost, the pools' numbers are still valid
             devices.append(device_numbers(ordinal))
     return {
         **FORMAT, "pid": os.getpid(), "command": command_line(), "backend": backend() if pools else "",
@@ -155,7 +155,7 @@ def snapshot() -> dict[str, Any]:
 
 
 def command_line() -> str:
-    """How this process was started."""
+    """Return the command line of this process."""
     try:
         words = Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
         return " ".join(word.decode(errors="replace") for word in words)
@@ -171,7 +171,7 @@ class TopServer:
     Attributes
     ----------
     path : str
-        Of the socket.
+        Path of the socket.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -199,7 +199,7 @@ class TopServer:
             except OSError:
                 if self.closing or self.socket.fileno() < 0:
                     return
-                time.sleep(0.1)                 # no descriptor is free, say; there will be one again
+                time.sleep(0.1)                 # a temporary error, such as no free file descriptor
                 continue
             with caller:
                 try:
@@ -208,15 +208,15 @@ class TopServer:
                     logger.debug("no answer for aclpool top", exc_info=True)
 
     def answer(self, caller: socket.socket) -> None:
-        """One snapshot for one caller, if it is the user or root."""
+        """Send one snapshot to a caller that is the user or root."""
         caller.settimeout(ANSWER_SECONDS)
         if peer_of(caller) not in (os.geteuid(), 0):
             return
         caller.sendall(json.dumps(snapshot()).encode() + b"\n")
 
     def close(self) -> None:
-        """Stop answering and remove the socket; may be called twice."""
-        if self.pid != os.getpid():   # the parent's, in a child
+        """Stop answering and remove the socket; a second call does nothing."""
+        if self.pid != os.getpid():   # in a forked child: the socket is the parent's
             return
         self.closing = True
         with contextlib.suppress(OSError):
@@ -243,20 +243,20 @@ class Serving:
 
 
 def serve_top() -> TopServer:
-    """Let `aclpool top` see this process.
+    """Make this process visible to `aclpool top`, and return its server.
 
-    The socket lies in `ACL_POOL_TOP_DIR`, else in the user's runtime folder; only the user and root get an
+    The socket is in `ACL_POOL_TOP_DIR`, else in the user's runtime folder; only the user and root get an
     answer. Setting `ACL_POOL_TOP=1` before the import does the same.
 
     Returns
     -------
     TopServer
-        With the socket's `path`; `close()` ends it. A second call returns the same one.
+        The server, with the socket's `path`; its `close()` stops it. A second call returns the same server.
 
     Raises
     ------
     OSError
-        If the socket cannot be made; `PermissionError` if its folder is not the user's alone.
+        The socket cannot be made; a `PermissionError` if other users can access its folder.
     """
     with Serving.lock:
         server = Serving.server
@@ -276,7 +276,7 @@ def stop() -> None:
 
 
 def serve_in_child() -> None:
-    """After a fork: the parent's socket is not ours to answer on; one of our own is, if the parent had one."""
+    """Start a server in a forked child, with a socket of its own, if the parent has one."""
     Serving.lock = threading.Lock()
     server = Serving.server
     if server is None or server.socket.fileno() < 0:
@@ -285,14 +285,14 @@ def serve_in_child() -> None:
     try:
         made = serve_top()
         util = sys.modules.get("multiprocessing.util")
-        if util is not None:                    # its children end by os._exit, after its own finalizers
+        if util is not None:                    # children of multiprocessing end by os._exit after its finalizers
             util.register_after_fork(made, lambda server: util.Finalize(server, server.close, exitpriority=0))
     except (OSError, ValueError) as error:
         warning("top", "the child of a fork cannot be seen by aclpool top: %s", error)
 
 
 def serve_if_asked() -> None:
-    """What `import acl` does where `ACL_POOL_TOP` is set; a service is never stopped by it."""
+    """Start the server at `import acl` if `ACL_POOL_TOP` is set; an error never stops the service."""
     try:
         serve_top()
     except (OSError, ValueError) as error:
