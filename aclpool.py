@@ -1,10 +1,9 @@
-"""Our `acl`, whatever else is called `acl`: `import aclpool as acl`.
+"""This package under a name of its own: `import aclpool as acl` gets it even if another module is called `acl`.
 
-CANN's own module is a bare `acl.so` that `set_env.sh` puts ahead of site-packages.  Importing this
-module loads our package from beside this file, makes it `sys.modules["acl"]`, and forwards every
-name to it; `import aclpool.sim` gives the very module `acl.sim`.  Names that only CANN's module has
-(`media`, `himpi`, `blas`, `fv`) are looked up there, if it is installed, at first use.  Code that
-imported CANN's module before keeps what it has.
+CANN's own module is a single file `acl.so`, which `set_env.sh` puts before site-packages.  Importing this module
+loads the package `acl` from the folder of this file, sets it as `sys.modules["acl"]`, and forwards every name to it;
+`import aclpool.sim` imports the same module as `acl.sim`.  Names that only CANN's module has (`media`, `himpi`,
+`blas`, `fv`) are looked up there at first use, if it is installed.  Code that imported CANN's module before keeps it.
 """
 
 import importlib.machinery
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from importlib.abc import Loader, MetaPathFinder
 
     from acl import *  # noqa: F403
-else:  # importlib.abc, typing and pathlib import much that this module has no time for
+else:  # without importlib.abc, typing and pathlib, whose imports take long
     Loader, MetaPathFinder = object, type("MetaPathFinder", (), {})
 
 _FOLDER = os.path.join(os.path.dirname(os.path.realpath(__file__)), "acl")
@@ -31,13 +30,13 @@ def _is_ours(module: ModuleType) -> bool:
 
 
 def _take_out() -> dict[str, ModuleType]:
-    """Take `acl` and everything below it out of `sys.modules`."""
+    """Remove `acl` and its submodules from `sys.modules`, and return them."""
     names = [name for name in sys.modules if name == "acl" or name.startswith("acl.")]
     return {name: sys.modules.pop(name) for name in names}
 
 
 def _load_ours() -> tuple[ModuleType, ModuleType | None]:
-    """Our package, and CANN's module if that was imported before."""
+    """Return this package, and CANN's module if that was imported before, else None."""
     found = sys.modules.get("acl")
     if found is not None and _is_ours(found):
         return found, None
@@ -59,7 +58,7 @@ def _load_ours() -> tuple[ModuleType, ModuleType | None]:
 
 
 class _Submodules(MetaPathFinder, Loader):
-    """Imports `aclpool.NAME` as `acl.NAME`: one module under two names, never a second copy."""
+    """Import `aclpool.NAME` as `acl.NAME`: one module under two names, never a second copy."""
 
     def __init__(self) -> None:
         self._specs: dict[str, importlib.machinery.ModuleSpec | None] = {}
@@ -80,7 +79,7 @@ class _Submodules(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import system has put the second name's spec into the module: it keeps its own.
+        # The import system has set the spec of the second name in the module: restore the module's own spec.
         asked = module.__spec__
         assert asked is not None
         module.__spec__ = self._specs.pop(asked.name)
@@ -90,9 +89,9 @@ _acl, _found = _load_ours()
 _acl.pyacl._vendor.adopt(_found)
 __version__: str = _acl.__version__
 __all__ = list(_acl.__all__)
-# A package for the import system, with nothing of its own to find.
+# An empty path makes this module a package for the import system, so that submodules can be imported.
 __path__: list[str] = []
-# Before the others: they would find a second copy of what lies in a package of `acl`.
+# It is the first finder, because others would load second copies of modules in packages of `acl`.
 sys.meta_path.insert(0, _Submodules())
 
 
@@ -105,7 +104,7 @@ def __dir__() -> list[str]:
 
 
 def _command() -> int:
-    """The command `aclpool`; here, as `acl.tools` may be shadowed until this module is imported."""
+    """Run the command `aclpool`; it starts here because CANN's `acl` may hide `acl.tools` before this import."""
     from acl.tools.cli import main
 
     return main()

@@ -1,12 +1,12 @@
-"""AscendCL for Python: pyACL's names with pyACL's conventions, and our own names beside them.
+"""AscendCL for Python: the names of pyACL with its conventions, and this package's own names.
 
-`import aclpool as acl` gets this module on every machine, also where CANN's own `acl` comes first.
+`import aclpool as acl` imports this module on every machine, also if CANN's own `acl` precedes it in the path.
 
-Begin with `Pool` (device memory), `Stream` (a queue of work) and `Model` (inference); `memory_ledger`
-says who holds a device's memory, and `acl.serving` is inference behind a queue.  `acl.rt`, `acl.mdl`,
-`acl.op`, `acl.util` and `acl.prof` are pyACL.
-`acl.sim` steers the simulator; `acl.torch`, `acl.mindspore`, `acl.vllm`, `acl.ge` and `acl.ort` put a
-pool behind a framework, if that is installed.
+Begin with `Pool` (device memory), `Stream` (a queue of work) and `Model` (inference).  `memory_ledger` shows
+what uses a device's memory, and `acl.serving` runs inference behind a queue.  `acl.rt`, `acl.mdl`, `acl.op`,
+`acl.util` and `acl.prof` are pyACL.
+`acl.sim` controls the simulator.  `acl.torch`, `acl.mindspore`, `acl.vllm`, `acl.ge` and `acl.ort` let a
+framework allocate from a pool, if that framework is installed.
 """
 
 import importlib
@@ -16,7 +16,7 @@ try:
     from acl import mdl, op, prof, rt, util
     from acl.pyacl import _vendor
 except ImportError:
-    # Python in a checkout finds its sources before the installed package.
+    # In a checkout, Python finds the sources before the installed package.
     if any(name.startswith("rt.") and name.endswith(".so") for name in os.listdir(os.path.dirname(__file__))):
         raise
     raise ImportError(
@@ -102,8 +102,8 @@ from acl.runtime._copy import acopy, copy, copy_2d, copy_async, fill, to_bytes, 
 from acl.runtime._device import Context, Device
 from acl.runtime._stream import Event, Stream
 
-# Loaded at first use (`__getattr__`); these lines are for type checkers, which know the name's meaning
-# without `typing`, whose import would cost a tenth of ours.
+# `__getattr__` imports these at first use; the lines are for type checkers.  They know the name TYPE_CHECKING
+# without `typing`, whose import would take a tenth of the time of this module's.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from acl import ge, metrics, ort, serving, sim, vllm
@@ -207,7 +207,7 @@ __all__ = [
     "use_pool",
     "vllm",
 ]
-# The surface of pyACL.
+# The names of pyACL.
 __all__ += [
     "mdl",
     "op",
@@ -277,8 +277,8 @@ __all__ += [
     "update_data_buffer",
 ]
 
-# Loaded at first use, so that `import acl` stays quick.  `torch` and `mindspore` are in `dir(acl)`, but not
-# in `__all__`: `from acl import *` would import the frameworks.
+# Modules that are imported at first use, so that `import acl` is quick.  They are in `dir(acl)`, but `torch` and
+# `mindspore` are not in `__all__`, because `from acl import *` would import the frameworks.
 _MODULES = {"ge", "metrics", "mindspore", "ort", "serving", "sim", "torch", "vllm"}
 _LATER = {
     "Array": "acl.runtime._array",
@@ -328,7 +328,7 @@ def __getattr__(name: str) -> object:
         try:
             return importlib.import_module(f"acl.{name}")
         except (ImportError, OSError, RuntimeError) as error:
-            # What `hasattr`, pydoc and inspect take for "not there"; `import acl.NAME` says ImportError.
+            # `hasattr`, pydoc and inspect need an AttributeError; `import acl.NAME` raises the ImportError.
             raise AttributeError(f"acl.{name} cannot be imported: {error}") from error
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)

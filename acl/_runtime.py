@@ -1,4 +1,4 @@
-"""The runtime objects under one name; each lives in a module of its own."""
+"""The names of all runtime objects, each of which is defined in a module of its own."""
 
 from acl.runtime._buffer import Buffer, HostBuffer
 from acl.runtime._device import Context, Device

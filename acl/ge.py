@@ -1,13 +1,13 @@
-"""Adapter for GE's Python Session: an allocator class of GE's over a pool.
+"""Adapter for GE's Python Session: an allocator class for GE that allocates from a pool.
 
-CANN's graph engine takes device memory for a session's graphs from an object of its Python class
-`ge.allocator.Allocator`; `Allocator` here is such a class, over an `acl.Pool`:
+CANN's graph engine allocates device memory for a session's graphs by an object of its Python class
+`ge.allocator.Allocator`.  `Allocator` in this module is such a class, for an `acl.Pool`:
 
     >>> session.register_external_allocator(stream, acl.ge.Allocator(pool, stream))    # doctest: +SKIP
 
-The class is made when it is first asked for, as the package `ge` comes with CANN only (the `ge` on PyPI
-is something else).  GE calls it through ctypes and the GIL, twice for each tensor: microseconds, however
-fast the pool is.  docs/ge.md says how to have the pool's own speed.
+The class is made at first use, because only CANN contains the package `ge` (the `ge` on PyPI is something
+else).  GE calls it through ctypes and the GIL, twice for each tensor, which takes microseconds however fast
+the pool is.  docs/ge.md shows how to get the pool's own speed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _ge() -> Any:
-    """The module `ge.allocator` with the two classes that are wanted."""
+    """Return the module `ge.allocator`, which must have the classes `Allocator` and `MemBlock`."""
     try:
         module = importlib.import_module("ge.allocator")
         module.Allocator, module.MemBlock  # noqa: B018
@@ -39,19 +39,19 @@ def _ge() -> Any:
 
 
 def _make() -> type:
-    """The class, derived from GE's."""
+    """Make the class, which is derived from GE's."""
     ge = _ge()
 
     class Allocator(ge.Allocator):  # type: ignore[misc, name-defined]
-        """GE's allocator over a pool, for one stream.
+        """An allocator for GE that allocates from a pool, for one stream.
 
         Parameters
         ----------
         pool : acl.Pool
-            On the stream's device.
+            The pool, on the stream's device.
         stream : acl.Stream or int, optional
-            The stream that it will be registered for: memory that GE frees is used again by later work
-            of that stream only.  The default stream if not given.
+            The stream for which it will be registered: only later work of this stream uses memory again that
+            GE has freed.  The default stream if not given.
         """
 
         def __init__(self, pool: Pool, stream: Stream | int | None = None) -> None:
@@ -59,16 +59,16 @@ def _make() -> type:
             self.blocks = Blocks(pool, stream)
 
         def malloc(self, size: int) -> Any:
-            """A block of at least `size` bytes; raises `acl.OutOfMemoryError`, a MemoryError."""
+            """Return a block of at least `size` bytes; raises `acl.OutOfMemoryError`, a MemoryError."""
             return ge.MemBlock(self.blocks.take(size), size)
 
         def free(self, block: Any) -> None:
-            """Take a block back: its last consumer is queued on the stream."""
+            """Free a block, whose last consumer is queued on the stream."""
             self.blocks.give(block.addr)
 
         @property
         def pool(self) -> Pool:
-            """Where the memory comes from."""
+            """The pool that the memory is allocated from."""
             return self.blocks.pool
 
     Allocator.__module__ = __name__
@@ -77,7 +77,7 @@ def _make() -> type:
 
 
 def _class() -> Any:
-    """The class, made once."""
+    """Return the class, which is made once."""
     return globals().get("Allocator") or globals().setdefault("Allocator", _make())
 
 
@@ -99,7 +99,7 @@ def register(session: Any, pool: Pool, stream: Stream | int) -> Any:
     Returns
     -------
     Allocator
-        Keep it for as long as the session may free memory.
+        The allocator; keep a reference to it as long as the session may free memory.
     """
     made = _class()(pool, stream)
     session.register_external_allocator(stream.handle if isinstance(stream, Stream) else stream, made)

@@ -1,10 +1,10 @@
-"""Metrics of the pools of this process: for Prometheus, for OpenTelemetry, or as plain values.
+"""Metrics of the pools of this process, for Prometheus, for OpenTelemetry, or as plain values.
 
-Reading takes no stream's lock and walks no blocks: it looks at the counters that the allocator keeps anyway,
-so a scrape does not hold up an allocation.  The numbers of one reading may be a few allocations apart.
+Reading takes no stream's lock and does not walk over blocks: it reads the counters that the allocator keeps anyway,
+so a scrape does not delay allocations.  The numbers of one reading may be a few allocations apart.
 
-Names, labels and meanings in `METRICS` are stable: what is there stays.  `prometheus_client` is needed
-only by `PrometheusCollector` (the extra ``aclpool[metrics]``).
+Names, labels and meanings in `METRICS` are stable: metrics may be added, but are not changed or removed.  Only
+`PrometheusCollector` needs `prometheus_client` (the extra ``aclpool[metrics]``).
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ __all__ = ["METRICS", "Distribution", "MetricInfo", "PrometheusCollector", "Read
 
 @dataclass(frozen=True)
 class MetricInfo:
-    """What a metric means.
+    """The description of a metric.
 
     Attributes
     ----------
     name : str
-        In Prometheus's style; counters end in ``_total``.
+        Name in the style of Prometheus; names of counters end in ``_total``.
     kind : str
         ``"gauge"``, ``"counter"`` or ``"histogram"``.
     unit : str
-        ``"By"`` for bytes, ``"s"`` for seconds, ``"1"`` for a count, as OpenTelemetry writes units.
+        Unit in the form of OpenTelemetry: ``"By"`` for bytes, ``"s"`` for seconds, ``"1"`` for a count.
     labels : tuple of str
-        Which labels its points have, in this order.
+        Names of the labels of its points, in their order.
     help : str
-        One sentence.
+        Meaning of the metric in one sentence.
     """
 
     name: str
@@ -60,16 +60,16 @@ class MetricInfo:
 
 @dataclass(frozen=True)
 class Distribution:
-    """A histogram's point.
+    """A point of a histogram.
 
     Attributes
     ----------
     bounds : tuple of float
-        The upper bounds of all buckets but the last, rising.
+        Upper bounds of all buckets but the last, in rising order.
     counts : tuple of int
-        How many values each bucket has, the last those above all bounds.
+        Number of values in each bucket; the last bucket has the values above all bounds.
     sum : float
-        Of all values.
+        Sum of all values.
     """
 
     bounds: tuple[float, ...]
@@ -84,11 +84,11 @@ class Reading:
     Attributes
     ----------
     info : MetricInfo
-        Which metric.
+        The metric.
     points : dict
-        From the labels' values to the value; of a histogram, to how many values it has.
+        Value by the values of the labels; for a histogram, its number of values.
     distributions : dict
-        Of a histogram: from the labels' values to a `Distribution`.
+        For a histogram, a `Distribution` by the values of the labels; otherwise empty.
     """
 
     info: MetricInfo
@@ -96,7 +96,7 @@ class Reading:
     distributions: dict[tuple[str, ...], Distribution] = field(default_factory=dict)
 
     def add(self, value: float, *labels: str) -> None:
-        """Add to a point: two parts of a pool may have the same labels, as a stream that comes again."""
+        """Add to a point, because parts of a pool may have equal labels, for example if a handle is reused."""
         labels = tuple(map(printable, labels))
         self.points[labels] = self.points.get(labels, 0) + value
 
@@ -171,7 +171,7 @@ METRICS: dict[str, MetricInfo] = {info.name: info for info in _INFOS}
 
 
 def tag_points(part: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """Live bytes of a stream's part by tag; what has none is of the stream's own."""
+    """Return the live bytes of a stream's part by tag; untagged ones count for the stream's default tag."""
     left = part["live"]
     for tag, (live, _) in part["tags"].items():
         left -= live
@@ -181,7 +181,7 @@ def tag_points(part: dict[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def read_stream(found: dict[str, Reading], labels: tuple[str, ...], part: dict[str, Any]) -> None:
-    """The points of one stream's part."""
+    """Add the points of one stream's part."""
     counters = part["counters"]
     for tag, live in tag_points(part):
         found["aclpool_live_bytes"].add(live, *labels, tag)
@@ -212,7 +212,7 @@ def read_stream(found: dict[str, Reading], labels: tuple[str, ...], part: dict[s
 
 
 def read_pool(found: dict[str, Reading], name: str, device: str, told: dict[str, Any], streams: bool) -> None:
-    """The points of one pool."""
+    """Add the points of one pool."""
     labels = (name, device)
     for field_name in ("reserved", "reserved_peak", "limit", "headroom", "spare"):
         found[f"aclpool_{field_name}_bytes"].add(told[field_name], *labels)
@@ -234,13 +234,13 @@ def read_pool(found: dict[str, Reading], name: str, device: str, told: dict[str,
         read_stream(found, (*labels, stream, part["kind"]), part)
 
 
-#: 512 B to 2 GiB, and 1 us to 17 s: each four times the one before.
+#: Bucket bounds of sizes (512 B to 2 GiB) and of times (1 us to 17 s): each is four times the one before.
 SIZE_BOUNDS = tuple(512 << shift for shift in range(0, 24, 2))
 SLOW_BOUNDS_NS = tuple(1 << shift for shift in range(10, 36, 2))
 
 
 def bucket_counts(values: tuple[int, ...], counts: tuple[int, ...], bounds: tuple[int, ...]) -> tuple[int, ...]:
-    """Fine buckets put together, each by one of its values."""
+    """Return the counts of fine buckets in coarser ones, by one value of each fine bucket."""
     found = [0] * (len(bounds) + 1)
     for value, count in zip(values, counts, strict=True):
         found[bisect_left(bounds, value)] += count
@@ -248,10 +248,11 @@ def bucket_counts(values: tuple[int, ...], counts: tuple[int, ...], bounds: tupl
 
 
 def read_tallies(found: dict[str, Reading], labels: tuple[str, ...], told: PoolHistograms, peak: PoolPeak) -> None:
-    """The points of a pool's distributions and of its peak."""
+    """Add the points of a pool's histograms and of its peak."""
     sizes, slow = told.sizes, told.slow_ns
     most = sum(high * count for high, count in zip(sizes.highs, sizes.counts, strict=True))
-    # A size of 2**n bytes is the least of its fine bucket, but for rounding; a time of 2**n ns is above the bound.
+    # A size of 2**n bytes is the lowest of its fine bucket, except for rounding, so buckets are placed by their
+    # lows.  A time of 2**n ns is above the bound, so buckets of times are placed by their highs.
     asked = bucket_counts(sizes.lows, sizes.counts, SIZE_BOUNDS)
     took = bucket_counts(slow.highs, slow.counts, SLOW_BOUNDS_NS)
     for name, point in (
@@ -268,17 +269,17 @@ def read_tallies(found: dict[str, Reading], labels: tuple[str, ...], told: PoolH
 
 
 def read(device: int | None = None, *, streams: bool = True, device_memory: bool = True) -> list[Reading]:
-    """Every metric with its values now.
+    """Return all metrics with their present values.
 
     Parameters
     ----------
     device : int, optional
-        Only pools of this device.
+        Read only the pools of this device.
     streams : bool
-        Tell streams apart by their handles; without, the label ``stream`` is empty and the values are
-        sums.  For services that make many streams.
+        True for separate values of each stream, by its handle.  If False, the label ``stream`` is empty
+        and the values are sums over streams, for services that make many streams.
     device_memory : bool
-        Ask the driver how much of each device is free: one call for each device.
+        True to query the free memory of each device, by one driver call for each.
     """
     found = {name: Reading(info) for name, info in METRICS.items()}
     devices: set[int] = set()
@@ -296,7 +297,7 @@ def read(device: int | None = None, *, streams: bool = True, device_memory: bool
     for ordinal in sorted(devices) if device_memory else ():
         try:
             free, total = _books.device_bytes(ordinal)
-        except (AclError, RuntimeError):        # it is lost, or the parent's of a fork
+        except (AclError, RuntimeError):        # the device is lost, or was opened before a fork
             continue
         found["aclpool_device_free_bytes"].add(free, str(ordinal))
         found["aclpool_device_total_bytes"].add(total, str(ordinal))
@@ -304,7 +305,7 @@ def read(device: int | None = None, *, streams: bool = True, device_memory: bool
 
 
 def snapshot(device: int | None = None, *, streams: bool = True, device_memory: bool = True) -> list[dict[str, Any]]:
-    """The same as plain values, in OpenTelemetry's words.
+    """Return all metrics as plain values, in the terms of OpenTelemetry.
 
     Parameters
     ----------
@@ -314,10 +315,10 @@ def snapshot(device: int | None = None, *, streams: bool = True, device_memory: 
     Returns
     -------
     list of dict
-        Each with ``name``, ``description``, ``unit``, ``kind`` (``"gauge"``, ``"counter"`` for a monotonic
-        sum, ``"histogram"``) and ``points``, a list of dicts with ``attributes`` and ``value``: what an
-        observable instrument's callback returns as observations.  A histogram's points have ``count``,
-        ``sum``, ``explicit_bounds`` and ``bucket_counts`` instead of a value.
+        For each metric ``name``, ``description``, ``unit``, ``kind`` (``"gauge"``, ``"counter"`` for a
+        monotonic sum, ``"histogram"``) and ``points``.  The points are dicts with ``attributes`` and ``value``,
+        as the observations that the callback of an observable instrument returns.  Points of a histogram have
+        ``count``, ``sum``, ``explicit_bounds`` and ``bucket_counts`` instead of a value.
     """
     return [
         {"name": one.info.name, "description": one.info.help, "unit": one.info.unit, "kind": one.info.kind,
@@ -326,7 +327,7 @@ def snapshot(device: int | None = None, *, streams: bool = True, device_memory: 
 
 
 def point_of(one: Reading, labels: tuple[str, ...]) -> dict[str, Any]:
-    """A point as plain values."""
+    """Return a point as plain values."""
     attributes = dict(zip(one.info.labels, labels, strict=True))
     spread = one.distributions.get(labels)
     if spread is None:
@@ -336,12 +337,12 @@ def point_of(one: Reading, labels: tuple[str, ...]) -> dict[str, Any]:
 
 
 class PrometheusCollector:
-    """A collector for `prometheus_client`: all metrics of all pools, read when a scrape asks.
+    """Collect the metrics of all pools for `prometheus_client`; they are read at each scrape.
 
     Parameters
     ----------
     registry : CollectorRegistry, optional
-        Where to register; the client's default registry if not given.
+        The registry that collects from it; the client's default registry if not given.
     device, streams, device_memory
         As for `read`.
 
@@ -350,7 +351,7 @@ class PrometheusCollector:
     ImportError
         `prometheus_client` is not installed: ``pip install aclpool[metrics]``.
     ValueError
-        The registry has one already: of all devices, or of this one.
+        The registry already has a collector of all devices, or of this device.
 
     Examples
     --------
@@ -376,24 +377,24 @@ class PrometheusCollector:
         self.together.add(self)
 
     def describe(self) -> Iterable[Metric]:
-        """The metrics without values; the registry asks which names are taken."""
+        """Return the metrics without values, so that the registry can check their names."""
         return families(Reading(info) for info in METRICS.values())
 
     def readings(self) -> list[Reading]:
-        """Its metrics with their values now."""
+        """Return its metrics with their present values."""
         return read(self.device, streams=self.streams, device_memory=self.device_memory)
 
     def collect(self) -> Iterable[Metric]:
-        """Its part of what a scrape gets."""
+        """Return its metrics for a scrape."""
         return families(self.readings())
 
     def close(self) -> None:
-        """Take it out of the registry; a second call does nothing."""
+        """Remove the collector from the registry; a second call does nothing."""
         self.together.remove(self)
 
 
 class _Together:
-    """The collectors of one registry: a page has each metric once, so they are scraped as one."""
+    """All collectors of one registry, which are scraped together because a page has each metric only once."""
 
     lock = threading.Lock()
     known: weakref.WeakKeyDictionary[CollectorRegistry, _Together] = weakref.WeakKeyDictionary()
@@ -413,7 +414,7 @@ class _Together:
             if any(member.device in (None, each.device) or each.device is None for each in self.members):
                 raise ValueError("Duplicated timeseries in CollectorRegistry: a collector of this device is there")
             if not self.members and registry is not None:
-                registry.register(self)         # raises if others have taken a name
+                registry.register(self)         # raises ValueError if a name is in use
             self.members.append(member)
 
     def remove(self, member: PrometheusCollector) -> None:
@@ -428,7 +429,7 @@ class _Together:
         return families(Reading(info) for info in METRICS.values())
 
     def collect(self) -> Iterable[Metric]:
-        """What a scrape gets: each metric once, with the points of all devices."""
+        """Return each metric once, with the points of all devices, for a scrape."""
         first, *others = [member.readings() for member in list(self.members)] or [[]]
         for more in others:
             for one, other in zip(first, more, strict=True):
@@ -438,7 +439,7 @@ class _Together:
 
 
 def families(readings: Iterable[Reading]) -> Iterator[Metric]:
-    """Readings as the client's metric families."""
+    """Return readings as metric families of `prometheus_client`."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     for one in readings:

@@ -1,12 +1,12 @@
 """The pool as MindSpore's allocator (2.7.1 and later).
 
-Pass `mem_pool(pool)` to `mindspore.runtime.use_mem_pool`: allocations inside such a block come from the
-pool, through two C functions; no Python runs.  MindSpore keeps the memory of its tensors and returns
-it to the pool when its cache is emptied.  It tells its allocator nothing of its queue of launches, so
-memory leaves the pool, or goes to other streams, only when `empty_cache` is called.
+Pass `mem_pool(pool)` to `mindspore.runtime.use_mem_pool`: inside such a block, MindSpore allocates from the
+pool by two C functions, without Python.  MindSpore keeps the memory of its tensors, and frees it to the pool
+when its cache is emptied.  Its allocator cannot see its queue of launches, so the pool's memory is freed to
+the driver, or used by other streams, only when `empty_cache` is called.
 
-`import acl.mindspore` comes before `import mindspore`.  On a machine without CANN it lays the simulator
-out as MindSpore expects CANN, which needs gcc and g++, once.
+Import `acl.mindspore` before `mindspore`.  On a machine without CANN, the first import makes a folder with the
+simulator in the layout that MindSpore expects of CANN; that needs gcc and g++.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _loaded: list[ctypes.CDLL] = []
 
 
 def _simulator_is_meant() -> bool:
-    """As the loader will choose; asking it would open the library, by the wrong path."""
+    """Return True if the loader will choose the simulator; the loader itself would open it by the wrong path."""
     if os.environ.get("ACL_LIBRARY"):
         return False
     chosen = os.environ.get("ACL_BACKEND", "auto")
@@ -50,7 +50,7 @@ def _is_loaded(name: str) -> bool:
 
 
 def _folder(package: Path) -> Path:
-    """The laid-out folder for this simulator and this MindSpore, made if it is not there."""
+    """Return the folder with CANN's layout for this simulator and this MindSpore; it is made if missing."""
     from acl.sim import cann_layout, cann_mindspore
 
     library = Path(sim.library_dir(), "libascendcl.so")
@@ -64,14 +64,14 @@ def _folder(package: Path) -> Path:
         cann_layout.lay_out(made, package)
         try:
             made.rename(target)
-        except OSError:                         # another process was first
+        except OSError:                         # another process made it first
             if not target.exists():
                 raise
     return target / "latest" / "lib64"
 
 
 def _prepare(package: Path) -> None:
-    """Load the simulator by a path that MindSpore takes for CANN's."""
+    """Load the simulator by a path that MindSpore accepts as CANN's."""
     if _loaded or not _simulator_is_meant() or "mindspore" in sys.modules:
         return
     if _is_loaded("libascendcl.so"):
@@ -92,25 +92,25 @@ mindspore: Any = importlib.import_module("mindspore")
 
 
 def allocator_path() -> str:
-    """The shared library with `aclpool_malloc` and `aclpool_free`."""
+    """Return the path of the shared library with `aclpool_malloc` and `aclpool_free`."""
     return _door.path()
 
 
 def mem_pool(pool: Pool | None = None) -> Any:
-    """A `mindspore.runtime.MemPool` over a pool.
+    """Return a `mindspore.runtime.MemPool` that allocates from a pool.
 
     Parameters
     ----------
     pool : Pool, optional
-        On the device that MindSpore uses; if not given, that device gets one without a limit when it is
-        first used (`pools` tells).  It is kept for the life of the process, as MindSpore gives memory
-        back at its very end.
+        A pool on the device that MindSpore uses.  If not given, a pool without a limit is made when the device
+        is first used (see `pools`).  The pool is kept until the process ends, because MindSpore frees memory
+        at its very end.
 
     Returns
     -------
     mindspore.runtime.MemPool
     """
-    # MindSpore 2.10 tells its allocator device 0 whatever `set_device` said.
+    # MindSpore 2.10 passes device 0 to its allocator whatever device was set by `set_device`.
     seat = _door.attach(pool, early=True, own=True, blind=True)
     _seats.append(seat)
     runtime = mindspore.runtime
@@ -120,12 +120,12 @@ def mem_pool(pool: Pool | None = None) -> Any:
 
 
 def pools() -> list[Pool]:
-    """The pools behind `mem_pool`; one that it was not given stands here once its device was used."""
+    """Return the pools of `mem_pool`, including those that it made when their device was first used."""
     return list(dict.fromkeys(pool for seat in _seats for pool in _door.pools(seat).values()))
 
 
 def empty_cache() -> int:
-    """Empty MindSpore's queue and its cache, then give back what is free; how many bytes."""
+    """Empty MindSpore's queue and its cache, then free the pools' unused memory; return the freed bytes."""
     mindspore.runtime.synchronize()
     mindspore.runtime.empty_cache()
     return sum(pool.trim(drained=True) for pool in pools())

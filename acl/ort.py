@@ -1,15 +1,15 @@
-"""Adapter for ONNX Runtime: the tensors of its CPU sessions come from a pool of host memory.
+"""Adapter for ONNX Runtime: its CPU sessions allocate their tensors from a pool of host memory.
 
-ONNX Runtime keeps freed memory in an arena that only grows, and fits changing shapes badly.  With this
-adapter a session takes its tensors from a `HostPool`: the allocator of this package on pages of the
-host, which moves free pages to where they are needed and gives memory back.
+ONNX Runtime keeps freed memory in an arena that only grows, and that fits changing shapes badly.  With this
+adapter a session allocates its tensors from a `HostPool`: the allocator of this package on host pages, which
+moves free pages to where they are needed and frees memory to the system.
 
     >>> pool = acl.ort.install()                                            # doctest: +SKIP
     >>> session = onnxruntime.InferenceSession(path, acl.ort.session_options())  # doctest: +SKIP
     >>> acl.ort.stats().reserved                                            # doctest: +SKIP
 
-Only sessions made after `install`, with the options of `session_options`, are served, and only on the
-CPU.  Needs the `onnxruntime` package (``pip install aclpool[onnx]``), 1.16 or later; no device, no CANN.
+It serves only CPU sessions that are made after `install` with the options of `session_options`.  It needs the
+`onnxruntime` package (``pip install aclpool[onnx]``), 1.16 or later, but no device and no CANN.
 A program in C or C++ calls `register` for its own `libonnxruntime.so`.
 """
 
@@ -25,42 +25,42 @@ from acl.adapters.onnxruntime._ort import HostPool, attach, attach_library, base
 
 __all__ = ["HostPool", "HostStats", "install", "register", "session_options", "stats", "trim", "uninstall"]
 
-#: How a session is told to use the environment's allocator, and to keep none of its own.
+#: Configuration entry by which a session uses the environment's allocator, without one of its own.
 _ENTRY = ("session.use_env_allocators", "1")
 
 _seat: int | None = None
 _pool: HostPool | None = None
-_options: tuple[object, ...] | None = None  # those of `_pool`, if `install` made it
-#: Pools of `install` that were uninstalled, by their options.  Sessions may still use them, and nobody
-#: can tell, so they are never destroyed; the next `install` takes them instead of new addresses.
+_options: tuple[object, ...] | None = None  # options of `_pool`, if `install` made it
+#: Pools of `install` that were uninstalled, by their options.  It is not known if sessions still use them, so
+#: they are never destroyed; the next `install` with the same options uses them again.
 _retired: dict[tuple[object, ...], HostPool] = {}
 
 
 @dataclass(frozen=True)
 class HostStats:
-    """What a `HostPool` holds and has done; bytes unless the name says otherwise."""
+    """The statistics of a `HostPool`; in bytes if not said otherwise."""
 
     reserved: int  #: host memory that the pool holds
     reserved_peak: int
-    allocated: int  #: in live blocks
-    requested: int  #: asked for by their users, with 64 bytes of ours each
-    requested_peak: int  #: the arenas' own peaks, summed
-    cached: int  #: free, kept for blocks of the same size
-    free: int  #: free otherwise
-    limit: int  #: 0 for none
+    allocated: int  #: bytes of live blocks
+    requested: int  #: requested bytes of live blocks, plus 64 bytes of the adapter for each
+    requested_peak: int  #: sum of the arenas' own peaks of `requested`
+    cached: int  #: free bytes that are kept for blocks of the same size
+    free: int  #: other free bytes
+    limit: int  #: most bytes that the pool may hold; 0 for no limit
     live_blocks: int
-    hits: int  #: allocations that the cache served
-    fits: int  #: that the free blocks served
-    slow: int  #: that had to move or take pages
-    failures: int  #: that the limit did not allow; `malloc` served them
-    steals: int  #: pages moved within an arena
-    donated: int  #: pages moved to another
-    overflow: int  #: that `malloc` holds
-    overflows: int  #: allocations that `malloc` served
+    hits: int  #: number of allocations that the cache served
+    fits: int  #: number of allocations that other free blocks served
+    slow: int  #: number of allocations that moved or allocated pages
+    failures: int  #: number of allocations that the limit did not allow; `malloc` served them
+    steals: int  #: number of pages moved within an arena
+    donated: int  #: number of pages moved to another arena
+    overflow: int  #: live bytes that `malloc` allocated
+    overflows: int  #: number of allocations that `malloc` served
 
     @classmethod
     def of(cls, pool: HostPool) -> HostStats:
-        """The numbers of this moment."""
+        """Return the present statistics of a pool."""
         return cls(**pool.stats())
 
 
@@ -83,22 +83,23 @@ def install(
     Parameters
     ----------
     pool : HostPool, optional
-        A pool to use; one with the following options if not given: that of an earlier `install`
-        with the same options, if it was uninstalled, else a new one.
+        The pool to use.  If not given, a pool with the following options: the uninstalled pool of an
+        earlier `install` with the same options, else a new one.
     limit : int or str, optional
-        Most bytes that the pool may hold, such as ``"2GiB"``.  ONNX Runtime does not survive an
-        allocation that fails, so what goes beyond comes from `malloc`, and `stats` counts it.
+        Most bytes that the pool may hold, such as ``"2GiB"``.  A failed allocation ends ONNX Runtime, so
+        `malloc` serves allocations beyond the limit, and `stats` counts them.
     granule : int or str, optional
-        Bytes of a page, the unit in which memory is taken and moved: 2 MiB if not given.
+        Bytes of a page, the unit in which memory is allocated and moved; 2 MiB if not given.
     arenas : int, optional
-        Threads that run sessions without waiting for each other; the number of processors if not given.
+        Number of threads that can run sessions without waiting for each other; that of the processors if
+        not given.
 
     Raises
     ------
     ImportError
-        Without the `onnxruntime` package.
+        The `onnxruntime` package is not installed.
     RuntimeError
-        If another allocator is installed already, or ONNX Runtime refuses.
+        Another allocator is installed already, or ONNX Runtime refuses the allocator.
     """
     global _options, _pool, _seat
     if _seat is not None:
@@ -128,29 +129,29 @@ def install(
 def register(pool: HostPool, library: str | os.PathLike[str]) -> str:
     """Make a pool the allocator of a `libonnxruntime.so` that this process uses by its C API.
 
-    The package's own extension module carries another copy of the library, which `install` serves.
-    Sessions are to be made with ``session.use_env_allocators`` set to ``1``, and with memory patterns
-    and the CPU arena off.
+    The extension module of the `onnxruntime` package contains another copy of the library, which `install`
+    serves.  Make sessions with ``session.use_env_allocators`` set to ``1``, and with memory patterns and the
+    CPU arena off.
 
     Parameters
     ----------
     pool : HostPool
-        Stays for as long as the process lives.
+        The pool; it is kept until the process ends.
     library : path
-        The file that the program is linked with, or has opened.
+        The library file that the program is linked with, or has opened.
 
     Returns
     -------
     str
-        The library's version.
+        Version of the library.
     """
     return attach_library(library, pool)[1]
 
 
 def uninstall() -> None:
-    """Take the registration of `install` back; a second call does nothing.
+    """Undo the registration of `install`; a second call does nothing.
 
-    Sessions that use the pool go on with it, so it is kept; what it does not use is given back.
+    Sessions that use the pool continue to use it, so it is kept; its unused memory is freed.
     """
     global _options, _pool, _seat
     if _seat is not None:
@@ -162,12 +163,12 @@ def uninstall() -> None:
 
 
 def session_options(options: Any = None) -> Any:
-    """Options that make a session take its tensors from the pool.
+    """Return options with which a session allocates its tensors from the pool.
 
     Parameters
     ----------
     options : onnxruntime.SessionOptions, optional
-        Options to add to; new ones if not given.
+        Options that are changed and returned; new ones if not given.
     """
     runtime = _onnxruntime()
     if options is None:
@@ -187,10 +188,10 @@ def _installed() -> HostPool:
 
 
 def stats() -> HostStats:
-    """What the installed pool holds and has done."""
+    """Return the statistics of the installed pool."""
     return HostStats.of(_installed())
 
 
 def trim(to: int | str = 0) -> int:
-    """Give memory of the installed pool that nobody uses back to the system; says how many bytes went."""
+    """Free unused memory of the installed pool to the system, and return the freed bytes."""
     return _installed().trim(to)

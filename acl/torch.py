@@ -1,13 +1,13 @@
 """The pool as torch_npu's allocator.
 
-`install()` puts it behind every tensor of the process, `mem_pool(pool)` behind the tensors that are
-made inside a `torch.npu.use_mem_pool` block.  Both give torch_npu the C functions `aclpool_malloc`
-and `aclpool_free` of `allocator_path()`; Python runs only to note the stack of a tensor for a
-recording, and when a device's pool is made.
+After `install()`, every tensor of the process is allocated from the pool; with `mem_pool(pool)`, only the
+tensors that are made inside a `torch.npu.use_mem_pool` block.  Both give torch_npu the C functions
+`aclpool_malloc` and `aclpool_free` of `allocator_path()`.  Python runs only to note the stack of a tensor for
+a recording, and when a device's pool is made.
 
-torch_npu frees a block when its tensor dies, which may be before the work on it left its task queue.
-So after `install()` a block is used again for its own stream only, and no page leaves the stream
-before torch's queue has been emptied: by `torch.npu.empty_cache()`, or when memory is short.
+torch_npu frees a block when its tensor is deleted, which may be before its task queue has launched the work
+on it.  So after `install()`, a freed block is used again only on its own stream, and none of its pages is used
+elsewhere before torch's queue has been emptied: by `torch.npu.empty_cache()`, or when memory is short.
 
 `import acl.torch` needs torch and torch_npu; on a machine without CANN it loads the simulator for them.
 """
@@ -38,15 +38,15 @@ except ImportError as _error:
         f"acl.torch needs torch and torch_npu of one version (pip install torch torch-npu pyyaml): {_error}"
     ) from _error
 
-#: torch_npu's own function that empties its task queue and waits for the device, as C++ spells it.
+#: C++ symbol of torch_npu's function that empties its task queue and waits for the device.
 _DRAIN = "_ZN7c10_npu20npuSynchronizeDeviceEb"
-#: Its allocator: what `change_current_allocator` sets.
+#: C++ symbol of torch_npu's allocator variable, which `change_current_allocator` sets.
 _ALLOCATOR = "_ZN7c10_npu19NPUCachingAllocator9allocatorE"
-#: Torch's own table of allocators by devices, which storages, `torch.load` and `torch.accelerator` ask.
+#: C++ symbol that sets torch's allocator of a device type, which storages, `torch.load` and `torch.accelerator` use.
 _SET_ALLOCATOR = "_ZN3c1012SetAllocatorENS_10DeviceTypeEPNS_9AllocatorEh"
 _PRIVATE_USE = 20           # c10::DeviceType::PrivateUse1
-_HIGHEST = 255              # of the priorities of that table
-#: The C++ library's function that throws a std::runtime_error, likewise.
+_HIGHEST = 255              # highest priority of an allocator of a device type
+#: C++ symbol of the standard library's function that throws a std::runtime_error.
 _THROW = "_ZSt21__throw_runtime_errorPKc"
 
 _WITHOUT_SHIM = (
@@ -58,14 +58,14 @@ _WITHOUT_SHIM = (
 
 @dataclass(frozen=True)
 class Installed:
-    """What `install` has put in place.
+    """The result of `install`.
 
     Attributes
     ----------
     shim : bool
-        Whether the C++ part could be built against the installed torch.
+        True if the C++ part could be built for the installed torch.
     lost : tuple of str
-        What does not work without it; empty with it.
+        The functions that do not work without the C++ part; empty with it.
     """
 
     shim: bool
@@ -77,16 +77,16 @@ _kept: list[object] = []
 
 
 def allocator_path() -> str:
-    """The shared library with `aclpool_malloc` and `aclpool_free`.
+    """Return the path of the shared library with `aclpool_malloc` and `aclpool_free`.
 
-    For programs that make their own `NPUPluggableAllocator`.  Only `install` also sets the optional
-    hooks, without which torch's statistics end the process.
+    Use it in programs that make their own `NPUPluggableAllocator`.  Only `install` also sets the optional
+    hooks; without them, a query of torch's statistics ends the process.
     """
     return _door.path()
 
 
 def pools() -> dict[int, Pool]:
-    """The pools behind `install`, by device; one stands here once its device was first used."""
+    """Return the pools of `install` by device, including those that it made when a device was first used."""
     return _door.pools()
 
 
@@ -97,7 +97,7 @@ def _address(library: ctypes.CDLL, name: str) -> int:
 
 
 def _torch_npu_library() -> ctypes.CDLL:
-    """torch_npu's C++ library, which the process has loaded."""
+    """Return torch_npu's C++ library, which the process has loaded."""
     with open("/proc/self/maps") as lines:
         for line in lines:
             if "/libtorch_npu.so" in line:
@@ -106,7 +106,7 @@ def _torch_npu_library() -> ctypes.CDLL:
 
 
 def _set_c_hooks(allocator: Any) -> None:
-    """The optional functions whose ABI is C, and what stands in for a NULL."""
+    """Set the optional functions with a C ABI, and the functions that are called instead of returning NULL."""
     library = ctypes.CDLL(_door.path())
     allocator.set_reset_fn(_address(library, "aclpool_reset"))
     allocator.set_base_alloc_fn(_address(library, "aclpool_base"))
@@ -119,7 +119,7 @@ def _set_c_hooks(allocator: Any) -> None:
 
 
 def _enter_table() -> None:
-    """Put the current allocator where torch looks for the device's; torch_npu leaves its own there."""
+    """Set torch_npu's current allocator in torch's table of allocators, where torch_npu leaves its own one."""
     current = ctypes.c_void_p.in_dll(_torch_npu_library(), _ALLOCATOR)
     enter = getattr(ctypes.CDLL("libc10.so", ctypes.RTLD_GLOBAL), _SET_ALLOCATOR)
     enter.argtypes, enter.restype = (ctypes.c_int8, ctypes.c_void_p, ctypes.c_uint8), None
@@ -127,7 +127,7 @@ def _enter_table() -> None:
 
 
 def _set_cpp_hooks(allocator: Any) -> None:
-    """Those that take or return objects of torch; raises OSError without a compiler."""
+    """Set the optional functions that use C++ objects of torch; raises OSError without a compiler."""
     from acl.adapters.torch import _shim as _torch_shim
 
     shim = _torch_shim.load()
@@ -156,7 +156,7 @@ def _fraction(device: int) -> float:
 
 
 def _patch(stats: bool) -> None:
-    """Questions that torch_npu can hand to no hook, and on which it would end the process."""
+    """Replace functions of torch_npu for which it has no hook, and which would end the process."""
     functions = torch_npu._C
     functions._npu_memorySnapshot = _snapshot
     functions._npu_resetAccumulatedMemoryStats = lambda device: _door.reset(device, peaks=False)
@@ -180,38 +180,38 @@ def _attach(pool: Pool | Iterable[Pool] | None) -> None:
 
 
 def _device_back() -> None:
-    """Whoever makes a pool makes its device current; torch goes by the one that it remembers, at first 0."""
+    """Make torch's device current again after pools were made, which makes their devices current."""
     Device(int(torch.npu.current_device()) if torch.npu.is_initialized() else 0).use()
 
 
 def install(pool: Pool | Iterable[Pool] | None = None, *, shim: bool = True) -> Installed:
-    """Serve every tensor of the process from the pool.
+    """Allocate every tensor of the process from the pool.
 
-    Call it before the first tensor is made on a device; torch_npu refuses a change afterwards.  It
-    lasts as long as the process.
+    Call it before the first tensor is made on a device; torch_npu refuses a change afterwards.  It cannot be
+    undone.
 
     Parameters
     ----------
     pool : Pool or several, optional
-        The pools to use, one for a device.  A device without one gets a pool of its own, without a
-        limit, when it is first used (`pools` tells).
+        The pools to use, one for each device.  A device without one gets a pool without a limit when it
+        is first used (see `pools`).
     shim : bool
-        Whether to build the C++ part, if it is not there yet; it takes some seconds, once.
+        True to build the C++ part, if it does not exist yet; this takes some seconds, once.
 
     Returns
     -------
     Installed
-        What is in place, and what is lost.
+        Which functions work.
 
     Warns
     -----
     RuntimeWarning
-        If the C++ part cannot be built.
+        The C++ part cannot be built.
 
     Raises
     ------
     RuntimeError
-        If tensors were made on a device before.
+        Tensors were made on a device before.
     """
     global _installed
     if _installed is not None:
@@ -238,7 +238,7 @@ def install(pool: Pool | Iterable[Pool] | None = None, *, shim: bool = True) -> 
 
 
 def _tell_why(device: int, nbytes: int, total: int, free: int) -> None:
-    """torch asks this before it raises its own error: that of a pool of ours names its limit."""
+    """Raise the error of a pool, which names the limit, before torch raises its own error."""
     failed = _door.failure()
     if failed is None:
         return
@@ -249,16 +249,15 @@ def _tell_why(device: int, nbytes: int, total: int, free: int) -> None:
 
 
 def mem_pool(pool: Pool | None = None) -> Any:
-    """A `torch.npu.MemPool` over a pool, for `torch.npu.use_mem_pool`.
+    """Return a `torch.npu.MemPool` that allocates from a pool, for `torch.npu.use_mem_pool`.
 
-    torch's own cache takes parts of 2 MiB and more from the pool, and gives them back when the MemPool
-    is gone, after the device has done with them.  Out of memory is torch's own error, its statistics
-    stay torch's.
+    torch's own cache allocates segments of 2 MiB and more from the pool.  It frees them when the MemPool is
+    deleted, after the device has finished its work on them.  Errors and statistics are those of torch.
 
     Parameters
     ----------
     pool : Pool, optional
-        One for the current device, without a limit, if not given.
+        The pool; if not given, a pool without a limit is made for the current device.
 
     Returns
     -------
@@ -275,7 +274,7 @@ def mem_pool(pool: Pool | None = None) -> Any:
     )
     _kept.append(made)
     memory = torch_npu.npu.memory.MemPool(made.allocator())
-    torch.npu.set_device(torch.npu.current_device())    # torch remembers it from here on
+    torch.npu.set_device(torch.npu.current_device())    # from here on, torch remembers the device
     if _tell_why not in _kept:
         _kept.append(_tell_why)
         torch_npu._C._npu_attach_out_of_memory_observer(_tell_why)

@@ -1,10 +1,10 @@
-"""Adapter for vLLM-Ascend's sleep mode: its allocator module, replaced by ours.
+"""Adapter for vLLM-Ascend's sleep mode, which replaces the allocator module of vLLM-Ascend.
 
-`install()` puts `acl.adapters.vllm.vllm_ascend_C` where vLLM-Ascend looks for its own extension module, so that
-its `camem.py` runs on ours unchanged, whether it is imported before or after.  The vendor's module also
-registers operators with torch; `install(operators=True)` loads it for those.
+After `install()`, vLLM-Ascend's import of its extension module gets `acl.adapters.vllm.vllm_ascend_C`, so its
+`camem.py` uses this package without a change, whether it is imported before or after.  The vendor's module
+also registers operators with torch; `install(operators=True)` loads it for them.
 
-Nothing here imports torch or vLLM-Ascend unless operators are asked for.
+Nothing here imports torch or vLLM-Ascend unless `operators` is set.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["install", "installed", "uninstall"]
 _NAME = "vllm_ascend.vllm_ascend_C"
 _CAMEM = "vllm_ascend.device_allocator.camem"
 _FUNCTIONS = ("init_module", "python_create_and_map", "python_unmap_and_release")
-_TELLER = "vllm-ascend"                 # in the ledger
+_TELLER = "vllm-ascend"                 # name of the adapter's rows in the ledger
 _before: list[ModuleType | None] = []
-_camem_before: dict[str, object] = {}   # what `_put` has changed in camem; `uninstall` puts it back
+_camem_before: dict[str, object] = {}   # old values of camem's names that `_put` has changed, for `uninstall`
 
 
 def _ours() -> ModuleType:
@@ -34,7 +34,7 @@ def _ours() -> ModuleType:
 
 
 def _put(module: ModuleType) -> None:
-    """Make `module` what `import vllm_ascend.vllm_ascend_C` finds; a camem that is there gets its functions."""
+    """Let `import vllm_ascend.vllm_ascend_C` find `module`, and set its functions in camem, if that is imported."""
     sys.modules[_NAME] = module
     package = sys.modules.get("vllm_ascend")
     if package is not None:
@@ -49,7 +49,7 @@ def _put(module: ModuleType) -> None:
 
 
 def _vendor_library() -> Path:
-    """The vendor's extension module beside its package."""
+    """Return the path of the vendor's extension module in its package."""
     spec = find_spec("vllm_ascend")
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         for path in sorted(Path(folder).glob("vllm_ascend_C*.so")):
@@ -58,27 +58,26 @@ def _vendor_library() -> Path:
 
 
 def install(pool: Pool | None = None, *, operators: bool = False) -> str:
-    """Serve vLLM-Ascend's sleep mode from here on.
+    """Serve vLLM-Ascend's sleep mode from now on.
 
-    Call it before the first `CaMemAllocator.use_memory_pool`; segments that the vendor's module has
-    made stay the vendor's, which cannot be freed through ours.
+    Call it before the first `CaMemAllocator.use_memory_pool`: segments that the vendor's module has made
+    cannot be freed by this package.
 
     Parameters
     ----------
     pool : acl.Pool, optional
-        Where the memory comes from, on the pool's device: what sleeps is then the pool's to use, and
-        one limit and one ledger hold for all.  Without it each segment is memory of the driver's own,
-        in the ledger's rows of the process under `camem.py`'s tags.
-        What is made already stays as it is.
+        The pool that serves segments on its device: the pool can use the memory of sleeping segments, and
+        one limit and one ledger apply to all memory.  Without a pool, the driver allocates each segment,
+        and the ledger has it in rows of the process with the tags of `camem.py`.  Existing segments are
+        not changed.
     operators : bool
-        Load the vendor's module too, for the operators that it registers with torch.  This imports
-        vLLM-Ascend's `camem`, as two libraries of the name are in the process then and it has to be
-        told which one to use.
+        True to load the vendor's module too, for the operators that it registers with torch.  This also
+        imports vLLM-Ascend's `camem`, which must then be told which of two libraries of one name to use.
 
     Returns
     -------
     str
-        The path of our library, with the C symbols `my_malloc` and `my_free`.
+        Path of this package's library, with the C symbols `my_malloc` and `my_free`.
     """
     ours = _ours()
     if pool is not None and not isinstance(pool, Pool):
@@ -87,7 +86,7 @@ def install(pool: Pool | None = None, *, operators: bool = False) -> str:
     if not installed():
         _before.append(sys.modules.get(_NAME))
     ours.serve(pool)
-    _ledger.tellers[_TELLER] = ours.driver_parts        # for good: its segments may outlive `uninstall`
+    _ledger.tellers[_TELLER] = ours.driver_parts        # kept after `uninstall`, as segments may still exist
     _put(ours)
     if vendors is not None:
         ctypes.CDLL(str(vendors), mode=ctypes.RTLD_GLOBAL)
@@ -98,7 +97,7 @@ def install(pool: Pool | None = None, *, operators: bool = False) -> str:
 
 
 def uninstall() -> None:
-    """Put back what was there before `install`; a second call does nothing."""
+    """Restore the modules from before `install`; a second call does nothing."""
     if not _before:
         return
     _ours().serve(None)
@@ -106,7 +105,7 @@ def uninstall() -> None:
     changed = dict(_camem_before)
     _camem_before.clear()
     if previous is not None:
-        _put(previous)                                  # and camem gets its functions
+        _put(previous)                                  # this sets its functions in camem too
         _camem_before.clear()
         return
     sys.modules.pop(_NAME, None)
@@ -119,5 +118,5 @@ def uninstall() -> None:
 
 
 def installed() -> bool:
-    """Whether `import vllm_ascend.vllm_ascend_C` finds ours."""
+    """Return True if `import vllm_ascend.vllm_ascend_C` finds this package's module."""
     return sys.modules.get(_NAME) is _ours()

@@ -130,8 +130,7 @@ def mark(Pool pool not None):
 
 
 def pool_names(Pool pool not None):
-    """Return the tags' names, the streams' handles in the order of `survey`, and if tracking is on.
-    """
+    """Return tag names, stream handles in the order of `survey`, and True if tracking is on."""
     cdef uint32_t i
     if pool.core is NULL:
         raise ValueError("the Pool is closed")
