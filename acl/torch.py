@@ -63,7 +63,7 @@ class Installed:
     Attributes
     ----------
     shim : bool
-        True if the C++ part could be built for the installed torch.
+        True if the C++ part is in place, which is built for the installed torch.
     lost : tuple of str
         The functions that do not work without the C++ part; empty with it.
     """
@@ -201,7 +201,7 @@ def install(pool: Pool | Iterable[Pool] | None = None, *, shim: bool = True) -> 
     Returns
     -------
     Installed
-        Which functions work.
+        What is in place, and which functions do not work.
 
     Warns
     -----

@@ -1,4 +1,4 @@
-"""What runs on a stream: models, single operators, kernels, and their outputs.
+"""Work on a stream: models, single operators and kernels, and their outputs.
 
 `_model` runs a compiled model, and `_extents` predicts the shapes of its outputs; `_dataset` converts a run's inputs
 and outputs to ACL's form, and `_weights` allocates the memory that instances of a model share; `_op` and `_kernel`

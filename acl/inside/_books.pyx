@@ -135,7 +135,7 @@ cdef object arena_lines(Arena *arena):
     with nogil:
         arena_sum(arena, &sums)
     tags = [(tag, sums.live[tag], sums.requested[tag], sums.blocks[tag], sums.sleeping[tag])
-            for tag in range(<uint32_t> TAGS) if sums.blocks[tag] or sums.sleeping[tag]]  # an enum
+            for tag in range(<uint32_t> TAGS) if sums.blocks[tag] or sums.sleeping[tag]]
     return (<size_t> arena.stream, KINDS[arena.role], arena.default_tag, sums.reserved, sums.cached,
             sums.waiting, sums.largest_free, sums.unmapped, sums.asleep, tags)
 
@@ -163,7 +163,7 @@ def orphans(int device):
     """Return the sums of a device's pools without a Python object; their tags have no names."""
     cdef CorePool *found[256]
     cdef uint32_t i
-    cdef uint32_t count = min(pools_orphaned(device, found, 256), <uint32_t> 256)   # a constant
+    cdef uint32_t count = min(pools_orphaned(device, found, 256), <uint32_t> 256)
     try:
         return [(*core_lines(found[i]), ()) for i in range(count)]
     finally:
@@ -207,7 +207,7 @@ def glance(Pool pool not None):
 
 
 cdef dict calls_dict(const uint64_t *calls):
-    return {CALL_NAMES[i]: calls[i] for i in range(<uint32_t> CALLS)}    # an enum
+    return {CALL_NAMES[i]: calls[i] for i in range(<uint32_t> CALLS)}
 
 
 cdef dict counters_dict(const Counters *counters):
@@ -580,4 +580,4 @@ def components(int device):
     if status != ACL_SUCCESS:
         return None
     return {infos[i].name.decode(errors="replace"): infos[i].curMemSize
-            for i in range(min(count, <size_t> 64))}                     # a constant
+            for i in range(min(count, <size_t> 64))}

@@ -172,7 +172,7 @@ cdef dict arena_part(Arena *arena, uint32_t number, uint64_t capacity, uint64_t 
 
 
 @cython.final
-@cython.no_gc_clear             # its end needs the pool
+@cython.no_gc_clear             # `__dealloc__` needs the pool
 cdef class Recording:
     """The last events of a pool; `Pool.record` starts one.
 
@@ -298,7 +298,7 @@ cdef class Recording:
 
 
 @cython.final
-@cython.no_gc_clear             # its end needs the pool
+@cython.no_gc_clear             # `__dealloc__` needs the pool
 cdef class Tracking:
     """Notes for each new block when and where it was allocated; `Pool.track` starts them."""
 

@@ -121,7 +121,7 @@ def content_of(source, what):
     """Return a copy of a file's content, which the caller gave instead of a path."""
     try:
         return bytes(memoryview(source))
-    except TypeError:                           # memoryview, because bytes(3) returns three zeros
+    except TypeError:                           # from memoryview: bytes(3) alone would be 3 zeros
         kind = type(source).__name__
         raise TypeError(f"source must be a path or {what} content, not {kind}") from None
 

@@ -5,15 +5,13 @@ cdef int later_count
 
 
 cdef class End:
-    # Return True if `finish` may be called, after waiting for that if `wait` is set.  May call the
-    # driver.
+    # Return True if `finish` may be called; with `wait`, wait for that.  It may call the driver.
     cdef bint ready(self, bint wait) except -1
     # Free what the object owned; called once, after `ready` returned True.
     cdef int finish(self) except -1
 
 
-# Finish an end now if that takes no wait and the thread may call the driver; else add it to the
-# list.
+# Finish an end now if that needs no wait and the thread may call the driver; else keep it.
 cdef void end_soon(End end) noexcept
 # Add an end to the list, which user threads finish.
 cdef void end_later(End end) noexcept

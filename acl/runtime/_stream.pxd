@@ -17,7 +17,7 @@ cdef class Stream:
     cdef int made                   # fork_count when it was made
     cdef readonly int device        # the device it is on; -1 if unknown
     cdef aclrtContext context       # its context
-    cdef readonly Progress progress  # progress of its work; None if the constructor failed
+    cdef readonly Progress progress  # progress of its work; None if the constructor did not finish
     cdef list closers               # functions to call with the handle once it is destroyed
     cdef object __weakref__
 

@@ -62,8 +62,7 @@ cdef Progress progress_of(aclrtStream raw, aclrtContext context, int device)
 # Return the progress of a new stream; that of an older stream with the same handle is forgotten.
 cdef Progress progress_new(aclrtStream raw, aclrtContext context, int device)
 
-# Return a new work before it is queued; call `work_queued` afterwards, whether that succeeded or
-# not.
+# Return a new work before it is queued; call `work_queued` afterwards, also if queueing failed.
 cdef Work work_begin(Progress progress, str what)
 cdef int work_queued(Work work) except -1
 # Return a work that is over when all work that is queued on the stream now is over.

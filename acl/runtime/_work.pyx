@@ -230,7 +230,7 @@ cdef class Progress:
         return 0
 
     cdef int end(self) except -1:
-        """Note, before the stream is destroyed, that no wait may use it any more."""
+        """Mark the stream as ended, before it is destroyed, so that no wait uses it any more."""
         with nogil:
             PyThread_acquire_lock_timed(self.turn, -1, 0)
         self.ended = True

@@ -92,7 +92,7 @@ def halve(engine: Engine, lane: Lane, batch: list[Job]) -> None:
 
 
 def relieve(engine: Engine, job: Job, error: OutOfMemoryError) -> bool:
-    """Free idle memory for a request that ran out of memory alone, and wait until no other batch runs.
+    """Free idle memory for a request that ran out of memory alone, and wait up to 1 s until no other batch runs.
 
     Return True if the request is to be tried again, False if it has failed.
     """

@@ -53,8 +53,8 @@ class Engine:
     """Serve models from one queue, on the lanes of one device.
 
     A lane is a thread with a stream; it runs one batch at a time.  All lanes share one pool.  Any thread may call any
-    method.  As a context manager, the engine is closed at the end of the block: normally after all accepted requests
-    are answered, and at once if the block raised an exception.
+    method.  As a context manager, the engine is closed at the end of the block: after all accepted requests are over,
+    or, if the block raised an exception, without waiting for them.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Engine:
         self.running = 0                    # number of running batches
         self.failing: set[int] = set()      # lanes without a working stream after a fault, until a batch has run
         self.ended: set[int] = set()        # lanes whose thread ended before the engine was drained
-        self.draining = False
+        self.draining = False               # new requests are refused
         self.hasty = False                  # the grace period is over: no batch is tried again
         self.closed = False
         self.queue = Queue()
@@ -116,7 +116,7 @@ class Engine:
         """Load a model, or a new version of a model, and serve it.
 
         The old version serves requests until the new one is loaded and warmed up; from then on, the new one gets all
-        new requests.  `load` returns when the requests of the old version are over and it is unloaded.  If loading or
+        new requests.  `load` then waits until the requests of the old version are over, and unloads it.  If loading or
         warming up fails, the old version stays in use.
 
         Parameters
@@ -260,8 +260,8 @@ class Engine:
             Requests with a higher priority are served first.  If the queue is full, the new request takes the place
             of a waiting one with a lower priority, which fails with status 429.
         deadline_s : float, optional
-            Seconds from now after which the answer is of no use.  If the request has not begun by then, it fails
-            with status 504; if it has failed by then, it is not tried again.
+            Seconds from now after which the answer is of no use.  If the request has not begun by then, it fails with
+            status 504.  If a try fails after that time, the request is not tried again.
 
         Raises
         ------

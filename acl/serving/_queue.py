@@ -28,7 +28,7 @@ class Job:
     expires: float | None = None        # time.monotonic() after which it has waited too long; None for no limit
     number: int = 0                     # its place in the order of arrival, from 1
     cost: int = 0                       # bytes of device memory that are promised to it while it runs
-    tried: int = 0                      # how often it had a fault alone in its batch, with the device working after it
+    tried: int = 0                      # number of faults when it was alone in its batch and the device then worked
     alone: bool = False                 # no other batch ran during its last try after it had run out of memory
     over: bool = False                  # answered, failed, refused or cancelled
     arrived: float = field(default_factory=time.monotonic)
