@@ -9,6 +9,7 @@ Names, labels and meanings in `METRICS` are stable: metrics may be added, but ar
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from bisect import bisect_left
@@ -345,6 +346,9 @@ class PrometheusCollector:
         The registry that collects from it; the client's default registry if not given.
     device, streams, device_memory
         As for `read`.
+    process_labels : bool
+        Give each point the labels ``process`` (the process id) and ``worker`` (``ACL_POOL_WORKER``, else the
+        process id), as `aclpool exporter` does. In one registry, all collectors have them if one wants them.
 
     Raises
     ------
@@ -361,7 +365,7 @@ class PrometheusCollector:
 
     def __init__(
         self, registry: CollectorRegistry | None = None, *, device: int | None = None, streams: bool = True,
-        device_memory: bool = True,
+        device_memory: bool = True, process_labels: bool = False,
     ) -> None:
         try:
             import prometheus_client
@@ -372,6 +376,7 @@ class PrometheusCollector:
         self.device = None if device is None else ordinal_of(device)
         self.streams = streams
         self.device_memory = device_memory
+        self.process_labels = process_labels
         self.registry = prometheus_client.REGISTRY if registry is None else registry
         self.together = _Together.of(self.registry)
         self.together.add(self)
@@ -385,8 +390,8 @@ class PrometheusCollector:
         return read(self.device, streams=self.streams, device_memory=self.device_memory)
 
     def collect(self) -> Iterable[Metric]:
-        """Return its metrics for a scrape."""
-        return families(self.readings())
+        """Its part of what a scrape gets."""
+        return families(self.readings(), process_pairs() if self.process_labels else ())
 
     def close(self) -> None:
         """Remove the collector from the registry; a second call does nothing."""
@@ -429,29 +434,43 @@ class _Together:
         return families(Reading(info) for info in METRICS.values())
 
     def collect(self) -> Iterable[Metric]:
-        """Return each metric once, with the points of all devices, for a scrape."""
-        first, *others = [member.readings() for member in list(self.members)] or [[]]
+        """What a scrape gets: each metric once, with the points of all devices."""
+        members = list(self.members)
+        first, *others = [member.readings() for member in members] or [[]]
         for more in others:
             for one, other in zip(first, more, strict=True):
                 one.points.update(other.points)
                 one.distributions.update(other.distributions)
-        return families(first)
+        return families(first, process_pairs() if any(member.process_labels for member in members) else ())
 
 
-def families(readings: Iterable[Reading]) -> Iterator[Metric]:
-    """Return readings as metric families of `prometheus_client`."""
+def worker_name() -> str:
+    """Return the name of this process among its like: `ACL_POOL_WORKER`, else the process id."""
+    return os.environ.get("ACL_POOL_WORKER") or str(os.getpid())
+
+
+def process_pairs() -> tuple[tuple[str, str], ...]:
+    """The labels that tell this process from others, with their values now: a fork has other ones."""
+    return ("process", str(os.getpid())), ("worker", printable(worker_name()))
+
+
+def families(readings: Iterable[Reading], more: tuple[tuple[str, str], ...] = ()) -> Iterator[Metric]:
+    """Readings as the client's metric families; each point has the labels `more` too."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+    values = tuple(value for _, value in more)
     for one in readings:
+        names = (*(name for name, _ in more), *one.info.labels)
         if one.info.kind == "histogram":
-            spread = HistogramMetricFamily(one.info.name, one.info.help, labels=one.info.labels)
+            spread = HistogramMetricFamily(one.info.name, one.info.help, labels=names)
             for labels, point in one.distributions.items():
                 bounds = [*(f"{bound:.12g}" for bound in point.bounds), "+Inf"]
-                spread.add_metric(labels, list(zip(bounds, accumulate(point.counts), strict=True)), point.sum)
+                buckets = list(zip(bounds, accumulate(point.counts), strict=True))
+                spread.add_metric((*values, *labels), buckets, point.sum)
             yield spread
             continue
         kind = CounterMetricFamily if one.info.kind == "counter" else GaugeMetricFamily
-        family = kind(one.info.name, one.info.help, labels=one.info.labels)
+        family = kind(one.info.name, one.info.help, labels=names)
         for labels, value in one.points.items():
-            family.add_metric(labels, value)
+            family.add_metric((*values, *labels), value)
         yield family

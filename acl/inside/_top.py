@@ -1,4 +1,4 @@
-"""The service's part of `aclpool top`: a socket that answers each connection with one snapshot of the pools.
+"""The service's side of `aclpool top`: a socket that answers one word, mostly with a snapshot of the pools.
 
 It is off unless `serve_top()` is called or `ACL_POOL_TOP=1` is set before the import.  A thread waits in
 `accept`, so it costs nothing while there are no connections; an answer takes the arenas' locks as
@@ -208,11 +208,14 @@ class TopServer:
                     logger.debug("no answer for aclpool top", exc_info=True)
 
     def answer(self, caller: socket.socket) -> None:
-        """Send one snapshot to a caller that is the user or root."""
-        caller.settimeout(ANSWER_SECONDS)
+        """Answer one caller's word, if the caller is the user or root."""
+        from acl.inside._top_words import answer_to
+
         if peer_of(caller) not in (os.geteuid(), 0):
             return
-        caller.sendall(json.dumps(snapshot()).encode() + b"\n")
+        told = json.dumps(answer_to(caller)).encode() + b"\n"
+        caller.settimeout(ANSWER_SECONDS)
+        caller.sendall(told)
 
     def close(self) -> None:
         """Stop answering and remove the socket; a second call does nothing."""

@@ -21,7 +21,8 @@ from acl.inside._text import printable
 __all__ = ["TOOLS", "main", "parser"]
 
 #: The tools, in the order in which `--help` lists them.
-TOOLS = ("doctor", "ledger", "demo", "sim", "run", "bench", "compare", "replay", "view", "top", "completion")
+TOOLS = ("doctor", "ledger", "demo", "sim", "run", "bench", "compare", "replay", "view", "top", "exporter",
+         "completion")
 
 
 class Parser(argparse.ArgumentParser):

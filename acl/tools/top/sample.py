@@ -17,7 +17,8 @@ from typing import Any
 from acl.inside._text import printable
 from acl.inside._top import FORMAT, STREAM_NUMBERS, check_folder, peer_of, process_lives, top_folder
 
-__all__ = ["Answer", "PoolRates", "Rates", "ask", "ask_all", "rates_between", "rates_of", "sample", "stream_key"]
+__all__ = ["Answer", "PoolRates", "Rates", "ask", "ask_all", "exchange", "rates_between", "rates_of", "sample",
+           "sockets", "stream_key"]
 
 ASK_SECONDS = 2.0
 MOST_BYTES = 32 << 20
@@ -170,31 +171,39 @@ def connect(caller: socket.socket, path: Path) -> None:
             time.sleep(0.01)
 
 
-def receive(caller: socket.socket) -> bytes:
-    """Receive the whole answer; raise OSError after `ASK_SECONDS` or more than `MOST_BYTES`."""
+def receive(caller: socket.socket, seconds: float) -> bytes:
+    """All that is said, in `seconds` and `MOST_BYTES`; more of either is an OSError."""
     parts: list[bytes] = []
-    size, due = 0, time.monotonic() + ASK_SECONDS
+    size, due = 0, time.monotonic() + seconds
     while True:
         left = due - time.monotonic()
         if left <= 0 or size > MOST_BYTES:
             raise TimeoutError("the answer has no end")
         caller.settimeout(left)
-        part = caller.recv(1 << 16)
+        try:
+            part = caller.recv(1 << 16)
+        except ConnectionResetError:            # the service answered and closed without reading the word
+            part = b""
         if not part:
             return b"".join(parts)
         parts.append(part)
         size += len(part)
 
 
-def ask(path: Path) -> dict[str, Any] | None:
-    """Return a socket's answer, or None. A socket without a process is removed."""
+def exchange(path: Path, word: str, seconds: float | None = None) -> Any:
+    """Send a word to a socket; return the answer's JSON, or None without one.
+
+    The socket is removed if its process is gone. The answer must be complete in `seconds`, else in `ASK_SECONDS`.
+    """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
             caller.settimeout(ASK_SECONDS)
             connect(caller, path)
             if peer_of(caller) not in (0, os.geteuid(), path.parent.stat().st_uid):
                 return None
-            return checked(json.loads(receive(caller)))
+            with contextlib.suppress(BrokenPipeError):      # the answer may be there already
+                caller.sendall(f"{word}\n".encode())
+            return json.loads(receive(caller, ASK_SECONDS if seconds is None else seconds))
     except ConnectionRefusedError:
         pid = path.name.split("-", 1)[0]
         if pid.isdigit() and not process_lives(int(pid)):
@@ -205,8 +214,16 @@ def ask(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def ask_all(pids: set[int] | None = None, folder: Path | None = None) -> list[Answer]:
-    """Return the answers of all serving processes, or of those in `pids`, ordered by process id.
+def ask(path: Path) -> dict[str, Any] | None:
+    """A socket's snapshot; None if there is none."""
+    try:
+        return checked(exchange(path, "snapshot"))
+    except OddAnswer:
+        return None
+
+
+def sockets(pids: set[int] | None = None, folder: Path | None = None) -> list[Path]:
+    """The sockets of all processes that serve, or of these.
 
     Raises
     ------
@@ -219,11 +236,21 @@ def ask_all(pids: set[int] | None = None, folder: Path | None = None) -> list[An
         paths = sorted(folder.glob("*.sock"))
     except FileNotFoundError:
         return []
+    if pids is None:
+        return paths
+    return [path for path in paths if (pid := path.name.split("-", 1)[0]).isdigit() and int(pid) in pids]
+
+
+def ask_all(pids: set[int] | None = None, folder: Path | None = None) -> list[Answer]:
+    """The answers of all processes that serve, or of these, by process id.
+
+    Raises
+    ------
+    PermissionError
+        If the sockets' folder is another user's.
+    """
     answers = []
-    for path in paths:
-        pid = path.name.split("-", 1)[0]
-        if pids is not None and (not pid.isdigit() or int(pid) not in pids):
-            continue
+    for path in sockets(pids, folder):
         document = ask(path)
         if document is not None and document["pid"] != os.getpid():
             answers.append(Answer(int(document["pid"]), document))
