@@ -1,10 +1,11 @@
 """The service's side of `aclpool top`: a socket that answers one word, mostly with a snapshot of the pools.
 
-It is off unless `serve_top()` is called or `ACL_POOL_TOP=1` is set before the import.  A thread waits in
-`accept`, so it costs nothing while there are no connections; an answer takes the arenas' locks as
-`Pool.stats` does, and about 0.2 ms of the interpreter.  The socket is in a folder that only the user can
-access, and the kernel tells the user of each connection: users other than this one and root get no answer.
-The socket cannot change anything.  After a fork the child answers on a socket of its own, for its own pools.
+Off unless `serve_top()` is called or `ACL_POOL_TOP=1` is set before the import.  A thread waits in
+`accept`, so a service that nobody looks at pays nothing; an answer takes the arenas' locks as
+`Pool.stats` does and some 0.2 ms of the interpreter.  The socket lies in a folder that is the user's alone, and
+the kernel tells who asks: others than the user and root get no answer.  A caller can change one thing: the
+word `trim` lets the pools give back idle memory.  After a fork the child serves on a socket of its own, and
+only pools of its own.
 """
 
 from __future__ import annotations

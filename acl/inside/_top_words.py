@@ -1,6 +1,6 @@
 """The words that a caller may send to `aclpool top`'s socket, and the answer to each.
 
-A caller sends one line with one word: `snapshot` or `metrics`.  A caller that sends nothing gets the
+A caller sends one line with one word: `snapshot`, `metrics` or `trim`.  A caller that sends nothing gets the
 snapshot.  `_top` has checked before that the caller is the user or root.
 """
 
@@ -11,6 +11,7 @@ import os
 import socket
 from typing import Any
 
+from acl.bind._error import AclError
 from acl.inside import _top
 
 __all__ = ["answer_to"]
@@ -39,7 +40,24 @@ def metrics_document() -> dict[str, Any]:
     return {**_top.FORMAT, "pid": os.getpid(), "worker": metrics.worker_name(), "metrics": metrics.snapshot()}
 
 
-WORDS = {"snapshot": lambda: _top.snapshot(), "metrics": metrics_document}
+def trim_document() -> dict[str, Any]:
+    """Let each pool give back what is idle, without waiting for a stream; return how much each gave."""
+    from acl.pool._pool import open_pools
+
+    pools: list[dict[str, Any]] = []
+    for pool in open_pools():
+        try:
+            told = {"name": pool.name, "device": pool.device, "given": pool.trim(idle=True),
+                    "reserved": pool.stats().reserved, "error": ""}
+        except AclError as error:
+            told = {"name": pool.name, "device": pool.device, "given": 0, "reserved": 0, "error": str(error)}
+        except RuntimeError:        # the pool was closed meanwhile, or belongs to the process that this one forked from
+            continue
+        pools.append(told)
+    return {**_top.FORMAT, "pid": os.getpid(), "pools": pools}
+
+
+WORDS = {"snapshot": lambda: _top.snapshot(), "metrics": metrics_document, "trim": trim_document}
 
 
 def answer_to(caller: socket.socket) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from acl.inside._text import printable
 __all__ = ["TOOLS", "main", "parser"]
 
 #: The tools, in the order in which `--help` lists them.
-TOOLS = ("doctor", "ledger", "demo", "sim", "run", "bench", "compare", "replay", "view", "top", "exporter",
+TOOLS = ("doctor", "ledger", "demo", "sim", "run", "bench", "compare", "replay", "view", "top", "exporter", "trim",
          "completion")
 
 

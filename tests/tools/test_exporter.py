@@ -211,7 +211,7 @@ def test_caller_without_a_word_gets_the_snapshot_and_an_unknown_word_an_error(fo
             caller.connect(server.path)
             assert json.loads(caller.makefile().read())["pools"] == _top.snapshot()["pools"]
         found = top_sample.exchange(Path(server.path), "reboot")
-    assert found["error"] == "expected one of snapshot, metrics, got 'reboot'"
+    assert found["error"] == "expected one of snapshot, metrics, trim, got 'reboot'"
 
 
 def test_answer_of_a_service_that_reads_no_word_is_taken(folder: Path) -> None:
