@@ -32,6 +32,7 @@ from acl.pool._pool cimport Pool
 from acl.pool._registry cimport handle_of
 from acl.core._tally cimport arena_copy, arena_hits, arena_stats, peak_read
 
+from acl.runtime._device cimport fork_count
 from acl.runtime._device import Device
 from acl.bind._error import CLASSES, DeviceLostError, OutOfMemoryError, error_for
 from acl.bind._log import error as error_log, heard, info as info_log, warning as warning_log
@@ -171,11 +172,14 @@ def orphans(int device):
 
 
 def glance(Pool pool not None):
-    """Return the counters of a pool as a dict, with a list for its streams, without a lock."""
+    """Return what the counters say, without a lock: of the pool, and in a list of its streams.
+
+    None if the pool has ended, or was made by the process that this one forked from.
+    """
     cdef CorePool *core = pool.core
     cdef Arena *arena
     cdef uint32_t i, tag, names = <uint32_t> len(pool.tag_names)         # at most TAGS
-    if core is NULL:
+    if core is NULL or pool.made != fork_count:
         return None
     streams = []
     for i in range(count_read(&core.arena_count)):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.child import run_python
 from support.core import MIB, Door, open_door
 
 import acl
@@ -201,6 +202,24 @@ def test_a_scrape_by_the_client(opened: tuple[acl.Pool, acl.Stream, Door]) -> No
     assert {info.name for info in metrics.METRICS.values()} == names
     collector.close()
     assert "aclpool" not in client.generate_latest(registry).decode()
+
+
+def test_child_of_a_fork_leaves_out_the_pools_of_its_parent() -> None:
+    done = run_python("""
+        import os, acl
+        def held():
+            (reading,) = [one for one in acl.metrics.read(device_memory=False)
+                          if one.info.name == "aclpool_reserved_bytes"]
+            return sum(reading.points.values())
+        pool = acl.Pool(0)
+        block = pool.alloc("3MiB")
+        before = held()
+        child = os.fork()
+        if child == 0:
+            os._exit(held() != 0)
+        print(before > 0, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """)
+    assert (done.stdout, done.stderr) == ("True 0\n", "")
 
 
 def test_two_collectors_in_one_registry_are_refused() -> None:
