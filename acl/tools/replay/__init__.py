@@ -69,6 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=3, metavar="N",
                         help="fresh pools that are timed; the median counts (default: 3)")
     parser.add_argument("--limit", metavar="BYTES", help="the pool's limit, such as 8GiB")
+    parser.add_argument("--suggest-limit", action="store_true",
+                        help="name the limit that the load needs: the joint live peak over all streams, and the waste")
     parser.add_argument("--granule", metavar="BYTES", help="the pool's page size (default: 2MiB); auto: by the limit")
     parser.add_argument("--latency", metavar="FILE",
                         help="JSON with the price of driver calls: name to us or [us, us per MiB]")
@@ -151,6 +153,16 @@ def allocator_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     return ["", "real allocators, thread CPU time of an event, driver calls included; warm", *text] if text else []
 
 
+def limit_line(found: dict[str, Any] | None) -> str:
+    """The limit that the load needs, in words."""
+    from acl.inside._snapshot import readable
+
+    if found is None:
+        return "no limit can be suggested: the simulated device is too small for this load"
+    return (f"the load needs a limit of {readable(found['limit'])} ({found['limit']} bytes): its live peak over all "
+            f"streams is {readable(found['live_peak'])}, and {readable(found['waste'])} are waste")
+
+
 def table(document: dict[str, Any]) -> str:
     """Return the results for a terminal."""
     text = [
@@ -168,6 +180,8 @@ def table(document: dict[str, Any]) -> str:
             short = True
     if short:
         text += ["", "* some allocations failed: the time is not that of the whole work"]
+    if "suggested_limit" in document:
+        text += ["", limit_line(document["suggested_limit"])]
     text += allocator_lines(document.get("allocators", []))
     if len(document["passes"]) > 1:
         text += ["", "pass  ns/event      host  driver calls    modelled    slow  ratio so far"]
@@ -220,6 +234,8 @@ def checked(arguments: argparse.Namespace) -> tuple[Trace, tuple[str, ...], Any,
     prices = load_prices(arguments.latency) if arguments.latency else PRICES
     options = {name: getattr(arguments, name) for name in ("limit", "granule") if getattr(arguments, name)}
     auto = options.get("granule") == "auto"
+    if arguments.suggest_limit and "limit" in options:
+        raise ValueError(f"--suggest-limit: expected no --limit beside it, got {arguments.limit!r}")
     if auto and "limit" not in options:
         raise ValueError("--granule: auto is chosen by --limit, and none is given")
     granule = bytes_of("2MiB" if auto else options.get("granule", "2MiB"), "--granule")
@@ -287,6 +303,14 @@ def run(arguments: argparse.Namespace) -> int:
                                      limit=max(1, ours.numbers["reserved_peak"])),
         )
     document = document_of(trace, ours, policies)
+    if arguments.suggest_limit:
+        from acl.pool._options import bytes_of
+        from acl.tools.replay.limits import suggested_limit
+
+        say("the limit ...")
+        document["suggested_limit"] = suggested_limit(
+            trace, ours.numbers, bytes_of(options.get("granule", "2MiB"), "--granule"), passes=arguments.repeat,
+            options=options)
     if candidates:
         from acl.tools.bench import measure_trace
 

@@ -1,0 +1,66 @@
+"""The limit that a load needs: what a pool without a limit took for it, tried on a pool with that limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from acl.tools.bench import _meter
+from acl.tools.replay.measure import PoolReplay
+from acl.tools.replay.trace import Trace
+
+__all__ = ["failures_with", "suggested_limit"]
+
+STEP = 32                           # a limit that is too low is raised by this part of itself
+TRIES = 16
+
+
+def pages(size: int, granule: int) -> int:
+    """Return `size` rounded up to whole pages."""
+    return -(-size // granule) * granule
+
+
+def failures_with(trace: Trace, passes: int, options: Mapping[str, Any]) -> int:
+    """Return how many allocations of the trace a fresh pool with these options cannot serve."""
+    replay = PoolReplay(trace, trace.events(), options)
+    try:
+        for _ in range(passes):
+            replay.load.watch(_meter.counter(), 0, len(trace))
+        return int(replay.load.failures)
+    finally:
+        replay.close()
+
+
+def suggested_limit(trace: Trace, numbers: Mapping[str, Any], granule: int, *, passes: int = 1,
+                    options: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """Return the limit that the trace needs, or None if the device itself is too small for it.
+
+    The limit is the joint live peak over all streams and the waste that the replay measured, in whole pages. A
+    pool with a limit may place blocks in another way, so the limit is tried, and raised until all is served.
+
+    Parameters
+    ----------
+    trace : Trace
+        The load.
+    numbers : dict
+        Of its replay on a pool without a limit.
+    granule : int
+        The pool's page size in bytes.
+    passes : int
+        How often the trace is played.
+    options : dict, optional
+        Further options of the pool.
+
+    Returns
+    -------
+    dict or None
+        ``limit``, ``live_peak`` and ``waste`` in bytes; the first is the sum of the others.
+    """
+    if numbers["failures"]:
+        return None
+    limit = pages(max(numbers["reserved_peak"], numbers["live_peak"], 1), granule)
+    for _ in range(TRIES):
+        if not failures_with(trace, passes, {**(options or {}), "limit": limit}):
+            return {"limit": limit, "live_peak": numbers["live_peak"], "waste": limit - numbers["live_peak"]}
+        limit = pages(limit + limit // STEP, granule)
+    return None
