@@ -548,7 +548,9 @@ cdef object report_of(Pool pool, CoreReport *told):
         steals=bool(pool.core.options.steals),
         tried=tuple(tried), stopped=tuple(stopped), tags=tags_of(pool, report.tags),
         holds=tuple([hold_of(&report.holds[i]) for i in range(report.hold_count)]),
-        number=report.number, failed_runs=tuple(sorted(pool.failed_runs or ())))
+        number=report.number, granule=pool.core.options.granule,
+        joint_requested_peak=joint_peak(pool.core),
+        failed_runs=tuple(sorted(pool.failed_runs or ())))
 
 
 cdef str tag_name(Pool pool, const CoreReport *report):

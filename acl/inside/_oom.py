@@ -95,8 +95,12 @@ class OomReport:
     number : int
         Number of the report in its pool, from 1.
     failed_runs : tuple of str
-        Names of models (`acl.Model.name`) whose last run failed for lack of memory.  The memory of such
-        a run has the model's tag, and is freed when the model runs again or is closed.
+        Models (`acl.Model.name`) whose last run found no memory.  What their tags hold is mostly what
+        that run left, which goes back when the model runs again or is closed.
+    granule : int
+        Bytes of a page of the pool.
+    joint_requested_peak : int
+        The most bytes that were asked for at one time over all streams, when the report was read.
     """
 
     size: int
@@ -128,6 +132,8 @@ class OomReport:
     failed_runs: tuple[str, ...] = ()
     budget: int = 0
     budget_live: int = 0
+    granule: int = 0
+    joint_requested_peak: int = 0
 
     @property
     def top_tag(self) -> str:
@@ -245,7 +251,7 @@ class OomReport:
         room = self.device_free - self.headroom
         if self.limit and limit > self.limit and room >= fresh:
             yield (f"the pool's limit is in the way: it is {readable(self.limit)}, and "
-                   f"{readable(limit)} would do ({limit} bytes)")
+                   f"{readable(limit)} would do ({limit} bytes){self.of_peak(limit, room - fresh)}")
         fits = not self.limit or limit <= self.limit
         if self.headroom and room < fresh <= self.device_free and fits:
             yield (f"the headroom of {readable(self.headroom)} is what stopped it: the device has "
@@ -254,6 +260,18 @@ class OomReport:
         if self.headroom and room < fresh <= self.device_free and not fits:
             yield (f"limit and headroom are both in the way: {readable(limit)} of limit and at most "
                    f"{self.device_free - fresh} bytes of headroom would do")
+
+    def of_peak(self, limit: int, room: int) -> str:
+        """Return the limit for this request at the load's peak, in words, if the device has `room` for it.
+
+        Empty if the limit that serves the request now is enough at the peak too.
+        """
+        more = max(self.joint_requested_peak - self.live, 0)
+        more = -(-more // self.granule) * self.granule if self.granule else more
+        if not 0 < more <= room:
+            return ""
+        return (f"; the load has asked for {readable(self.joint_requested_peak)} at one time over all streams, and "
+                f"with this request at such a time it needs about {readable(limit + more)} ({limit + more} bytes)")
 
     def last_resort(self) -> str:
         """Return the advice if no single change is enough."""

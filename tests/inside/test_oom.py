@@ -4,6 +4,7 @@ import ctypes
 import pickle
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -63,6 +64,34 @@ def test_the_limit_that_would_do_does() -> None:
             refused(pool, 21 * MIB)
             pool.limit = limit
             pool.alloc(21 * MIB).close()
+
+
+def test_limit_for_the_peak_of_all_streams_is_named_and_suffices(stream: acl.Stream) -> None:
+    with acl.Pool(0, "32MiB") as pool, acl.Stream() as other:
+        with pool.alloc(10 * MIB, stream), pool.alloc(18 * MIB, other):
+            pass
+        with pool.alloc(4 * MIB, stream):
+            report = refused(pool, 40 * MIB, stream)
+            assert report.granule == 2 * MIB
+            assert report.joint_requested_peak == pool.stats().joint_requested_peak >= 28 * MIB
+            advice = advised(report, "asked for 28.00 MiB at one time over all streams")
+        limit, at_peak = map(int, re.findall(r"\((\d+) bytes\)", advice))
+        assert at_peak == limit + -(-(report.joint_requested_peak - report.live) // (2 * MIB)) * 2 * MIB
+        pool.limit = at_peak
+        with pool.alloc(10 * MIB, stream), pool.alloc(18 * MIB, other), pool.alloc(40 * MIB, stream):
+            pass
+
+
+def test_limit_for_the_peak_is_not_named_where_it_is_no_higher_or_does_not_fit() -> None:
+    numbers: dict[str, Any] = dict.fromkeys(
+        ("stream", "code", "free", "largest_free", "waiting", "others", "capturing", "moved"), 0)
+    report = acl.OomReport(
+        **numbers, size=8 * MIB, limit=16 * MIB, reserved=16 * MIB, live=12 * MIB, missing=8 * MIB,
+        device_free=12 * MIB, device_total=32 * MIB, granule=2 * MIB, stopped=("limit",), joint_requested_peak=15 * MIB)
+    assert "it needs about 28.00 MiB" in report.advice
+    assert "needs about" not in replace(report, joint_requested_peak=12 * MIB).advice
+    assert "needs about" not in replace(report, device_free=11 * MIB).advice
+    assert "24.00 MiB would do" in replace(report, device_free=11 * MIB).advice
 
 
 def test_the_headroom_that_would_do_does() -> None:
