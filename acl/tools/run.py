@@ -2,8 +2,9 @@
 
 The program's `import acl` gets this package, whatever comes earlier on the path, with the backend of
 choice.  With `--pool` every stream that the program makes is served by a pool of its device, and
-statistics of the pools are printed at the end.  The options of `aclpool run` may stand before the program or
-among its arguments; arguments after `--` belong to the program.
+what the pools did is printed at the end.  A failed call whose pool found no memory is followed by the report, on
+standard error.  Our own options may stand before the program or among its arguments; those after `--` are the
+program's alone.
 
 The program runs in this process, as `__main__`; its exit code is that of `aclpool run`.
 """
@@ -25,6 +26,7 @@ import acl
 from acl.bind.generated import _libacl
 from acl.inside._snapshot import readable
 from acl.pool._options import share_of
+from acl.tools.run_reports import Reports, told_after
 
 __all__ = ["add_parser", "run"]
 
@@ -209,7 +211,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"aclpool run: no ACL library could be opened: {tried}", file=sys.stderr)
         return 2
     pools = Pools(chosen.pool_limit) if chosen.pool or chosen.pool_limit else None
-    with serving(pools):
+    with contextlib.ExitStack() as stack:
+        if pools is not None:
+            stack.enter_context(told_after(Reports(lambda: list(pools.by_device.values()))))
+        stack.enter_context(serving(pools))
         code = program_code(program, command[1:])
     if pools is not None:
         sys.stdout.flush()
