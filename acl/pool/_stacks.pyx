@@ -7,6 +7,7 @@ microsecond, its text nothing until somebody asks.  The table only grows, up to 
 Thread rule: with the GIL.
 """
 
+import os
 import sys
 
 from libc.stdint cimport uint32_t
@@ -32,6 +33,9 @@ cdef enum:
     DEPTH = 64                  # frames of a stack, the innermost ones
     MOST = 65536                # different stacks
     NATIVE_DEPTH = 32           # of `core/record.h`
+
+#: The folder of this package, whose own frames tell a user nothing.
+OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 cdef dict numbers = {}          # what identifies a stack -> its number
 cdef list stacks = [()]         # by number: (code, offset) pairs, innermost first
@@ -79,11 +83,16 @@ cdef int line_of(object code, int offset) except -2:
 
 
 def python_frames(number):
-    """The frames of a Python stack: (file, line, function), innermost first."""
+    """Return the frames of a Python stack: (file, line, function), the innermost first.
+
+    Frames of this package are left out, so that the user's line is the first. They are kept if
+    there are no others.
+    """
     if not 0 <= number < len(stacks):
         return []
-    return [(code.co_filename, line_of(code, offset),
-             getattr(code, "co_qualname", code.co_name)) for code, offset in stacks[number]]
+    found = [(code.co_filename, line_of(code, offset),
+              getattr(code, "co_qualname", code.co_name)) for code, offset in stacks[number]]
+    return [frame for frame in found if not frame[0].startswith(OURS)] or found
 
 
 def native_frames(number):
