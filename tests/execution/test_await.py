@@ -466,3 +466,39 @@ def test_array_becomes_numpys(stream: acl.Stream) -> None:
     if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
         with pytest.raises(ValueError, match="on the device"):
             np.asarray(y, copy=False)
+
+
+# ---- operators ----------------------------------------------------------------------------------
+
+def test_run_of_an_operator_is_awaited_while_the_loop_goes_on(stream: acl.Stream) -> None:
+    async def main() -> None:
+        relu, x = acl.Op("Relu"), np.array([-1, 2], np.float32)
+        (on_device,) = acl.Op("Neg")(-x, stream=stream)     # a copy from memory that is not pinned would wait
+        with Gate(stream) as gate:
+            made = relu(on_device, stream=stream)
+            waiting = asyncio.ensure_future(made.wait(LIMIT))
+            await until(lambda: asked(stream) == 1, "the run is waited for")
+            assert not waiting.done() and not made.done()
+            gate.open()
+            assert await waiting is made
+        (y,) = await made
+        assert y.tolist() == [0, 2]
+        values = await asyncio.gather(*[relu(x * i, stream=stream) for i in range(5)])
+        assert [value[0].tolist() for value in values] == [[0, 2 * i] for i in range(5)]
+
+    run(main())
+
+
+def test_failed_run_of_an_operator_raises_from_each_await(stream: acl.Stream, sim: ModuleType) -> None:
+    async def main() -> None:
+        (on_device,) = await acl.Op("Relu")(X, stream=stream).wait(LIMIT)
+        sim.fail_stream(stream.handle)
+        failed = acl.Op("Relu")(on_device, stream=stream)
+        for _ in range(2):
+            with pytest.raises(acl.AclError, match="507015"):
+                await failed
+        with pytest.raises(acl.AclError, match="507015"):
+            await failed.wait(LIMIT)
+        assert failed.outcome == "failed" and failed.done()
+
+    run(main())
