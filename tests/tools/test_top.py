@@ -13,7 +13,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 import threading
 import time
@@ -47,15 +46,6 @@ for line in sys.stdin:
         pool.alloc(1000).close()
     print("done", flush=True)
 """
-
-
-@pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for sockets that is this test's alone, of a short name; whoever asks there is patient."""
-    with tempfile.TemporaryDirectory(dir="/tmp" if os.access("/tmp", os.W_OK) else None) as chosen:
-        monkeypatch.setenv("ACL_POOL_TOP_DIR", chosen)
-        monkeypatch.setattr(top_sample, "ASK_SECONDS", 60)
-        yield Path(chosen)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,15 +31,6 @@ print(pool.stats().reserved, flush=True)
 sys.stdin.readline()
 print(pool.stats().reserved, flush=True)
 """
-
-
-@pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for sockets that is this test's alone, of a short name; callers there are patient."""
-    with tempfile.TemporaryDirectory(dir="/tmp" if os.access("/tmp", os.W_OK) else None) as chosen:
-        monkeypatch.setenv("ACL_POOL_TOP_DIR", chosen)
-        monkeypatch.setattr(top_sample, "ASK_SECONDS", 60)
-        yield Path(chosen)
 
 
 @contextlib.contextmanager
