@@ -14,17 +14,16 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from acl.core cimport _arena, _bins
 from acl.core._asleep cimport asleep_free
 from acl.core._bins cimport (
-    bin_best, bin_of, bin_of_wide, bin_remove_in, bin_swap_in, bins_above,
-    bins_find, bins_sort, block_cut, block_drop, block_make, block_release,
-    block_release_in, block_word, cache_flush, cache_flush_some, core_likely,
-    size_units, slab_take,
+    bin_best, bin_of, bin_of_wide, bin_remove_in, bin_swap_in, bins_above, bins_find, bins_sort,
+    block_cut, block_drop, block_make, block_release, block_release_in, block_word, cache_flush,
+    cache_flush_some, core_likely, size_possible, size_units, slab_take,
 )
 from acl.core._check cimport arena_enforce
 from acl.core.types cimport (
     Arena, ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_SHIFT, ARENA_TAGGED, ARENA_UNLOADING,
     ARENA_WATCHED, Bins, Block, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_COLD, BLOCK_LIVE, BLOCK_SHARED,
-    BLOCK_WIRED, CACHE_UNITS, DEBUG_LEVEL, MAP_SHIFT, MAX_SIZE_BITS, RANGE_LARGE, RANGE_SMALL,
-    RUNG_WAITING, STOP_BUDGET, UNIT_SHIFT, Zone,
+    BLOCK_WIRED, CACHE_UNITS, DEBUG_LEVEL, MAP_SHIFT, RANGE_LARGE, RANGE_SMALL, RUNG_WAITING,
+    STOP_BUDGET, UNIT_SHIFT, Zone,
 )
 from acl.core._frames cimport free_stamp
 from acl.core._oom cimport oom_note
@@ -256,7 +255,7 @@ cdef Block *alloc_fit_large(Arena *arena, size_t size, size_t units) noexcept no
     """
     cdef uint32_t index = bin_of_wide(units)
     cdef Block *block
-    if not core_likely(size >> MAX_SIZE_BITS == 0 and arena.spare != NULL):
+    if not core_likely(size_possible(size) and arena.spare != NULL):
         return alloc_spare(arena, size, units)
     if arena.bins.maps[index >> MAP_SHIFT] >> (index & 63) & 1:
         return alloc_fit_own(arena, size, units, index)
@@ -279,7 +278,7 @@ cdef Block *alloc_fit_own(Arena *arena, size_t size, size_t units, uint32_t inde
 cdef Block *alloc_spare(Arena *arena, size_t size, size_t units) noexcept nogil:
     """As `alloc_fit_large`, when no descriptor is spare or the size is 2**46 bytes or more."""
     cdef Block *spare
-    if size >> MAX_SIZE_BITS != 0:
+    if not size_possible(size):
         return alloc_miss(arena, size, 0)
     spare = slab_take(arena)
     if spare == NULL:
@@ -345,8 +344,8 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
     cdef uint64_t began
     cdef uint32_t flushed = FLUSHED_MOST
     window.first = NULL
-    if size >> MAX_SIZE_BITS != 0:
-        return NULL                             # there is no bin for 2**46 bytes or more
+    if not size_possible(size):
+        return NULL                             # there is no bin for it
     if units <= CACHE_UNITS:
         block = cache_pop(arena, units)
         if block != NULL:
@@ -397,7 +396,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
     context_lend(arena.pool)
     arena.counters.slow += 1
     arena.climbing += 1
-    if size >> MAX_SIZE_BITS == 0:
+    if size_possible(size):
         if arena.order.waiting != NULL:
             window.first = NULL                 # the lock opens now, and others may take the place
             block = alloc_waiting(arena, bytes, False)

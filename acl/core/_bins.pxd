@@ -10,7 +10,7 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from acl.bind.generated._libacl cimport aclrtStream
 from acl.core.types cimport (
     Arena, BIN_SHIFT, BINS, Bins, Block, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, Links, MAP_SHIFT,
-    UNIT_SHIFT, Use, USE_BEDS, Zone,
+    MAX_SIZE_BITS, UNIT_SHIFT, Use, USE_BEDS, Zone,
 )
 from acl.core.policy cimport BIN_DEPTH
 
@@ -54,6 +54,11 @@ cdef void bins_sort(Arena *arena) noexcept nogil         # each list by address,
 cdef inline size_t size_units(size_t size) noexcept nogil:
     """Return the units that hold `size` bytes: at least 1.  No size overflows."""
     return ((size - (size != 0)) >> UNIT_SHIFT) + 1
+
+
+cdef inline bint size_possible(size_t size) noexcept nogil:
+    """True if a device could have this many bytes.  Each path of an allocation asks this first."""
+    return size >> MAX_SIZE_BITS == 0
 
 
 cdef inline uint32_t bin_of(size_t units) noexcept nogil:
@@ -228,7 +233,7 @@ cdef inline uint64_t guest_bit(aclrtStream stream) noexcept nogil:
 cdef inline Use *queue_after(Arena *arena, Use *oldest) noexcept nogil:
     """Return the oldest Use of the next queue; NULL after the last.
 
-    The first queue of such a loop is that of `arena.waiting`.
+    The first queue of such a loop is that of `arena.order.waiting`.
     """
     return oldest.after if oldest.after != arena.order.waiting else NULL
 

@@ -6,15 +6,15 @@ It runs after the allocation has failed, without locks, and takes the lock of on
 from libc.string cimport memset
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
-from acl.core._bins cimport cache_flush, size_units
+from acl.core._bins cimport cache_flush, size_possible, size_units
 from acl.core._driver cimport attempt_read, device_room, stream_captured
 from acl.core._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_leave
 from acl.core._pages cimport pages_may_leave
 from acl.core._place cimport DEMAND_ANY, Window, window_find
 from acl.core._space cimport page_ceil, page_floor
 from acl.core.types cimport (
-    Block, BLOCK_FREE, BLOCK_WAITING, CACHE_UNITS, HOLDS, MAX_SIZE_BITS, OomHold, OomReport, OOMS,
-    Pool, Range, RANGE_LARGE, RANGE_SMALL, TAGS, UNIT_SHIFT,
+    Block, BLOCK_FREE, BLOCK_WAITING, CACHE_UNITS, HOLDS, OomHold, OomReport, OOMS, Pool, Range,
+    RANGE_LARGE, RANGE_SMALL, TAGS, UNIT_SHIFT,
 )
 
 
@@ -126,7 +126,7 @@ cdef uint64_t oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     report.device_free = device_room(pool)
     report.capturing = stream_captured(pool, arena.stream, &graph)
     report.moved = pages_may_leave(arena, False) and pool.options.steals and not report.capturing
-    report.missing = bytes_missing(arena, size) if size >> MAX_SIZE_BITS == 0 else size
+    report.missing = bytes_missing(arena, size) if size_possible(size) else size
     oom_fill(arena, &report)
     spin_enter(&pool.source.lock)
     report.reserved = pool.source.reserved

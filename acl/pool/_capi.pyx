@@ -20,9 +20,8 @@ from acl.core._tally cimport arena_stats
 from acl.runtime._buffer cimport Buffer, buffer_wrap
 from acl.core._check cimport pool_check
 from acl._core cimport arena_alloc, arena_free, arena_try
-from acl.core.types cimport (
-    Arena, ArenaStats, Block, MAX_SIZE_BITS, Pool as CorePool, ROLE_STREAM, ROLE_USER,
-)
+from acl.core._bins cimport size_possible
+from acl.core.types cimport Arena, ArenaStats, Block, Pool as CorePool, ROLE_STREAM, ROLE_USER
 from acl.bind.generated._libacl cimport ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_MEMORY_ALLOCATION
 from acl.bind.generated._libacl cimport ACL_SUCCESS
 from acl.core._driver cimport context_lend
@@ -85,7 +84,7 @@ cdef int32_t api_device(const AclPool *pool) noexcept nogil:
 
 
 cdef size_t api_padded(const AclPool *pool, size_t size) noexcept nogil:
-    if size >> MAX_SIZE_BITS != 0:
+    if not size_possible(size):
         return size                             # refused by `alloc`; and the sum can't overflow
     return (size + 31) // 32 * 32 + core_of(pool).options.padding
 

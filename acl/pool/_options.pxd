@@ -1,6 +1,7 @@
 """What a pool may be told, for `cimport`: see `_options.pyx`."""
 
-from acl.core.types cimport MAX_SIZE_BITS, PoolOptions
+from acl.core._bins cimport size_possible
+from acl.core.types cimport PoolOptions
 from acl.bind.generated._libacl cimport aclrtMemAttr
 from acl.runtime._stream cimport Stream
 
@@ -22,7 +23,7 @@ cdef inline size_t wanted_bytes(object size) except? <size_t> -1:
             wanted = PyLong_AsSize_t(size)
         except OverflowError:
             return odd_bytes(size)
-        if wanted >> MAX_SIZE_BITS == 0:
+        if size_possible(wanted):
             return wanted
     return odd_bytes(size)
 

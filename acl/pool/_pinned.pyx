@@ -18,9 +18,9 @@ from acl.core._trim cimport pool_trim
 from acl.runtime._buffer cimport host_buffer_wrap
 from acl.core._check cimport pool_check
 from acl._core cimport arena_alloc, arena_free, arena_try
+from acl.core._bins cimport size_possible
 from acl.core.types cimport (
-    ArenaStats, CALL_FREE, CALL_MALLOC, Driver, MAX_RANGES, MAX_SIZE_BITS, PoolOptions,
-    ROLE_STREAM, STOP_TABLE,
+    ArenaStats, CALL_FREE, CALL_MALLOC, Driver, MAX_RANGES, PoolOptions, ROLE_STREAM, STOP_TABLE,
 )
 from acl.runtime._device cimport (
     current_context, current_device, current_ensure, fork_count, forked_raise, leaving,
@@ -251,7 +251,7 @@ cdef class PinnedPool:
             The limit is reached, or the host has no more.
         """
         size = bytes_of(nbytes, "nbytes")
-        if size < 1 or size >> MAX_SIZE_BITS:
+        if size < 1 or not size_possible(size):
             raise ValueError(f"nbytes must be at least 1 and below 2**46, not {size}")
         return self.take(size)
 

@@ -23,9 +23,10 @@ from libc.string cimport memset
 from acl.core._arena cimport pool_arena, pool_create
 from acl.core._trim cimport pool_trim
 from acl._core cimport arena_alloc, arena_free, arena_try
+from acl.core._bins cimport size_possible
 from acl.core.types cimport (
     ARENA_CLOSED, Arena, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Block, CALL_FREE,
-    CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_PHYSICAL, MAX_SIZE_BITS, Pool as CorePool, PoolOptions,
+    CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_PHYSICAL, Pool as CorePool, PoolOptions,
     RANGE_SMALL, ROLE_FRAMEWORK, ROLE_STREAM, ROLE_USER, Range,
 )
 from acl.core._driver cimport arena_is_of, device_wait
@@ -358,7 +359,7 @@ cdef void *on_alloc(uint32_t seat, size_t size, int device, void *stream) noexce
     if front is NULL or front.made != fork_count:
         return NULL
     arena = front_arena(front, stream)
-    if arena is not NULL and size >> MAX_SIZE_BITS == 0:
+    if arena is not NULL and size_possible(size):
         bytes = (size + 31) // 32 * 32 + front.padding
         noted = stack_note(front.pool)
         block = arena_try(arena, bytes, 0)
