@@ -38,7 +38,8 @@ from acl.bind._error import CLASSES, DeviceLostError, OutOfMemoryError, error_fo
 from acl.bind._log import error as error_log, heard, info as info_log, warning as warning_log
 from acl.inside._oom import OomHold, OomReport
 from acl.pool._pool import open_pools
-from acl.inside._snapshot import BlockInfo, BudgetStats, PoolStats, StreamStats, readable
+from acl.inside._snapshot import RUNG_WORDS, BlockInfo, BudgetStats, PoolStats, StreamStats
+from acl.inside._snapshot import readable
 
 __all__ = [
     "blocks", "components", "device_bytes", "glance", "last_oom", "oom_of", "oom_told", "ooms",
@@ -47,18 +48,16 @@ __all__ = [
 
 KINDS = ("stream", "user", "capture", "framework")
 STATES = ("unused", "live", "cached", "free", "hole", "moving", "waiting", "void")
-RUNG_NAMES = ("waiting", "spare", "grow", "own", "idle", "driver", "others", "none")
 CALL_NAMES = (
     "aclrtReserveMemAddress", "aclrtReleaseMemAddress", "aclrtMallocPhysical", "aclrtFreePhysical",
     "aclrtMapMem", "aclrtUnmapMem", "aclrtMalloc", "aclrtFree", "aclrtSynchronizeStream",
     "aclrtStreamQuery", "aclrtGetMemInfo", "aclmdlRICaptureGetInfo", "aclrtEvent",
 )
 
-# The words of a report for the fallback steps of an `Attempt`, and for its Stop bits.
-TRIED = (
-    "blocks that waited", "spare pages", "the driver", "pages of its own", "pages of idle streams",
-    "the driver", "pages of other streams", "")
+# The names of the Stop bits.
 STOPS = ("limit", "headroom", "driver", "busy", "ranges", "budget")
+if len(RUNG_WORDS) != <int> RUNGS:
+    raise ImportError(f"RUNG_WORDS has {len(RUNG_WORDS)} entries, the core {RUNGS}")
 REFUSERS = ("limit", "headroom", "driver")     # by Refusal
 REPORTS_APART = 10.0            # seconds between reports of one pool and tag in the log
 REPORTS_MOST = 256              # pools and tags that the log remembers
@@ -221,7 +220,7 @@ cdef dict counters_dict(const Counters *counters):
         "donated": counters.donated, "syncs": counters.syncs,
         "sync_failures": counters.sync_failures,
         "flushes": counters.flushes, "refused": counters.refused,
-        "rungs": {RUNG_NAMES[i]: counters.rungs[i] for i in range(<int> RUNGS)},
+        "rungs": {name: counters.rungs[i] for i, name in enumerate(RUNG_WORDS)},
     }
 
 
@@ -529,7 +528,7 @@ def number_of_report(report):
 
 cdef object report_of(Pool pool, CoreReport *told):
     cdef CoreReport report = told[0]
-    tried = [name for i, name in enumerate(TRIED) if report.attempt.tried >> i & 1]
+    tried = [words for i, words in enumerate(RUNG_WORDS.values()) if report.attempt.tried >> i & 1]
     stopped = [name for i, name in enumerate(STOPS) if report.attempt.stopped >> i & 1]
     if not tried and "budget" not in stopped:   # no fallback step was tried
         if report.limit and report.missing > report.limit:

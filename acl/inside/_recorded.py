@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from acl.inside._snapshot import RUNG_WORDS
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -32,7 +34,7 @@ EVENT = np.dtype([
 ALLOC, FREE, LIVE, PAGES, MAP, UNMAP, OOM, TRIM, SYNC, REGISTER, UNREGISTER, SLEEP, WAKE = range(13)
 KINDS = ("map", "unmap", "oom", "trim", "sync", "register", "unregister", "sleep", "wake")
 PATHS = ("hit", "fit", "slow")
-RUNGS = ("waiting", "spare", "grow", "own", "idle", "driver", "others", "none")
+RUNGS = tuple(RUNG_WORDS)
 BORN, SEEN = 4, 8
 Columns = dict[str, "NDArray[Any]"]
 Frame = tuple[str, int, str]

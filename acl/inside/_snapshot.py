@@ -8,8 +8,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from numbers import Real
 
-__all__ = ["BlockInfo", "BudgetStats", "PinnedStats", "PoolStats", "SleepReport", "StreamStats", "lasting", "number_of",
-           "readable"]
+__all__ = [
+    "RUNG_WORDS", "BlockInfo", "BudgetStats", "PinnedStats", "PoolStats", "SleepReport", "StreamStats", "lasting",
+    "number_of", "readable",
+]
+
+#: Where a slow allocation looks for memory, in the order of `Rung` (acl/core/types.pxd): the name in statistics and
+#: recordings, and what a report of a failure says.
+RUNG_WORDS = {
+    "waiting": "blocks that waited",
+    "spare": "spare pages",
+    "grow": "the driver",
+    "own": "pages of its own",
+    "idle": "pages of idle streams",
+    "driver": "the driver",
+    "others": "pages of other streams",
+    "none": "",
+}
 
 
 def number_of(value: object, name: str) -> float:
