@@ -23,11 +23,11 @@ from acl.core.types cimport (
     Arena, ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_SHIFT, ARENA_TAGGED, ARENA_UNLOADING,
     ARENA_WATCHED, Bins, Block, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_COLD, BLOCK_LIVE, BLOCK_SHARED,
     BLOCK_WIRED, CACHE_UNITS, DEBUG_LEVEL, MAP_SHIFT, RANGE_LARGE, RANGE_SMALL, RUNG_WAITING,
-    STOP_BUDGET, UNIT_SHIFT, Zone,
+    STOP_BUDGET, STOP_CAPTURE, UNIT_SHIFT, Zone,
 )
 from acl.core._frames cimport free_stamp
 from acl.core._oom cimport oom_note
-from acl.core._climb cimport pages_obtain, pages_recall
+from acl.core._climb cimport pages_obtain, pages_recall, stop_of
 from acl.core._driver cimport attempt_begin, attempt_stop, context_lend, waits_begin, waits_end
 from acl.core._events cimport PATH_FIT, PATH_HIT, PATH_SLOW
 from acl.core._lock cimport count_read, lock_drop, lock_enter_biased, lock_leave_biased, lock_take
@@ -396,7 +396,9 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
     context_lend(arena.pool)
     arena.counters.slow += 1
     arena.climbing += 1
-    if size_possible(size):
+    if not size_possible(size):
+        attempt_stop(stop_of(arena.pool, size))
+    else:
         if arena.order.waiting != NULL:
             window.first = NULL                 # the lock opens now, and others may take the place
             block = alloc_waiting(arena, bytes, False)
@@ -468,7 +470,8 @@ cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nog
         tag = tag_of_thread(arena.pool)
     if mode & ARENA_WATCHED and not capture_look(arena):
         attempt_begin()
-        oom_note(arena, size, tag)      # a block of this arena would become part of the graph
+        attempt_stop(STOP_CAPTURE)      # a block of this arena would become part of the graph
+        oom_note(arena, size, tag)
         return alloc_refused(arena)
     capture = capture_of(arena)
     if capture != NULL:

@@ -2,8 +2,11 @@
 
 from libc.stdint cimport uint32_t
 
-from acl.core.types cimport Arena, Block
+from acl.core.types cimport Arena, Block, Pool
 from acl.core._place cimport Window
+
+# Returns the Stop bit for a size that is refused before any fallback step.
+cdef uint32_t stop_of(Pool *pool, size_t bytes) noexcept nogil
 
 # Called with the arena's lock held.  Both return a MOVING block, on no list, at least `size` long
 # and wholly mapped; or NULL.  `pages_recall` makes no driver call and keeps the lock.

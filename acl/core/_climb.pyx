@@ -26,11 +26,11 @@ from libc.string cimport memset
 
 from acl.core.types cimport (
     Arena, Block, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_IDLE, RUNG_NONE,
-    RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source, VIEWS_ALWAYS,
+    RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source, STOP_DEVICE, STOP_LIMIT, VIEWS_ALWAYS,
 )
 from acl.core._driver cimport (
-    attempt_try, device_room, frame_make, segment_free, segment_malloc, source_put, source_shrink,
-    source_take, stream_captured, waits_restore, waits_shorten,
+    attempt_stop, attempt_try, device_room, frame_make, segment_free, segment_malloc, source_put,
+    source_shrink, source_take, stream_captured, waits_restore, waits_shorten,
 )
 from acl.core._events cimport EVENT_MAP
 from acl.core._lock cimport (
@@ -269,28 +269,37 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
         take_views(climb, True)
 
 
+cdef uint32_t stop_of(Pool *pool, size_t bytes) noexcept nogil:
+    """Return the Stop bit for a size that is refused before any fallback step."""
+    cdef size_t limit = pool.options.limit
+    return STOP_LIMIT if limit != 0 and bytes > limit else STOP_DEVICE
+
+
 cdef bint could_fit(Pool *pool, size_t bytes) noexcept nogil:
     """True if `bytes` would fit below the limit and on the device beside the live blocks.
 
-    Only for large requests the driver is asked for the device's free memory.  Without that, the
-    pool would take all of it page by page before the request fails.
+    If not, note the reason.  Only for large requests the driver is asked for the device's free
+    memory.  Without that, the pool would take all of it page by page before the request fails.
     """
     cdef size_t limit = pool.options.limit
     cdef size_t device = pool.options.device_bytes
     cdef size_t own = stale_read(&pool.source.reserved)
     cdef size_t room
     cdef uint32_t index
+    cdef bint fits = limit == 0 or bytes <= limit
     cdef Arena *arena
-    if limit != 0 and bytes > limit:
-        return False
-    if device == 0 or bytes < device // MUCH_OF_DEVICE:
+    if fits and (device == 0 or bytes < device // MUCH_OF_DEVICE):
         return True
-    for index in range(count_read(&pool.arena_count)):
-        arena = pool.arenas[index]
-        own -= min(own, stale_read(&arena.live) - min(
-            stale_read(&arena.sleep.asleep), stale_read(&arena.live)))
-    room = device_room(pool)
-    return bytes <= device and (room == 0 or bytes <= room + own)
+    if fits:
+        for index in range(count_read(&pool.arena_count)):
+            arena = pool.arenas[index]
+            own -= min(own, stale_read(&arena.live) - min(
+                stale_read(&arena.sleep.asleep), stale_read(&arena.live)))
+        room = device_room(pool)
+        fits = bytes <= device and (room == 0 or bytes <= room + own)
+    if not fits:
+        attempt_stop(stop_of(pool, bytes))
+    return fits
 
 
 cdef void climb_start(Climb *climb, Arena *arena, size_t size) noexcept nogil:

@@ -606,6 +606,8 @@ cdef enum Stop:                 # bits: what stood in the way of more memory
     STOP_SYNC = 8               # a stream could not be waited for: busy for too long, or captured
     STOP_TABLE = 16             # the arena has as many ranges as it can have
     STOP_BUDGET = 32            # the budget of the block's tag has no room for it
+    STOP_DEVICE = 64            # no device has that much, or this one not beside what is live
+    STOP_CAPTURE = 128          # the stream is or may be captured, and the capture has no arena
 
 # What one slow allocation tried, and what stopped it. Kept in thread-local variables from
 # `attempt_begin` on, and copied into the OomReport of a failure. No lock.

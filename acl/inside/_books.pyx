@@ -55,7 +55,7 @@ CALL_NAMES = (
 )
 
 # The names of the Stop bits.
-STOPS = ("limit", "headroom", "driver", "busy", "ranges", "budget")
+STOPS = ("limit", "headroom", "driver", "busy", "ranges", "budget", "device", "capture")
 if len(RUNG_WORDS) != <int> RUNGS:
     raise ImportError(f"RUNG_WORDS has {len(RUNG_WORDS)} entries, the core {RUNGS}")
 REFUSERS = ("limit", "headroom", "driver")     # by Refusal
@@ -530,11 +530,6 @@ cdef object report_of(Pool pool, CoreReport *told):
     cdef CoreReport report = told[0]
     tried = [words for i, words in enumerate(RUNG_WORDS.values()) if report.attempt.tried >> i & 1]
     stopped = [name for i, name in enumerate(STOPS) if report.attempt.stopped >> i & 1]
-    if not tried and "budget" not in stopped:   # no fallback step was tried
-        if report.limit and report.missing > report.limit:
-            stopped.append("limit")
-        else:
-            stopped.append("device")
     return OomReport(
         size=report.size, stream=<size_t> report.stream, code=report.attempt.status,
         limit=report.limit, reserved=report.reserved, live=report.live, free=report.free,

@@ -82,10 +82,11 @@ class OomReport:
     tried : tuple of str
         The fallback steps that were tried, in words.
     stopped : tuple of str
-        The reasons of the failure: ``"limit"``, ``"headroom"``, ``"driver"``, ``"busy"`` (a stream
-        that could not be waited for), ``"device"`` (its memory is too small for this besides the live
-        blocks), ``"ranges"`` (the stream has the most address ranges that it can have, 65,535),
-        ``"budget"`` (of the tag; nothing else was tried).
+        What stood in the way: ``"limit"``, ``"headroom"``, ``"driver"``, ``"busy"`` (a stream that
+        could not be waited for), ``"device"`` (it could not hold that much beside what is live),
+        ``"ranges"`` (the stream has as many ranges of addresses as it can have, 65,535), ``"budget"``
+        (the tag's, and nothing else was asked), ``"capture"`` (the stream is or may be captured, and
+        there is no memory for the capture).
     tags : dict of str to int
         Live bytes of the whole pool by tag, the largest first; ``""`` for blocks without a tag.
     holds : tuple of OomHold
@@ -303,6 +304,18 @@ class OomReport:
         of = f" of {self.pool}" if self.pool else ""
         return f"{readable(self.size)}{who} could not be had on {where}{of}"
 
+    def untried(self) -> str:
+        """Why nothing was tried."""
+        reasons = {
+            "capture": "the stream is or may be captured",
+            "budget": f"the budget of {self.tag!r} is used up",
+            "limit": "the limit is below what is missing",
+            "device": "the device cannot hold what is missing",
+            "ranges": "the stream can have no further address range",
+            "driver": "the driver refused an address range",
+        }
+        return next((f"nothing, as {words}" for stop, words in reasons.items() if stop in self.stopped), "nothing")
+
     def state(self) -> str:
         """Return the state of the pool in one line."""
         bounds = f", limit {readable(self.limit)}" if self.limit else ""
@@ -327,10 +340,7 @@ class OomReport:
                 f"{readable(hold.live)} live, {readable(hold.whole)} free in whole pages")
         total = f" of {readable(self.device_total)}" if self.device_total else ""
         lines.append(f"  device {self.device}: {readable(self.device_free)}{total} free")
-        bound = ("the device cannot hold what is missing" if "device" in self.stopped
-                 else f"the budget of {self.tag!r} is used up" if "budget" in self.stopped
-                 else "the limit is below what is missing")
-        lines.append(f"  tried: {', '.join(self.tried) or f'nothing, as {bound}'}")
+        lines.append(f"  tried: {', '.join(self.tried) or self.untried()}")
         if self.stopped:
             lines.append(f"  stopped by: {', '.join(self.stopped)}" + (f" ({self.code})" if self.code else ""))
         return printable("\n".join([*lines, *(f"  -> {change}" for change in self.changes)]), lines=True)

@@ -186,6 +186,24 @@ def test_during_a_capture_nothing_moves() -> None:
             door.free(each)
 
 
+def test_capture_that_nobody_can_tell_of_is_the_reason(stream: acl.Stream) -> None:
+    with acl.Pool(0, watch_captures=True) as pool:
+        pool.alloc(MIB, stream).close()
+        with acl.sim.fault("aclmdlRICaptureGetInfo", every=1, code=507000):
+            report = refused(pool, MIB, stream)
+        assert report.stopped == ("capture",) and report.tried == ()
+        assert "tried: nothing, as the stream is or may be captured" in report.details()
+
+
+def test_driver_that_refuses_addresses_is_the_reason(stream: acl.Stream) -> None:
+    with acl.Pool(0) as pool:
+        with acl.sim.fault("aclrtReserveMemAddress", every=1, code=507000):
+            report = refused(pool, MIB, stream)
+        assert report.stopped == ("driver",) and report.tried == ()
+        assert "tried: nothing, as the driver refused an address range" in report.details()
+        pool.alloc(MIB, stream).close()
+
+
 def test_blocks_that_wait_for_another_stream(stream: acl.Stream) -> None:
     with acl.Pool(0, "32MiB", sync_timeout_ms=50) as pool, acl.Stream(0) as other:
         with Slow(other):
