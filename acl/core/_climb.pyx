@@ -1,18 +1,6 @@
 """The fallback steps by which a slow allocation gets pages for its window.
 
-`frames_gather` tries these steps in order, until no page is missing:
-
-1. spare frames of the page source;
-2. new frames from the driver, up to 1 % more, if the arena's allocations have moved pages often;
-3. second mappings of the arena's own free pages, if shapes repeat or frees come before launches;
-4. new frames, while `reserved` stays close to the live peak;
-5. free pages of arenas with idle streams, in bulk, if this arena had more in its last bursts;
-6. the arena's own free pages: moved if its stream is idle, else mapped a second time, else moved
-   after a wait for the stream;
-7. free pages of arenas with idle streams; if the pool would far exceed its joint peak, also those
-   of arenas with busy streams, after a wait;
-8. new frames, up to the limit;
-9. free pages of arenas with busy streams, after a wait; then second mappings of cached pages.
+The table `steps` has them in their order; each has a docstring.
 
 Before a page that held data is unmapped, its stream is synchronised (I14).  That wait has a
 timeout, as the caller may hold Python's GIL while a Python callback is queued on the stream.  If it
@@ -25,8 +13,8 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from acl.core.types cimport (
-    Arena, Block, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_IDLE, RUNG_NONE,
-    RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source, STOP_DEVICE, STOP_LIMIT, VIEWS_ALWAYS,
+    Arena, Block, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_IDLE,
+    RUNG_NONE, RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source, STOP_DEVICE, STOP_LIMIT, VIEWS_ALWAYS,
 )
 from acl.core._driver cimport (
     attempt_stop, attempt_try, device_room, frame_make, segment_free, segment_malloc, source_put,
@@ -37,8 +25,8 @@ from acl.core._lock cimport (
     count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
 )
 from acl.core._pages cimport (
-    Climb, arena_rest, climb_add, pages_donate, pages_may_leave, pages_move_out, pages_view,
-    window_claim, window_join, window_map, window_recall, window_settle, window_unclaim,
+    arena_rest, Climb, climb_add, climb_moves, pages_donate, pages_may_leave, pages_move_out,
+    pages_view, window_claim, window_join, window_map, window_recall, window_settle, window_unclaim,
 )
 from acl.core._place cimport (
     DEMAND_ANY, DEMAND_PLAIN, DEMAND_RESTED, Window, range_add, range_open, window_find,
@@ -73,6 +61,18 @@ cdef void take_driver(Climb *climb, uint64_t pages, uint32_t rung) noexcept nogi
         if frame == NULL:
             return
         climb_add(climb, frame, 1, rung)
+
+
+cdef enum:
+    STEPS = 10
+
+# The fallback steps in their order.  No step needs another one before it: `peaks_read` and
+# `climb_moves` ask for what it needs at the first use.
+cdef void (*steps[STEPS])(Climb *climb) noexcept nogil
+steps[:] = [
+    step_spare, step_paid, step_alias, step_grow, step_burst, step_own, step_idle, step_wait,
+    step_driver, step_others,
+]
 
 
 cdef inline bint borrows_often(Arena *arena) noexcept nogil:
@@ -126,7 +126,7 @@ cdef void take_own(Climb *climb, bint wait) noexcept nogil:
     cdef Arena *arena = climb.arena
     cdef Frame *frames = NULL
     cdef uint64_t pages
-    if climb.moves and pages_may_leave(arena, False):
+    if climb_moves(climb) and pages_may_leave(arena, False):
         attempt_try(RUNG_OWN)
         pages = pages_move_out(arena, climb.missing - climb.found, wait, True, &frames)
         climb_add(climb, frames, pages, RUNG_OWN)
@@ -145,11 +145,16 @@ cdef inline size_t permille(size_t bytes, size_t part) noexcept nogil:
 
 
 cdef void peaks_read(Climb *climb) noexcept nogil:
-    """Set `own`, the sum of the arenas' peaks, and `joint`, the peak of their sum, in the climb."""
+    """Set `own`, the sum of the arenas' peaks, and `joint`, the peak of their sum, in the climb.
+
+    Does nothing if they are set: the first step that asks for them decides for all.
+    """
     cdef Pool *pool = climb.arena.pool
     cdef Source *source = &pool.source
     cdef size_t asleep                          # bytes that need no memory now
     cdef size_t own, joint
+    if climb.live != 0:
+        return
     spin_enter(&source.lock)
     climb.live = climb.size + source.shares.requested
     asleep = source.shares.asleep
@@ -177,8 +182,10 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     cdef size_t granule = climb.arena.pool.options.granule
     cdef uint64_t pages = climb.missing - climb.found
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
+    cdef size_t cap
+    peaks_read(climb)
     # Streams that work in turn share pages, so the joint peak is a limit too.
-    cdef size_t cap = min(permille(climb.own, GROW_ALWAYS), permille(climb.joint, GROW_JOINT))
+    cap = min(permille(climb.own, GROW_ALWAYS), permille(climb.joint, GROW_JOINT))
     return pages if need <= max(cap, few_bytes(climb.arena.pool)) else 0
 
 
@@ -204,8 +211,10 @@ cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
     """Return how many new frames the driver may be asked for because pages move too often."""
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
-    cdef uint64_t pages = min(climb.missing - climb.found, climb.own // 100 // granule + 1)
-    cdef uint64_t price = growth_price(climb, pages)
+    cdef uint64_t pages, price
+    peaks_read(climb)
+    pages = min(climb.missing - climb.found, climb.own // 100 // granule + 1)
+    price = growth_price(climb, pages)
     lock_take(&arena.lock)
     if arena.growth.borrows < price:
         pages = 0
@@ -223,50 +232,91 @@ cdef bint growth_waits(Climb *climb) noexcept nogil:
     cdef size_t granule = climb.arena.pool.options.granule
     cdef uint64_t pages = climb.missing - climb.found
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
+    peaks_read(climb)
     return need > max(permille(climb.joint, GROW_WAITING), few_bytes(climb.arena.pool))
 
 
-cdef void frames_gather(Climb *climb) noexcept nogil:
-    """Try the fallback steps until there is a frame for each missing page of the window."""
-    cdef Pool *pool = climb.arena.pool
-    cdef void *graph = NULL
-    cdef uint64_t before
+cdef void step_spare(Climb *climb) noexcept nogil:
+    """Spare frames of the page source."""
     take_spare(climb)
-    if climb.found < climb.missing:
-        peaks_read(climb)
-        take_driver(climb, growth_paid(climb), RUNG_GROW)
-    # If shapes repeat, a second mapping saves the next iteration its driver calls; but not if
-    # streams work in turn, as the page then leaves the arena and loses all its mappings.  If frees
-    # come before launches, pages cannot move.  In all other cases pages move, as the second mapping
-    # would not be used again.
-    if climb.found < climb.missing and (
-            (climb.repeats and not turn_lacks(climb)) or not pages_may_leave(climb.arena, False)
-            or pool.options.views == VIEWS_ALWAYS):
+
+
+cdef void step_paid(Climb *climb) noexcept nogil:
+    """New frames, up to 1 % more, if the arena's allocations have moved pages often."""
+    take_driver(climb, growth_paid(climb), RUNG_GROW)
+
+
+cdef void step_alias(Climb *climb) noexcept nogil:
+    """Second mappings of the arena's own free pages.
+
+    If shapes repeat, a second mapping saves the next iteration its driver calls; but not if streams
+    work in turn, as the page then leaves the arena and loses all its mappings.  If frees come
+    before launches, pages cannot move.  In all other cases pages move, as the second mapping would
+    not be used again.
+    """
+    if ((climb.repeats and not turn_lacks(climb)) or not pages_may_leave(climb.arena, False)
+            or climb.arena.pool.options.views == VIEWS_ALWAYS):
         take_views(climb, climb.repeats)
-    if climb.found < climb.missing:
-        take_driver(climb, growth_allowed(climb), RUNG_GROW)
-    if climb.found < climb.missing:
-        climb.moves = pool.options.steals and not stream_captured(pool, climb.arena.stream, &graph)
-        if turn_lacks(climb):
-            turn_take(climb, False)
-    if climb.found < climb.missing and climb.views:
+
+
+cdef void step_grow(Climb *climb) noexcept nogil:
+    """New frames, while `reserved` stays close to the live peak."""
+    take_driver(climb, growth_allowed(climb), RUNG_GROW)
+
+
+cdef void step_burst(Climb *climb) noexcept nogil:
+    """Free pages of idle streams, in bulk, if this arena had more in its last bursts."""
+    if turn_lacks(climb):
+        turn_take(climb, False)
+
+
+cdef void step_own(Climb *climb) noexcept nogil:
+    """The arena's own free pages.
+
+    Moved if its stream is idle, else mapped a second time, else moved after a wait for the stream.
+    """
+    if climb.views:
         take_own(climb, False)
     if climb.found < climb.missing:
         take_views(climb, False)
     if climb.found < climb.missing:
         take_own(climb, True)
-    if climb.found < climb.missing:
-        turn_take(climb, False)
-    if climb.found < climb.missing and growth_waits(climb):
+
+
+cdef void step_idle(Climb *climb) noexcept nogil:
+    """Free pages of arenas with idle streams."""
+    turn_take(climb, False)
+
+
+cdef void step_wait(Climb *climb) noexcept nogil:
+    """Free pages of busy streams, after a short wait, if the pool would grow far."""
+    cdef uint64_t before
+    if growth_waits(climb):
         before = waits_shorten(SHARING_MS)
         turn_take(climb, True)
         waits_restore(before)
-    if climb.found < climb.missing:
-        take_driver(climb, climb.missing - climb.found, RUNG_DRIVER)
-    if climb.found < climb.missing:
-        turn_take(climb, True)
+
+
+cdef void step_driver(Climb *climb) noexcept nogil:
+    """New frames, up to the limit."""
+    peaks_read(climb)                           # for `joint_note`
+    take_driver(climb, climb.missing - climb.found, RUNG_DRIVER)
+
+
+cdef void step_others(Climb *climb) noexcept nogil:
+    """Free pages of busy streams, after a wait; then second mappings of cached pages."""
+    turn_take(climb, True)
     if climb.found < climb.missing:
         take_views(climb, True)
+
+
+cdef void frames_gather(Climb *climb) noexcept nogil:
+    """Try the fallback steps, in their order, until there is a frame for each missing page."""
+    cdef uint32_t index
+    for index in range(<uint32_t> STEPS):
+        if climb.found >= climb.missing:
+            return
+        steps[index](climb)
 
 
 cdef uint32_t stop_of(Pool *pool, size_t bytes) noexcept nogil:

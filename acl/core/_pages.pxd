@@ -32,7 +32,8 @@ cdef struct Climb:              # a slow allocation under way
     size_t joint                # bytes: the peak of the arenas' sum, as far as seen
     uint32_t rung               # the last Rung that brought a frame
     bint views                  # free pages of the arena may be mapped a second time
-    bint moves                  # pages may be unmapped for this allocation
+    bint asked                  # `moves` is set
+    bint moves                  # pages may be unmapped for this allocation; see `climb_moves`
     bint repeats                # shapes may repeat: iterations end, and few allocations move pages
     bint refused                # the driver refused to map a page a second time
 
@@ -48,6 +49,9 @@ cdef inline bint pages_may_leave(Arena *arena, bint drained) noexcept nogil:
                            or (arena.owner != NULL and arena.owner.role == ROLE_FRAMEWORK))
 
 
+# Without locks.  True if pages may be unmapped for this allocation.  The first call asks the driver
+# if the stream is being captured.
+cdef bint climb_moves(Climb *climb) noexcept nogil
 # Adds frames that a fallback step has brought.
 cdef void climb_add(Climb *climb, Frame *frames, uint64_t pages, uint32_t rung) noexcept nogil
 

@@ -20,7 +20,7 @@ from acl.core.types cimport (
     Range, UNIT_SHIFT, View, DEBUG_LEVEL,
 )
 from acl.core._driver cimport (
-    frame_map, page_unmap, segment_free, source_put, stream_idle, stream_wait,
+    frame_map, page_unmap, segment_free, source_put, stream_captured, stream_idle, stream_wait,
 )
 from acl.core._events cimport EVENT_MAP, EVENT_UNMAP
 from acl.core._frames cimport (
@@ -34,6 +34,16 @@ from acl.core._record cimport record_note, record_pages
 
 
 # --- windows ------------------------------------------------------------------------------------
+
+cdef bint climb_moves(Climb *climb) noexcept nogil:
+    cdef Pool *pool = climb.arena.pool
+    cdef void *graph = NULL
+    if not climb.asked:
+        climb.asked = True
+        climb.moves = (pool.options.steals
+                       and not stream_captured(pool, climb.arena.stream, &graph))
+    return climb.moves
+
 
 cdef void climb_add(Climb *climb, Frame *frames, uint64_t pages, uint32_t rung) noexcept nogil:
     cdef Frame *last = frames

@@ -30,8 +30,8 @@ from acl.core._lock cimport (
     count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
 )
 from acl.core._pages cimport (
-    climb_add, pages_may_leave, pages_move_out, piece_detach, window_map, window_settle,
-    window_unclaim,
+    climb_add, climb_moves, pages_may_leave, pages_move_out, piece_detach, window_map,
+    window_settle, window_unclaim,
 )
 from acl.core._space cimport block_end, page_floor, range_of
 from acl.core._tally cimport tally_near
@@ -192,7 +192,7 @@ cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
     cdef uint32_t count, index
     cdef Giver[GIVERS] givers
     cdef Frame *frames
-    if not climb.moves:
+    if not climb_moves(climb):
         return
     if not climb.at_once and climb.share > climb.held:
         want = max(want, climb.share - climb.held)

@@ -275,7 +275,7 @@ cdef struct Use:                # of a SHARED block, in use now, or of a WAITING
     Use *beside                 # the oldest Use of the next queue with the same bed
     bint asked                  # a thread works on this queue; other threads pass it over
 
-cdef enum Rung:                 # sources of memory for a slow allocation, roughly in their order
+cdef enum Rung:                 # sources of memory; `_climb` has the order in which they are tried
     RUNG_WAITING                # WAITING blocks whose events are complete
     RUNG_SPARE                  # spare frames of the page source
     RUNG_GROW                   # new frames, while `reserved` stays close to the live peak

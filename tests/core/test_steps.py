@@ -1,4 +1,4 @@
-"""The fallback steps, and the names of the sources of memory."""
+"""The fallback steps: one table in the code, and what follows it."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,13 @@ import acl
 from acl.inside._snapshot import RUNG_WORDS
 
 CORE = Path(acl.__file__).parent / "core"
+
+
+def test_design_page_lists_steps_in_the_order_of_the_table() -> None:
+    code = re.search(r"^steps\[:\] = \[([^\]]*)\]", (CORE / "_climb.pyx").read_text(), re.M)
+    page = Path(__file__).resolve().parents[2] / "docs" / "design.md"
+    assert code is not None
+    assert re.findall(r"^\| `(step_\w+)` ", page.read_text(), re.M) == re.findall(r"\w+", code[1])
 
 
 def test_sources_of_memory_are_named_in_the_order_of_the_core() -> None:
