@@ -74,7 +74,7 @@ cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
 
 
 cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) noexcept nogil:
-    """Check I6 for the pages that begin in a block, and add to the sum for I8."""
+    """Check I6, I13 and I14 for the pages that begin in a block, and add to the sum for I8."""
     cdef size_t granule = arena.pool.options.granule
     cdef uint64_t page = (<size_t> (block.addr - span.base) + granule - 1) // granule
     cdef uint64_t end = (<size_t> (block.addr - span.base) + block.size + granule - 1) // granule
@@ -90,6 +90,8 @@ cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) n
             return 6
         if span.views[page] != NULL and not view_check(arena, span.views[page], span, page, sums):
             return 13
+        if span.views[page] != NULL and span.views[page].vacated > arena.maps.moment:
+            return 14
         sums.pages += backed
         page += 1
     return 0
@@ -233,6 +235,8 @@ cdef uint32_t sums_check(Arena *arena, Sums *sums) noexcept nogil:
             return 8
         if arena.maps.shadows != sums.shadows:
             return 13
+    if arena.maps.rested > arena.maps.moment:
+        return 14
     if arena.live > arena.live_peak or arena.requested > arena.requested_peak:
         return 12
     return 0

@@ -45,7 +45,9 @@ Invariants (`arena_check` returns the number of the first one that is broken)
                       shadows == views that do not hold their frame, if no block is MOVING; if a
                       view is still to be unmapped, its frame `mapped` has a holder in this arena
     I14  old views    a view is unmapped only if its arena's stream was seen complete after the view
-                      last held its frame (v.vacated < arena.rested); before, work may still use it
+                      last held its frame (v.vacated < maps.rested); before, work may still use it;
+                      no synchronisation is newer than the last one that began (maps.moment).
+                      `arena_check` compares the numbers; debug builds look at each unmap
     I15  sleep        if a page is not backed and is not a hole, all blocks in it are asleep (LIVE
                       and BLOCK_ASLEEP) or VOID; VOID blocks lie in such pages only, except during
                       a sleep batch; asleep == sum of the sizes of blocks that are asleep, each of
@@ -124,7 +126,7 @@ cdef enum BlockFlag:
     BLOCK_SEEN = 8              # its links hold the time at which `pool_see` first found it live
     BLOCK_GUARDED = 16          # guard bytes follow it (`_guard`)
     BLOCK_HELD = 32             # freed by its user, and in quarantine until its bytes are checked
-    BLOCK_WIRED = 64            # long-lived, or the sentinel `arena.wired`, whose free is noticed
+    BLOCK_WIRED = 64            # long-lived, or the iteration's sentinel, whose free is noticed
     BLOCK_ASLEEP = 128          # live, but its sleeping pages have no memory
 
 cdef enum RangeKind:
@@ -181,7 +183,7 @@ cdef struct View:
     Frame *frame                # NULL: the view must be unmapped before its page is used again
     Frame *mapped               # if `frame` is NULL: the frame still mapped here, if in this arena
     View *next                  # next view of the frame; if `frame` is NULL, of the thread's list
-    uint64_t vacated            # arena.moment when it last ceased to hold its frame (I14)
+    uint64_t vacated            # arena.maps.moment when it last ceased to hold its frame (I14)
     uint32_t page
     uint16_t range              # index in arena.ranges
 
@@ -245,7 +247,7 @@ cdef struct Range:
     View **views                # one for each page, NULL where nothing is mapped; not in segments
     uint16_t *starts            # by page: pages of the hole that an earlier window filled from here
     uint64_t *marks             # bit p: an earlier window filled a hole that began at page p
-    uint64_t *freed             # debug builds: by page, 1 + `arena.moment` at the last free in it
+    uint64_t *freed             # debug builds: by page, 1 + `maps.moment` at the last free in it
     uint32_t pages
     uint32_t top                # the first page above all pages that were ever mapped
     uint16_t index

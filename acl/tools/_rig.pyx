@@ -14,10 +14,10 @@ from acl._core cimport arena_alloc, arena_free, arena_try, on_alloc, on_free, on
 from acl.core.types cimport (
     aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtDrvMemHandle, aclrtEvent,
     aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy, aclrtPhysicalMemProp, aclrtStream,
-    aclrtStreamStatus, Arena, ArenaStats, Block, BLOCK_HOLE, BLOCK_LIVE, CALL_CAPTURE_INFO,
-    CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_MAP, CALL_MEM_INFO, CALL_PHYSICAL,
-    CALL_QUERY, CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP, CALLS, Driver, OomReport, Pool,
-    PoolOptions, Range,
+    aclrtStreamStatus, Arena, ArenaStats, Block, BLOCK_ASLEEP, BLOCK_HOLE, BLOCK_LIVE,
+    CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_MAP,
+    CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP,
+    CALLS, Driver, OomReport, Pool, PoolOptions, Range, View,
 )
 from acl.core._arena cimport arena_set_mode, pool_arena, pool_create, pool_destroy
 from acl.core._trim cimport pool_decay, pool_trim
@@ -362,6 +362,12 @@ def function_addresses():
     return list(numbers)
 
 
+cdef View *rig_view(Pool *pool, Arena *arena, Block *block) noexcept nogil:
+    """Return the mapping of the first page of a block."""
+    cdef Range *span = arena.space.ranges[block.range]
+    return span.views[(block.addr - span.base) // pool.options.granule]
+
+
 cdef class Rig:
     """A pool on the driver without memory, with one arena for each stream number (from 1)."""
 
@@ -663,8 +669,7 @@ cdef class Rig:
             arena.space.ranges[at.range].views[(at.addr - arena.space.ranges[at.range].base)
                                          // self.pool.options.granule] = NULL
         elif field == "view":
-            arena.space.ranges[at.range].views[(at.addr - arena.space.ranges[at.range].base)
-                                         // self.pool.options.granule].frame.holder = NULL
+            rig_view(self.pool, arena, at).frame.holder = NULL
         elif field == "maps":
             arena.bins.maps[change] ^= 1
         elif field == "cache":
@@ -673,6 +678,18 @@ cdef class Rig:
             arena.bins.holes[0].next = arena.bins.holes[0].next.links.next
         elif field == "waiting":
             arena.order.waiting = NULL
+        elif field == "shadows":
+            arena.maps.shadows += change
+        elif field == "rested":
+            arena.maps.rested = arena.maps.moment + change
+        elif field == "vacated":
+            rig_view(self.pool, arena, at).vacated = arena.maps.moment + change
+        elif field == "stamp":
+            rig_view(self.pool, arena, at).frame.stamp = arena.maps.search + change
+        elif field == "asleep":
+            arena.sleep.asleep += change
+        elif field == "sleeping":
+            at.flags |= BLOCK_ASLEEP
         else:
             raise ValueError(f"no field {field!r}")
 
