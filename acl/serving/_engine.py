@@ -40,8 +40,9 @@ __all__ = ["Engine"]
 
 log = logging.getLogger("acl.serving")
 NO_LIMIT = 1 << 62
-IDLE_S = 0.5                            # seconds after which an idle lane measures the free memory again
-STUCK_S = 1.0                           # seconds that `close` waits for each aborted stream to finish its work
+IDLE_S = 0.5                            # how often an idle lane looks at the device
+STUCK_S = 1.0                           # at the end, for the work of a stream that was aborted
+LONGEST_S = 3600.0                      # of one wait; Python refuses a wait of more than 292 years
 
 
 def program_ended() -> bool:
@@ -380,7 +381,7 @@ class Engine:
                     if self.closed:
                         return
                     due = self.queue.next_due()
-                    self.timed.wait(None if due is None else max(due - time.monotonic(), 0.0))
+                    self.timed.wait(None if due is None else min(max(due - time.monotonic(), 0.0), LONGEST_S))
                     continue
             for job in late:
                 overdue = job.deadline is not None and time.monotonic() >= job.deadline
@@ -477,8 +478,9 @@ class Engine:
         until = self.queue.first().linger_until(self.options.linger_ms / 1e3)
         while 0 < len(self.queue) < self.options.batch and not self.draining:
             left = until - time.monotonic()
-            if left <= 0 or not self.changed.wait(left):
+            if left <= 0:
                 return
+            self.changed.wait(min(left, LONGEST_S))
 
     def gather(self) -> list[Job]:
         """Take the first request, and those that share its batch as far as memory allows, and promise them memory.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -154,3 +155,27 @@ def test_each_accepted_request_ends_once(held: tuple[Engine, HeldTask]) -> None:
 def test_submit_refuses_arguments_that_make_no_sense(how: dict[str, Any], text: str) -> None:
     with engine_of(HeldTask()) as service, pytest.raises(ValueError, match=text):
         service.submit(ids(1), **how)
+
+
+@pytest.mark.parametrize("deadline_s", [1e12, float("inf")])
+def test_deadline_beyond_all_waits_leaves_the_clock_running(held: tuple[Engine, HeldTask], deadline_s: float) -> None:
+    service, task = held
+    patient = service.submit(ids(1), deadline_s=deadline_s)
+    hasty = service.submit(ids(2), deadline_s=0.05)
+    assert outcome(hasty) == "Refused"
+    task.gate.set()
+    assert outcome(patient) == "answered"
+
+
+def test_lane_lingers_no_longer_than_a_wait_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, waits = HeldTask(held=True), list[float]()
+    with engine_of(task, batch=2, linger_ms=float("inf")) as service:
+        futures = [service.submit(ids(n)) for n in range(2)]
+        assert task.inside.wait(300)
+        futures.append(service.submit(ids(2)))
+        with monkeypatch.context() as patch, service.changed:
+            patch.setattr(service.changed, "wait", lambda timeout: waits.append(timeout) or service.drain())
+            service.linger()
+        task.gate.set()
+        assert [outcome(one) for one in futures] == ["answered"] * 3
+    assert len(waits) == 1 and 0 < waits[0] <= threading.TIMEOUT_MAX
