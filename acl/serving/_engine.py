@@ -474,9 +474,9 @@ class Engine:
                     self.changed.wait(IDLE_S)
 
     def linger(self) -> None:
-        """Wait until a batch is full, but not so long that the first request would miss its deadline."""
-        until = self.queue.first().linger_until(self.options.linger_ms / 1e3)
+        """Wait for company, but not so long that a request would miss its deadline, also one that comes meanwhile."""
         while 0 < len(self.queue) < self.options.batch and not self.draining:
+            until = min(job.linger_until(self.options.linger_ms / 1e3) for job in self.queue)
             left = until - time.monotonic()
             if left <= 0:
                 return
