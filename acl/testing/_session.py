@@ -165,12 +165,13 @@ class Session:
         if {*world, *self._world} != {"latency"} and "context" in sim.live_handles():
             self._leave_devices()
         base = {name: self._base[name] for name in self._world if name in self._base}
-        self._world = world
+        self._world = dict.fromkeys(world, ...)         # no test's world: part of it may be in force after an error
         try:
             sim.configure(**base)
             sim.configure(**world)
         except (TypeError, ValueError) as error:
             pytest.fail(f"acl_world: {error}", pytrace=False)
+        self._world = world
 
     def _leave_devices(self) -> None:
         """Reset all devices: the settings of a world can be changed only while none is in use."""

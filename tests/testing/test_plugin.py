@@ -58,6 +58,14 @@ WORLDS = """
     def test_world_without_such_a_setting():
         pass
 
+    @pytest.mark.acl_world(devices=3, capacity="none")
+    def test_world_of_no_size():
+        pass
+
+    @pytest.mark.acl_world(devices=3, capacity="none")
+    def test_world_of_no_size_again():
+        pass
+
     def test_counts_begin_at_zero(acl_sim):
         assert "aclrtMalloc" not in acl_sim.counters()
         acl_sim.fault("aclrtMalloc", every=1)
@@ -119,6 +127,8 @@ def test_each_test_has_a_fresh_world(tmp_path: Path) -> None:
     told = project(tmp_path, WORLDS, ini="acl_settings = capacity=8GiB\n")
     assert short(told) == {
         "test_world_without_such_a_setting": "setup failed",
+        "test_world_of_no_size": "setup failed",
+        "test_world_of_no_size_again": "setup failed",
         "test_counts_begin_at_zero": "passed",
         "test_faults_of_another_test_are_over": "passed",
         "test_world_of_three": "passed",
