@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import pytest
@@ -26,6 +28,8 @@ from acl.testing._torch import torch_in_use
 from aclpool_pytest import KEY
 
 __all__ = ["Nursery"]
+
+POLL_S = 0.05           # how often to ask for the end of a child whose pipe others hold open
 
 
 class Nursery:
@@ -118,11 +122,28 @@ def serve(items: Sequence[pytest.Item], orders: int, answers: int) -> NoReturn:
                 signal.signal(signal.SIGINT, before)
                 run(items[int.from_bytes(number, "little")], writer)
             os.close(writer)
-            with open(reader, "rb") as pipe:
-                sent = pipe.read()
-            pickle.dump((os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), sent), answer)
+            pickle.dump(read_until_end(reader, child), answer)
             answer.flush()
     os._exit(0)
+
+
+def read_until_end(reader: int, child: int) -> tuple[int, bytes]:
+    """Wait for the end of a child; return its exit status, and what it wrote to a pipe.
+
+    The pipe's end does not tell, as processes that the test leaves behind hold it open.
+    """
+    sent, ended, status = bytearray(), 0, 0
+    os.set_blocking(reader, False)
+    while not ended:
+        select.select([reader], [], [], POLL_S)
+        ended, status = os.waitpid(child, os.WNOHANG)       # asked before the reading, which then is the last
+        with suppress(BlockingIOError):
+            while some := os.read(reader, 1 << 16):
+                sent += some
+            if not ended:
+                ended, status = os.waitpid(child, 0)
+    os.close(reader)
+    return os.waitstatus_to_exitcode(status), bytes(sent)
 
 
 def run(item: pytest.Item, writer: int) -> NoReturn:

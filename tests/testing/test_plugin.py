@@ -199,6 +199,42 @@ def test_marked_tests_have_processes_of_their_own(tmp_path: Path, workers: tuple
     assert "_pytest" not in text
 
 
+LEFT_BEHIND = """
+    import multiprocessing
+    import os
+    import signal
+    import time
+    import pytest
+
+    FOLDER = os.path.dirname(__file__)
+
+    def note(name, text):
+        with open(os.path.join(FOLDER, name), "w") as file:
+            file.write(text)
+
+    def lag():
+        time.sleep(100)
+        note("ended", "")
+
+    @pytest.mark.acl_world(process=True)
+    def test_leaves_a_process():
+        left = multiprocessing.get_context("fork").Process(target=lag, daemon=True)
+        left.start()
+        note("left", str(left.pid))
+
+    @pytest.mark.acl_world(process=True)
+    def test_ends_the_process_that_was_left():
+        assert not os.path.exists(os.path.join(FOLDER, "ended"))
+        with open(os.path.join(FOLDER, "left")) as file:
+            os.kill(int(file.read()), signal.SIGKILL)
+"""
+
+
+def test_process_that_a_test_leaves_behind_is_not_waited_for(tmp_path: Path) -> None:
+    assert short(project(tmp_path, LEFT_BEHIND)) == {
+        "test_leaves_a_process": "passed", "test_ends_the_process_that_was_left": "passed"}
+
+
 LIKE_TORCH = """
     import ctypes
     import importlib.util
