@@ -111,11 +111,8 @@ class Program:
     def undisturbed(self) -> Run:
         """Run it without a fault, and note its calls and what it leaves behind."""
         with tempfile.TemporaryDirectory(prefix="aclpool-faults-") as folder:
-            counters = Path(folder, "counters")
-            done = self._run(Run(""), Path(folder), {"ACL_SIM_COUNTERS": str(counters)})
-            for text in counters.read_text().splitlines() if counters.exists() else []:
-                for name, calls in json.loads(text).items():        # one line for each process
-                    self.calls[name] = max(calls, self.calls.get(name, 0))
+            done = self._run(Run(""), Path(folder), {})
+            self.calls = most_calls(Path(folder))
         self._usual = Counter(done.leaks)
         return done
 
@@ -123,14 +120,17 @@ class Program:
         """Run it with one call failing, and return the outcome."""
         with tempfile.TemporaryDirectory(prefix="aclpool-faults-") as folder:
             done = self._run(Run(rule), Path(folder), {"ACL_SIM_FAULTS": rule})
+            name, nth = rule.split(":")[:2]
+            reached = most_calls(Path(folder)).get(name, 0) >= int(nth.removeprefix("nth="))
         more = Counter(done.leaks) - self._usual
         done.leaks = [] if GIVES_BACK.search(rule.split(":")[0]) else sorted(more.elements())
-        done.outcome = outcome(done)
+        done.outcome = outcome(done, reached)
         return done
 
     def _run(self, run: Run, folder: Path, variables: dict[str, str]) -> Run:
         found = folder / "found"
-        env = {**self._env, "ACL_SIM_CHECK": "leak", "ACL_SIM_CHECK_JSON": str(found), "ACL_SIM_CHECK_TEXT": "0"}
+        env = {**self._env, "ACL_SIM_CHECK": "leak", "ACL_SIM_CHECK_JSON": str(found), "ACL_SIM_CHECK_TEXT": "0",
+               "ACL_SIM_COUNTERS": str(folder / "counters")}
         env.update(variables)
         with open(folder / "errors", "w+b") as errors:
             child = subprocess.Popen(self._line, executable=self._path, env=env, stdin=subprocess.DEVNULL,
@@ -157,13 +157,27 @@ def end_group(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def outcome(run: Run) -> str:
-    """Return which of OUTCOMES it is.  A shell or a script reports a child's signal as 128 and more."""
+def most_calls(folder: Path) -> dict[str, int]:
+    """The calls of each function in the process that made the most of them; a fault's call counts, too."""
+    found: dict[str, int] = {}
+    counters = folder / "counters"
+    for text in counters.read_text().splitlines() if counters.exists() else []:
+        for name, calls in json.loads(text).items():        # a line for each process
+            found[name] = max(calls, found.get(name, 0))
+    return found
+
+
+def outcome(run: Run, reached: bool) -> str:
+    """Which of OUTCOMES it is.  A shell or a script gives a child's signal as 128 and more.
+
+    Each process tells for itself that the rule made no call fail; `reached` is whether a process that ended by itself
+    made the call.
+    """
     if run.status is None:
         return "hung"
     if run.status < 0 or (run.status > 128 and run.status - 128 in set(map(int, signal.Signals))):
         return "crashed"
-    if f"ACL_SIM_FAULTS: {run.rule} made no call fail" in run.output:
+    if not reached and f"ACL_SIM_FAULTS: {run.rule} made no call fail" in run.output:
         return "not reached"
     if run.leaks:
         return "leaked"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,13 @@ def test_sweep_of_a_program_that_fails_by_itself_is_refused() -> None:
 def test_sweep_of_a_program_without_calls_is_refused() -> None:
     code, _, told = sweep("--", "true")
     assert code == 2 and "called no function that fits '*'" in told
+
+
+def test_sweep_of_two_processes_tells_what_became_of_the_one_whose_call_failed(program: Path) -> None:
+    """The second process makes another call, so that it tells of a rule that made none of its calls fail."""
+    code, written, _ = sweep("--only", "aclrtDestroyEvent", "--json", "-", "--", "sh", "-c",
+                             f"{program}; {sys.executable} -c 'import acl; acl.Device.count()'")
+    assert (code, json.loads(written)["counts"]["unnoticed"]) == (0, 1)
 
 
 @pytest.mark.parametrize(("option", "value"), [("--jobs", "0"), ("--timeout", "-1"), ("--timeout", "soon"),
