@@ -16,9 +16,10 @@ cdef class Stream:
     cdef bint is_closed
     cdef int made                   # fork_count when it was made
     cdef readonly int device        # the device it is on; -1 if unknown
-    cdef aclrtContext context       # its context
-    cdef readonly Progress progress  # progress of its work; None if the constructor did not finish
-    cdef list closers               # functions to call with the handle once it is destroyed
+    cdef aclrtContext context       # where it is
+    cdef readonly Progress progress  # of its work; None for an object that was never made
+    cdef list closers               # called with the handle once it is destroyed
+    cdef readonly bint refused      # whether ACL refused to destroy it at `close`: it is still there
     cdef object __weakref__
 
 

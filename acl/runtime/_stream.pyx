@@ -412,6 +412,7 @@ cdef int stream_release(Stream stream, object error) except -1:
     stream.raw = NULL
     if stream.owned:
         error = progress_close(progress, error, &status)
+        stream.refused = status != 0
     closers, stream.closers = stream.closers, None
     error = told_all(closers or [], <size_t> raw, error)
     later_drain()

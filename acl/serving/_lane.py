@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from acl import rt
-from acl.bind._error import AclError, DeviceLostError, TimeoutError
+from acl.bind._error import AclError, TimeoutError
 from acl.runtime._stream import Stream
+from acl.serving._attempts import FAULTS
 
 if TYPE_CHECKING:
     from acl.pool._pool import Pool
@@ -53,12 +54,11 @@ class Streams:
         with suppress(AclError):
             if self.pool is not None:
                 self.pool.unregister(stream)
-        try:
+        with suppress(AclError):                # of its work, or because it was not destroyed
             stream.close()
-        except AclError as error:               # its work failed and it is destroyed, or destroying it failed
-            if isinstance(error, DeviceLostError) or error.function == "aclrtDestroyStream":
-                with self.lock:
-                    self.lost.append(handle)
+        if stream.refused:
+            with self.lock:
+                self.lost.append(handle)
 
     def abort(self, stream: Stream) -> None:
         """Abort the work of a stream and destroy it; if its work does not end, `sweep` destroys it later."""
@@ -73,8 +73,8 @@ class Streams:
     def sweep(self) -> None:
         """Destroy streams that could not be destroyed before."""
         with self.lock:
-            while self.lost:
-                rt.destroy_stream_force(self.lost.pop())
+            # After another status than a fault's it is gone, and another stream may get its handle.
+            self.lost = [handle for handle in self.lost if rt.destroy_stream_force(handle) in FAULTS]
             for stream in [one for one in self.stuck if is_idle(one)]:
                 self.stuck.remove(stream)
                 self.destroy(stream)
