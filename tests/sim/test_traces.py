@@ -239,6 +239,13 @@ def test_rule_that_made_no_call_fail_is_told_at_the_end(rule: str, told: str) ->
 
 
 @pytest.mark.subprocess_heavy
+def test_rule_that_the_program_removed_is_not_told() -> None:
+    """The pytest plugin removes all rules, and makes those of the environment again for each test."""
+    done = run_python("    from acl import sim\n    sim.reset()" + CALLS, ACL_SIM_FAULTS="aclrtMalloc:nth=1")
+    assert done.stderr == ""
+
+
+@pytest.mark.subprocess_heavy
 def test_rules_of_a_process_that_calls_nothing_are_not_told() -> None:
     done = run_python('import ctypes; from acl import sim; ctypes.CDLL(sim.library_dir() + "/libascendcl.so")',
                       ACL_SIM_FAULTS="aclrtMalloc:nth=3")

@@ -49,6 +49,8 @@ SIM_SHARED const char *acl_sim_variable(size_t index);
 
 /* Called by call_hooks.c; defined in faults.c, trace.c and counters.c. */
 aclError fault_due(unsigned function);
+/* True if the rule was made and not removed. */
+bool fault_in_force(uint32_t number);
 void trace_begin(unsigned function);
 void trace_write(unsigned function, aclError status);
 void coverage_count(unsigned function, aclError status);

@@ -323,6 +323,15 @@ uint64_t acl_sim_fault_hits(uint32_t number)
     return hits;
 }
 
+bool fault_in_force(uint32_t number)
+{
+    pthread_mutex_lock(&rules_lock);
+    const Rule *rule = rule_find(number);
+    bool used = rule != NULL && rule->used;
+    pthread_mutex_unlock(&rules_lock);
+    return used;
+}
+
 void acl_sim_fault_clear(void)
 {
     pthread_mutex_lock(&rules_lock);
