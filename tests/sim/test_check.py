@@ -330,3 +330,39 @@ def test_thread_sanitizer_knows_the_order_of_streams(tmp_path: Path) -> None:
     right = run()
     assert (right.returncode, right.stderr) == (0, "")
     assert run("wrong").returncode == 66
+
+
+FORKING = """
+#include <acl/acl.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int main(int count, char **words)
+{
+    static char memory[8];
+    (void)words;
+    aclDataBuffer *buffer = aclCreateDataBuffer(memory, sizeof memory);
+    pid_t child = fork();
+    if (child == 0) {
+        if (count > 1) {
+            (void)aclCreateDataBuffer(memory, sizeof memory);
+        }
+        exit(0);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    aclDestroyDataBuffer(buffer);
+    return status;
+}
+"""
+
+
+def test_child_of_a_fork_leaks_only_what_it_made_itself(tmp_path: Path) -> None:
+    how = programs.mode()
+    (tmp_path / "forking.c").write_text(FORKING)
+    program = programs.compile_program(tmp_path / "forking.c", tmp_path, *programs.simulator(tmp_path, how), how)
+    done = [subprocess.run([str(program), *words], capture_output=True, text=True, timeout=programs.TIMEOUT_S,
+                           env={**programs.environment(how), "ACL_SIM_CHECK": "leak"}) for words in ([], ["leak"])]
+    assert (done[0].returncode, done[0].stderr) == (0, "")
+    assert done[1].stderr.startswith("acl.sim: check: leak: 1 data_buffer not destroyed"), done[1].stderr

@@ -229,6 +229,16 @@ static void handles_tell(int32_t device, bool only_streams, const char *when)
     }
 }
 
+void check_forget_parent(void)
+{
+    check_forget_blocks();
+    for (size_t i = 0; i < BUCKETS; i++) {
+        for (Entry *entry = entries[i]; entry != NULL; entry = entry->next) {
+            entry->told = true;
+        }
+    }
+}
+
 void check_leaks_of_device(int32_t device)
 {
     char when[64];

@@ -273,10 +273,11 @@ static unsigned tools_read(const char *text)
     return tools;
 }
 
-/* Runs in the child of a fork. If the parent uses a device, the child is not checked: the blocks and handles that it
- * inherited are its parent's. Otherwise it inherits none, and is checked, too. */
+/* The child of a fork is another process: what its parent made is not the child's to free.  If the parent uses
+ * no device, no thread holds a lock of the checker: the child is checked, too. */
 static void on_fork_child(void)
 {
+    check_forget_parent();
     if (devices_in_use()) {
         atomic_store(&check_tools, 0);
     }

@@ -93,6 +93,9 @@ void check_leaks_of_device(int32_t device);
 void check_leaks_of_process(void);
 void check_finalized(void);
 void check_leaks_of_blocks(const char *when); /* check_blocks.c */
+/* In the child of a fork, without locks: what there is so far is its parent's, and no leak of the child's. */
+void check_forget_parent(void);
+void check_forget_blocks(void); /* check_blocks.c; the part of it about memory */
 
 /* ---- what was written (check_shadow.c) ---------------------------------------------------------- */
 /* Marks bytes as not written: they were just allocated. */
