@@ -220,7 +220,7 @@ cdef class Model:
         return 0
 
     @staticmethod
-    def instances(source, int count, device=0, *, name=None):
+    def instances(source, count, device=0, *, name=None):
         """Load several instances of one model, which share the memory of its weights.
 
         ACL forbids two runs of one model at the same time; with an instance for each stream, runs
@@ -240,6 +240,8 @@ cdef class Model:
         """
         cdef Model one
         cdef list made = []
+        if isinstance(count, bool) or not hasattr(count, "__index__"):
+            raise TypeError(f"count must be an int, not {type(count).__name__}")
         if count < 1:
             raise ValueError(f"count must be at least 1, not {count}")
         content = source if is_path(source) else content_of(source, "a model's")
@@ -274,7 +276,7 @@ cdef class Model:
                     status = aclmdlLoadFromFile(path, &self.number)
                 else:
                     status = aclmdlLoadFromFileWithMem(path, &self.number, NULL, 0, memory, room)
-            check(status, "aclmdlLoadFromFile")
+            check(status, "aclmdlLoadFromFile" if memory is NULL else "aclmdlLoadFromFileWithMem")
         else:
             self.content = content_of(source, "a model's")
             data = self.content
@@ -287,7 +289,7 @@ cdef class Model:
                 else:
                     status = aclmdlLoadFromMemWithMem(
                         data, size, &self.number, NULL, 0, memory, room)
-            check(status, "aclmdlLoadFromMem")
+            check(status, "aclmdlLoadFromMem" if memory is NULL else "aclmdlLoadFromMemWithMem")
         self.loaded = True
         alive_add(1)
         return 0

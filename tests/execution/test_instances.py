@@ -88,3 +88,21 @@ def test_instances_of_what_is_no_model_are_refused(content: bytes) -> None:
         acl.Model.instances(5, 2)  # type: ignore[arg-type]
     with pytest.raises(acl.AclError, match="/nowhere"):
         acl.Model.instances("/nowhere", 2)
+
+
+@pytest.mark.parametrize(("count", "text"), [(2.5, "count must be an int, not float"), ("3", "count must be an int, not str"),
+                                             (None, "count must be an int"), (True, "count must be an int, not bool")])
+def test_instances_of_no_whole_number_are_refused_by_name(content: bytes, count: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        acl.Model.instances(content, count)
+
+
+@pytest.mark.parametrize("function", ["aclmdlLoadFromFileWithMem", "aclmdlLoadFromMemWithMem"])
+def test_instances_that_do_not_load_name_the_function_that_failed(
+    content: bytes, tmp_path: Path, function: str, sim: Any, no_leaks: None
+) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    with sim.fault(function, nth=2, code=107002), pytest.raises(acl.AclError) as raised:
+        acl.Model.instances(path if "File" in function else content, 2)
+    assert raised.value.function == function
