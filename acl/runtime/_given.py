@@ -85,7 +85,10 @@ def given_array(value: Any, what: str, stream: Stream) -> Any:
     if place == _DLPACK_EXTENSION:
         from acl.pool._dlpack import from_dlpack
 
-        return from_dlpack(value, stream=stream)
+        try:
+            return from_dlpack(value, stream=stream)
+        except BufferError as error:
+            raise input_error(f"{what}: {error}") from error
     if place != _DLPACK_CPU:
         raise input_error(f"{what}: memory of DLPack's device type {place} is neither the host's nor an NPU's")
     import numpy

@@ -65,3 +65,13 @@ def test_run_of_memory_of_another_kind_of_device_is_refused(run: str) -> None:
                 model(Foreign(X, 2), stream=stream)
             else:
                 acl.Op("Relu")(Foreign(X, 2), stream=stream)
+
+
+def test_run_of_memory_that_is_of_another_kind_than_its_library_says_names_the_input() -> None:
+    class Wrong(Foreign):
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.whole.__dlpack__()
+
+    with (acl.Stream() as stream, acl.Model(small_model().to_bytes()) as model,
+          pytest.raises(acl.InvalidArgumentError, match=r"input .*must be an NPU's .*not of type 1")):
+        model(Wrong(X, 12), stream=stream)
