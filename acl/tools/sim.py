@@ -88,7 +88,7 @@ def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, 
 def setting(option: str, value: str) -> str:
     """Return the variable's value for an option. File names become absolute, as programs may run in other folders."""
     if option in ("capacity", "pinned"):
-        return sim.parse_sizes(value, option)
+        return value if value == "unlimited" else sim.parse_sizes(value, option)
     return os.path.abspath(value) if option in FILES and value != "-" else value
 
 

@@ -515,6 +515,12 @@ def test_sim_run_orders_faults_and_writes_counters(tmp_path: Path) -> None:
     assert "aclrtMalloc 207001" in trace.read_text()
 
 
+def test_sim_run_takes_pinned_memory_without_a_limit() -> None:
+    code = "from acl import sim; print(sim.configuration()['pinned'])"
+    done = run_tool("--pinned", "unlimited", "--", sys.executable, "-c", code)
+    assert (done.returncode, done.stdout) == (0, "unlimited\n"), done.stderr
+
+
 def test_sim_run_says_what_is_wrong() -> None:
     assert run_tool("--").returncode == 2
     missing = run_tool("--", "no-such-program")
