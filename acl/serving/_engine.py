@@ -537,7 +537,7 @@ class Engine:
         try:
             if task.goes_with(items[0], job.item):
                 return job.version.costs.estimate(task.padded_bytes(items), len(items))
-        except Exception:
+        except (Exception, SystemExit):         # a lane that ended here would leave begun requests in the queue
             log.warning("the task cannot join two requests: %s", traceback.format_exc(limit=-1))
         return None
 

@@ -187,3 +187,17 @@ def test_request_with_a_deadline_ends_the_wait_of_those_before_it() -> None:
         time.sleep(0.1)                         # the lane waits for company by now; if it does not, all is well, too
         assert outcome(service.submit(ids(2), deadline_s=2)) == "answered"
         assert outcome(patient) == "answered"
+
+
+def test_task_that_exits_while_it_joins_requests_leaves_the_lanes_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(first: Any, other: Any) -> bool:
+        raise SystemExit(1)
+
+    task = HeldTask(held=True)
+    monkeypatch.setattr(task, "goes_with", leave)
+    with engine_of(task, batch=3) as service:
+        futures = [service.submit(ids(0))]
+        assert task.inside.wait(300)
+        futures += [service.submit(ids(n)) for n in range(1, 4)]
+        task.gate.set()
+        assert [outcome(one) for one in futures] == ["answered"] * 4 and service.healthy
