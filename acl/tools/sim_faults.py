@@ -25,7 +25,9 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -106,6 +108,9 @@ class Program:
     def __init__(self, path: str, line: list[str], env: dict[str, str], timeout: float) -> None:
         self._path, self._line, self._env, self._timeout = path, line, env, timeout
         self._usual: Counter[str] = Counter()
+        self._children: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()       # guards the children, and that none begins after `stop`
+        self._stopped = False
         self.calls: dict[str, int] = {}
 
     def undisturbed(self) -> Run:
@@ -127,19 +132,32 @@ class Program:
         done.outcome = outcome(done, reached)
         return done
 
+    def stop(self) -> None:
+        """End what runs, and begin nothing more."""
+        with self._lock:
+            self._stopped = True
+            for child in self._children:
+                child.kill()                # its group is ended by the thread that waits for it
+
     def _run(self, run: Run, folder: Path, variables: dict[str, str]) -> Run:
         found = folder / "found"
         env = {**self._env, "ACL_SIM_CHECK": "leak", "ACL_SIM_CHECK_JSON": str(found), "ACL_SIM_CHECK_TEXT": "0",
                "ACL_SIM_COUNTERS": str(folder / "counters")}
         env.update(variables)
         with open(folder / "errors", "w+b") as errors:
-            child = subprocess.Popen(self._line, executable=self._path, env=env, stdin=subprocess.DEVNULL,
-                                     stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True)
+            with self._lock:
+                if self._stopped:
+                    return run
+                child = subprocess.Popen(self._line, executable=self._path, env=env, stdin=subprocess.DEVNULL,
+                                         stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True)
+                self._children.add(child)
             try:
                 run.status = child.wait(self._timeout)
             except subprocess.TimeoutExpired:
                 pass
             finally:
+                with self._lock:
+                    self._children.remove(child)
                 end_group(child)
             errors.seek(max(0, errors.seek(0, os.SEEK_END) - 4000))
             run.output = errors.read().decode(errors="replace")
@@ -202,6 +220,16 @@ def described(run: Run) -> str:
     return "\n".join(lines)
 
 
+@contextmanager
+def stopped_early(program: Program) -> Iterator[None]:
+    """After Ctrl-C, wait for no run."""
+    try:
+        yield
+    except BaseException:
+        program.stop()
+        raise
+
+
 def sweep(path: str, line: list[str], env: dict[str, str], options: argparse.Namespace) -> int:
     """Run the program for each rule and report. Return the exit status."""
     program = Program(path, line, env, float(options.timeout))
@@ -216,7 +244,7 @@ def sweep(path: str, line: list[str], env: dict[str, str], options: argparse.Nam
         return 2
     runs = []
     progress = sys.stderr.isatty()
-    with ThreadPoolExecutor(int(options.jobs)) as pool:
+    with ThreadPoolExecutor(int(options.jobs)) as pool, stopped_early(program):
         for number, run in enumerate(pool.map(program.disturbed, todo), 1):
             runs.append(run)
             if run.outcome in TOLD:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from support.child import run_child
+from support.child import child_environment, run_child
 from support.programs import compile_program
 
 from acl.tools.sim_faults import rules
@@ -101,6 +104,22 @@ def test_sweep_of_two_processes_tells_what_became_of_the_one_whose_call_failed(p
     code, written, _ = sweep("--only", "aclrtDestroyEvent", "--json", "-", "--", "sh", "-c",
                              f"{program}; {sys.executable} -c 'import acl; acl.Device.count()'")
     assert (code, json.loads(written)["counts"]["unnoticed"]) == (0, 1)
+
+
+def test_sweep_that_is_interrupted_waits_for_no_run(program: Path, tmp_path: Path) -> None:
+    """The program hangs without an event, for as long as the sweep lets it."""
+    script = tmp_path / "script.sh"
+    script.write_text(f'case "$ACL_SIM_FAULTS" in *Event*) touch {tmp_path}/begun;; esac\nexec {program}\n')
+    child = subprocess.Popen(
+        [sys.executable, "-m", "acl.tools.cli", "sim", "faults", "--sweep", "--only", "aclrtCreateEvent", "--timeout",
+         "1000", "--", "sh", str(script)], env=child_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    end = time.monotonic() + 200
+    while not (tmp_path / "begun").exists():
+        assert child.poll() is None and time.monotonic() < end, child.stderr
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=200)
+    assert child.returncode not in (0, 1)
 
 
 @pytest.mark.parametrize(("option", "value"), [("--jobs", "0"), ("--timeout", "-1"), ("--timeout", "soon"),
