@@ -1,4 +1,4 @@
-"""Questions that go wrong in every way that a question can, for test_doctor_deep.py."""
+"""Questions of the doctor that hang, crash, refuse or print too much, for test_doctor_deep.py."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def leaves(say: Say) -> Answer:
 
 
 def leaves_a_child(say: Say) -> Answer:
-    """Ends without an answer, and a process of its own keeps the pipe."""
+    """End without an answer, and leave a child process that keeps the pipe open."""
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], close_fds=False)
     os._exit(7)
 
@@ -63,7 +63,7 @@ def lacks(say: Say) -> Answer:
 
 
 def says_much(say: Say) -> Answer:
-    """More than a pipe holds, to every place."""
+    """Write more than a pipe holds to every output."""
     for number in range(3000):
         print("x" * 100)
         say(f"{number} " + "y" * 100)

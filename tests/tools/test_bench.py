@@ -40,7 +40,7 @@ def events_of(*rows: tuple[int, int, int]) -> bytes:
 
 
 def counting() -> tuple[Subject, list[str]]:
-    """An allocator that writes down what it is asked; blocks are objects with a `ptr`."""
+    """Return an allocator and the log of its calls; its blocks are objects with a `ptr`."""
     log: list[str] = []
 
     class Block:
@@ -231,7 +231,7 @@ def test_a_short_list_is_played_until_a_sample_is_long_enough() -> None:
     sampled = sample_alone(load, Effort(samples=2, warm_runs=1), 7)
     assert log == ["+1", "-1"] * 7 * 3
     assert len(sampled.cpu_ns) == 2
-    assert len(sample_alone(load, Effort(run_ns=1)).cpu_ns) == 1       # it takes so long that one is enough
+    assert len(sample_alone(load, Effort(run_ns=1)).cpu_ns) == 1       # one repetition takes longer than run_ns
     log.clear()
     latencies(load, 5)
     assert log == ["+1", "-1"] * 5
@@ -241,7 +241,7 @@ def test_the_number_of_pairs_follows_from_the_time_of_one() -> None:
     def make(count: int) -> Load:
         return Load.pairs(_peers.slowed(_peers.floor(), 2_000), 64, max(count, 500))
 
-    # 500 pairs and not 10 took a millisecond, so 10,000 fit and not 200: a busy machine may make a tenth of that.
+    # 500 pairs take about 1 ms, so about 10,000 fit into 20 ms; the bound allows for a machine ten times slower.
     assert fitting_count(make, Effort(run_ns=20_000_000, least=10), 10**6) > 1_000
     assert fitting_count(make, Effort(run_ns=20_000_000, least=10), 77) == 77
     assert fitting_count(make, Effort(run_ns=1, least=10), 77) == 10
@@ -336,7 +336,7 @@ def test_json_to_standard_output_and_nothing_else() -> None:
         assert row.keys() >= KEYS
         assert row["ns_per_pair"] > 0 and row["failures"] == 0
         assert len(row["samples"]) == 2
-        assert all(len(run) in (1, 2) for run in row["samples"])        # one, if it takes long
+        assert all(len(run) in (1, 2) for run in row["samples"])        # one sample if the run takes long
     by_name = {row["allocator"]: row for row in rows if row["workload"] == "W5"}
     assert by_name["aclpool"]["reserved_ratio"] >= 1
     assert by_name["floor"]["over_floor"] == 1
@@ -418,7 +418,7 @@ sys.exit(main(["bench", "--quick", "--rounds", "1", "--repeats", "1", "--workloa
 
 
 def bench_in(folder: Path, *more: str) -> tuple[int, list[dict[str, Any]], str]:
-    """The command, in a folder where another `acl` lies, as in the root of a clone."""
+    """Run the command in a folder that contains another `acl`, as the root of a clone does."""
     (folder / "acl").mkdir()
     (folder / "acl/__init__.py").write_text("raise ImportError('the acl of the folder, not the installed one')")
     (folder / "own_allocator.py").write_text(OWN)

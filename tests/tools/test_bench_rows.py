@@ -31,7 +31,7 @@ CASES = [case for name in NAMES for case in cases_of(name, ANYBODY, WANTED)]
 
 
 def job_of(case: Case, opened: Opened, candidate: Candidate = ANYBODY, effort: Effort = EFFORT) -> Job:
-    """The job that the command would make."""
+    """Return the job that the command would create for the case."""
     peak = 50 << 20
     if case.workload in ("W5", "day"):
         events: tuple[bytes, ...] = (bench_workloads.inference(steps=1)[0],)
@@ -41,7 +41,7 @@ def job_of(case: Case, opened: Opened, candidate: Candidate = ANYBODY, effort: E
 
 
 def ns_of(case: Case, opened: Opened, effort: Effort = EFFORT) -> float:
-    """The least sample of a case's row."""
+    """Return the smallest sample of the case's row, in nanoseconds."""
     (row,) = measure_case(job_of(case, opened, effort=effort))
     return min(row["samples"])
 
@@ -51,7 +51,7 @@ def opened_with(make: Callable[[], Subject], call: Callable[[int], Any]) -> Open
 
 
 def slow_call(wait_ns: int) -> Callable[[int], None]:
-    """A call from Python that spends so much processor time."""
+    """Return a Python function that uses `wait_ns` of processor time."""
     def call(size: int) -> None:
         end = time.thread_time_ns() + wait_ns
         while time.thread_time_ns() < end:
@@ -66,7 +66,7 @@ def test_every_workload_has_a_case_and_a_way_to_measure_it() -> None:
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
 def test_a_slower_allocator_moves_the_row(case: Case) -> None:
     plain = ns_of(case, opened_with(_peers.floor, lambda size: None))
-    wait = max(WAIT_NS, 10 * int(plain))        # on a busy machine two threads may take long without it
+    wait = max(WAIT_NS, 10 * int(plain))        # the plain time may be long on a busy machine
     slowed = ns_of(case, opened_with(lambda: _peers.slowed(_peers.floor(), wait), slow_call(wait)))
     assert slowed > 0.8 * wait / (2 if "tenants" in case.id else 1), f"{plain} ns, and with {wait} ns more {slowed} ns"
 
@@ -90,7 +90,7 @@ def test_a_run_that_leaves_slots_alone_is_refused(name: str, monkeypatch: pytest
 
 
 class Counted:
-    """An allocator that writes down which sizes were asked for, and how many blocks were live at most."""
+    """An allocator that records the requested sizes and the largest number of live blocks."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -142,11 +142,11 @@ def test_a_row_does_the_work_that_its_name_says(case: Case) -> None:
 
 
 class Watched:
-    """An allocator that writes down which threads came, and what for."""
+    """An allocator that records which threads allocate, and which threads free."""
 
     def __init__(self) -> None:
         self.allocated: set[int] = set()
-        self.freed_by_itself: set[bool] = set()     # of what other threads than this one allocated
+        self.freed_by_itself: set[bool] = set()     # blocks not allocated by `home`: freed by their allocator?
         self.home = threading.get_ident()
 
     def subject(self) -> Subject:
@@ -289,7 +289,7 @@ with candidate_of("glibc").open() as opened:
 
 
 def test_written_blocks_are_resident() -> None:
-    """In a process of its own, as rows are measured: the kernel may take pages of a large one back meanwhile."""
+    """Measure in a new process, as the rows are: the kernel may reclaim pages of a large process meanwhile."""
     peak = run_python(WRITTEN).stdout.strip()
     assert peak == "None" or 32 << 20 < int(peak) < 200 << 20
 
@@ -334,17 +334,17 @@ def test_an_unsure_row_is_marked(more: dict[str, Any], mark: str | None) -> None
 # ---- allocators of one's own ----
 
 class Mine:
-    """What a factory may return: callbacks by address."""
+    """What a factory may return: an allocator whose blocks have an address in `ptr`."""
 
     version = "7"
 
     def allocate(self, size: int) -> Any:
-        """A block: an object with an address."""
+        """Return a block: an object with the address in `ptr`."""
         return SimpleNamespace(ptr=4096)
 
 
 class Callbacks:
-    """Likewise, in C."""
+    """What a factory may return: an allocator whose `alloc` and `free` are C function pointers."""
 
     def __init__(self) -> None:
         import ctypes
@@ -354,7 +354,7 @@ class Callbacks:
         self.closed = False
 
     def close(self) -> None:
-        """At its end."""
+        """Note that the command closed the allocator."""
         self.closed = True
 
 
@@ -370,10 +370,10 @@ def test_a_factorys_allocator_is_measured(factory: str) -> None:
 
 
 class Pointless:
-    """Its blocks have no address."""
+    """An allocator whose blocks have no address."""
 
     def allocate(self, size: int) -> bytearray:
-        """A block that C cannot use."""
+        """Return a block that C cannot use."""
         return bytearray(size)
 
 

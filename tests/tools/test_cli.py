@@ -229,7 +229,7 @@ def test_a_page_of_a_file_whose_name_is_no_utf8(tmp_path: Path) -> None:
 
 
 def test_bash_completes_tools_options_and_files(tmp_path: Path) -> None:
-    """The words that bash itself finds after TAB."""
+    """Ask bash itself for the words that it offers after TAB."""
     (tmp_path / "run.npz").touch()
     script = tmp_path / "complete.sh"
     script.write_text(aclpool("completion", "bash").stdout + textwrap.dedent("""

@@ -1,4 +1,4 @@
-"""`aclpool compare`: noise is no difference, a difference is told, and what cannot be compared is refused."""
+"""`aclpool compare`: noise is not a difference, a real difference is reported, incomparable files are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Document = dict[str, Any]
 
 
 def document(chance: random.Random, rows: int = 40, rounds: int = 5, noise: float = 0.05, **factors: float) -> Document:
-    """A run: rounds differ from each other as a whole, rows by themselves, and now and then by much."""
+    """Return a run with noise: one factor for each round, one for each row in a round, and some large outliers."""
     moods = [chance.gauss(0, noise / 2) for _ in range(rounds)]
     results = []
     for number in range(rows):
@@ -120,7 +120,7 @@ def test_files_measured_in_different_ways_are_refused(
 
 
 def saved(chance: random.Random, **factors: float) -> Document:
-    """The same rows as pytest-benchmark saves them: seconds, each round of a process of its own."""
+    """Return the rows of `document` as pytest-benchmark saves them: in seconds, each round by its own process."""
     return {"version": "5.0", "benchmarks": [
         {"fullname": f"bench.py::{row['workload']}",
          "extra_info": {"allocator": "aclpool" if "7" in row["workload"] else "x"},

@@ -77,7 +77,7 @@ def test_the_pool_makes_fewer_device_mallocs_and_wastes_less(sim):
     assert ways["pool"].device_calls < ways["python"].device_calls / 2
     assert ways["pool"].waste < ways["python"].waste
     assert ways["pool"].requested_peak == ways["python"].requested_peak
-    # Each block is asked for, located and given back: three calls.
+    # Each block costs three calls: alloc, get_addr_from_block and free.
     assert ways["pool"].callbacks == ways["python"].callbacks and ways["pool"].callbacks % 3 == 0
 
 

@@ -1,4 +1,4 @@
-"""The doctor: what it looks at, what it says to do, and that it says so for each thing that is wrong."""
+"""The doctor: what it examines, and the advice that it gives for each problem."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from acl.tools.doctor import machine as doctor_machine
 
 
 def examined(**environment: str) -> tuple[int, dict[str, dict[str, object]]]:
-    """The exit code and the findings by name."""
+    """Run the doctor; return its exit code and its findings by name."""
     done = run_child("-m", "aclpool", "doctor", "--json", **environment)  # type: ignore[arg-type]
     assert done.stderr == ""
     told = json.loads(done.stdout)
@@ -53,7 +53,7 @@ def test_doctor_names_the_pool_variables_and_writes_no_report(
 
 
 def test_what_cannot_be_written_is_a_note(tmp_path: Path) -> None:
-    """Reports that would be lost, and a socket that nobody would be let at, are told before they are wanted."""
+    """The doctor warns early of reports that could not be written and of a socket that would refuse every client."""
     open_to_all = tmp_path / "open"
     open_to_all.mkdir()
     open_to_all.chmod(0o777)

@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(autouse=True)
 def questions_that_go_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A question's process has its parent's path: so it finds deep_questions.py."""
+    """Put deep_questions.py on the path, which the process of each question inherits."""
     monkeypatch.syspath_prepend(HERE)
 
 
@@ -35,7 +35,7 @@ def silent(text: str) -> None:
 
 
 def asked(name: str, limit: float = 60, **environment: str) -> Answer:
-    """The answer of one of deep_questions.py."""
+    """Ask one question of deep_questions.py and return its answer."""
     return ask(Question(name, f"deep_questions:{name}", limit, ""), limit, environment=environment)
 
 
@@ -77,7 +77,7 @@ def test_question_with_a_long_answer_is_read_whole() -> None:
 
 
 def deep(folder: Path, *arguments: str, **environment: str) -> tuple[int, dict[str, Any], str]:
-    """The exit status, the JSON, and the progress of the command."""
+    """Run the command; return its exit status, its JSON and its progress output."""
     done = run_child("-m", "aclpool", "doctor", "--deep", "--json", "--output", str(folder), *arguments,
                      **{"ACL_BACKEND": "sim", **environment})      # type: ignore[arg-type]
     return done.returncode, json.loads(done.stdout), done.stderr
@@ -184,7 +184,7 @@ def test_allocator_asked_for_another_stream_is_bad(monkeypatch: pytest.MonkeyPat
     made: list[acl.Stream] = []
 
     def work(stream: acl.Stream) -> None:
-        """Work for the default stream goes to the stream that worked last."""
+        """Run work for the default stream on the last other stream instead: the fault that is to be found."""
         if stream.handle:
             made[:] = [stream]
         right(made[0] if made and not stream.handle else stream)
@@ -243,7 +243,7 @@ def test_difference_becomes_a_patch_that_applies(tmp_path: Path) -> None:
 
 
 def ask_few(monkeypatch: pytest.MonkeyPatch, answers: list[dict[str, str]]) -> Answer:
-    """`ask_probes` with these answers of the library, call by call."""
+    """Return the answer of `ask_probes` when the library's calls give `answers` in this order."""
     replies = iter(answers)
     monkeypatch.setattr(probing, "SCRIPTS", {"probes.txt": "golden.txt"})
     monkeypatch.setattr(probing, "answers_of", lambda *arguments, **options: iter(next(replies).items()))

@@ -446,7 +446,7 @@ def small_trace(tmp_path: Path) -> str:
 
 
 def test_json_to_standard_output_and_nothing_else(small_trace: str) -> None:
-    root = str(Path(__file__).parents[2])           # of the checkout, which has the policies
+    root = str(Path(__file__).parents[2])           # root of the checkout, where the policies are
     code = f"import os, sys, acl.tools.cli as cli; os.chdir({root!r}); sys.exit(cli.main(sys.argv[1:]))"
     done = run_child("-c", code, "replay", small_trace, "--json", "-", "--policy", "all", "--runs", "1", timeout=300)
     assert done.returncode == 0, done.stderr

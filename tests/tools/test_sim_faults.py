@@ -18,8 +18,8 @@ from acl.tools.sim_faults import rules
 
 pytestmark = [pytest.mark.subprocess_heavy, pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")]
 
-#: Ends with 3 if memory fails; crashes without a stream; hangs without an event; leaves memory, stream and event behind
-#: if a copy fails; does not look at the status of the last call.
+#: Ends with 3 if aclrtMalloc fails; crashes if it gets no stream; hangs if it gets no event; leaks memory, stream and
+#: event if a copy fails; ignores the status of its last calls.
 PROGRAM = """
 #include <stdlib.h>
 #include <unistd.h>

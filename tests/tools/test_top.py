@@ -1,4 +1,4 @@
-"""`acl.serve_top` and `aclpool top`: who is asked, who may ask, what is answered and shown."""
+"""`acl.serve_top` and `aclpool top`: which processes answer, who may ask, what is answered and shown."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ for line in sys.stdin:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[TopServer]:
-    """A server of this process."""
+    """Return a server of this process."""
     with acl.serve_top() as made:
         yield made
 
 
 class Service:
-    """A process that serves; `churn` lets it allocate."""
+    """A process with a server; `churn` makes it allocate."""
 
     def __init__(self, folder: Path) -> None:
         environment = {**os.environ, "ACL_POOL_TOP": "1", "ACL_POOL_TOP_DIR": str(folder), "ACL_BACKEND": "sim"}
@@ -75,7 +75,7 @@ class Service:
         assert self.line() == "done\n"
 
     def end(self) -> tuple[str, str]:
-        """What it still printed."""
+        """End the process; return the rest of its output."""
         out, error = self.process.communicate(timeout=300)
         assert self.process.returncode == 0
         return out, error
@@ -86,11 +86,11 @@ def service(folder: Path) -> Iterator[Service]:
     made = Service(folder)
     yield made
     assert made.end() == ("", "")
-    assert list(folder.iterdir()) == []   # it took its socket with it
+    assert list(folder.iterdir()) == []   # the ended process removed its socket
 
 
 def pool_document(**changes: Any) -> dict[str, Any]:
-    """A pool's part of a snapshot."""
+    """Return a pool's part of a snapshot."""
     stream = {"stream": 0, "kind": "stream", "reserved": 8 * MIB, "allocated": 6 * MIB, "allocated_peak": 7 * MIB,
               "requested": 6 * MIB, "cached": MIB, "free": MIB, "waiting": 0, "largest_free": MIB, "live_blocks": 3,
               "hits": 80, "fits": 15, "slow": 5, "failures": 0, "frees": 97, "steals": 0, "donated": 0, "syncs": 0}
@@ -101,7 +101,7 @@ def pool_document(**changes: Any) -> dict[str, Any]:
 
 
 def answer(pid: int, *pools: dict[str, Any], rates: dict[str, PoolRates] | None = None, **changes: Any) -> Answer:
-    """A process's answer."""
+    """Return the answer of a process with these pools."""
     device = {"device": 0, "total": 1 << 30, "free": 512 * MIB, "pools": sum(one["reserved"] for one in pools),
               "process": 0, "others": 0, "told_apart": True}
     document = {"pid": pid, "command": f"/usr/bin/python serve{pid}.py", "backend": "cann", "time": 1.0,
@@ -291,7 +291,7 @@ def test_sockets_of_dead_processes_are_removed_and_others_stay(folder: Path) -> 
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     for pid in (gone.pid, os.getppid()):
-        with socket.socket(socket.AF_UNIX) as left:   # bound, and nobody listens
+        with socket.socket(socket.AF_UNIX) as left:   # bound, but nothing listens on it
             left.bind(str(folder / f"{pid}-aa.sock"))
     assert ask_all() == []
     assert [path.name for path in folder.iterdir()] == [f"{os.getppid()}-aa.sock"]
@@ -400,7 +400,7 @@ def test_counts_are_short(value: float, text: str) -> None:
 # ---- the screen ----
 
 class Terminal:
-    """`aclpool top` in a terminal of its own."""
+    """`aclpool top` in its own terminal."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self.pid, self.handle = pty.fork()
@@ -412,7 +412,7 @@ class Terminal:
         self.said = b""
 
     def until(self, text: bytes, seconds: float = 60) -> None:
-        """Read until a text was drawn."""
+        """Read until `text` was drawn."""
         deadline = time.monotonic() + seconds
         while text not in self.said:
             assert time.monotonic() < deadline, (text, self.said[-2000:])
@@ -424,7 +424,7 @@ class Terminal:
         os.write(self.handle, key)
 
     def end(self) -> int:
-        """Press q; its exit status."""
+        """Press q and return the exit status."""
         self.press(b"q")
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
@@ -473,7 +473,7 @@ EVIL = "\x1b]0;pwned\x07\x1b[2J\nrow\0"
 
 
 def replying(folder: Path, reply: Any) -> socket.socket:
-    """A socket in the folder that says this to whoever asks."""
+    """Return a socket in the folder that sends `reply` to each client."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(folder / f"{os.getpid()}-0.sock"))
     listener.listen()
@@ -536,7 +536,7 @@ def test_an_answer_without_an_end_is_left(folder: Path, part: bytes, monkeypatch
 def test_another_users_folder_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch,
                                           capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
-    if os.stat(folder).st_uid == 0:             # what root made is anybody's to read
+    if os.stat(folder).st_uid == 0:             # a folder of root is trusted
         os.chown(folder, 4243, -1)
     with pytest.raises(PermissionError, match="expected a folder of user 4242"):
         ask_all()
@@ -558,7 +558,7 @@ def test_a_server_outlives_a_moment_without_descriptors(server: TopServer, monke
 
     real = server.socket
     monkeypatch.setattr(server, "socket", Socket())
-    assert ask(Path(server.path)) is not None   # answered by the `accept` that waited before the patch
+    assert ask(Path(server.path)) is not None   # answered by an `accept` that was called before the patch
     assert ask(Path(server.path)) is not None
     monkeypatch.undo()
     assert list(failures) == [] and server.thread.is_alive()

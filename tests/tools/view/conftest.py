@@ -1,4 +1,4 @@
-"""A browser for all tests of the page, and the files that it shows; without a Chromium they are not collected."""
+"""A browser for all tests of the page, and the files that it shows; without Chromium the tests are not collected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ collect_ignore = [] if chromium() else ["test_page.py", "test_large.py", "test_k
 
 @dataclass
 class Shown:
-    """A page in a tab, and what is true of its file."""
+    """A page in a tab, and the facts counted from its file."""
 
     page: Page
     truth: Truth
@@ -26,7 +26,7 @@ class Shown:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """One process for all."""
+    """Return one browser process for all tests."""
     path = chromium()
     assert path is not None
     opened = Browser(path)
@@ -35,7 +35,7 @@ def browser() -> Iterator[Browser]:
 
 
 def make_page(source: Path) -> Path:
-    """The page of a file, made by the command."""
+    """Create the page of a file by the command; return its path."""
     target = source.with_suffix(".html")
     assert cli.main(["view", "-q", str(source), "-o", str(target)]) == 0
     return target
@@ -43,7 +43,7 @@ def make_page(source: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
-    """The page of a recording of 30,000 events."""
+    """Return the page of a recording of 30,000 events, and the facts of that recording."""
     source = tmp_path_factory.mktemp("view") / "small.npz"
     truth = make_recording(source, 30_000, seed=3)
     return make_page(source), truth
@@ -51,7 +51,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
 
 @pytest.fixture(scope="session")
 def snapshot_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a PyTorch memory snapshot."""
+    """Return the page of a PyTorch memory snapshot."""
     source = tmp_path_factory.mktemp("view") / "snap.pickle"
     make_snapshot(source)
     return make_page(source)
@@ -59,7 +59,7 @@ def snapshot_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shown(browser: Browser, small: tuple[Path, Truth]) -> Iterator[Shown]:
-    """The small page in a fresh tab; at the end there was no error and nothing was fetched."""
+    """Open the small page in a new tab; check at the end that it reported no error and fetched nothing."""
     page = browser.page()
     page.prefer("light")
     page.open(small[0])

@@ -37,7 +37,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
 
 
 def altered(path: Path, target: Path, **changes: Any) -> Path:
-    """A copy of an npz with some arrays replaced; None leaves one out."""
+    """Write a copy of an npz file with some arrays replaced (None: left out) and return its path."""
     with np.load(path) as data:
         arrays = {name: data[name] for name in data.files} | changes
     with target.open("wb") as file:
@@ -124,7 +124,7 @@ def test_differences_of_runs() -> None:
 
 
 def joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Runs that touch made one."""
+    """Return the runs with adjacent ones merged."""
     found: list[tuple[int, int]] = []
     for address, size in runs:
         if found and sum(found[-1]) == address:
@@ -135,7 +135,7 @@ def joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def test_a_replay_needs_no_more_than_the_addresses() -> None:
-    """More memory than a rig that keeps a table of pages has room for."""
+    """Replay more memory than a test harness with a table of pages could hold."""
     rows = [(0, i, 64 << 30, i % 2) for i in range(8)]
     history = history_of_trace(trace_of_rows("large", rows))
     place_blocks(history)
@@ -232,7 +232,7 @@ def test_the_summary_is_what_counting_gives(recording: tuple[Path, Truth], tmp_p
 
 
 def unpack(text: str) -> tuple[dict[str, Any], dict[str, list[int]]]:
-    """What decode.js does, in Python."""
+    """Decode the page's data as decode.js does."""
     stream = gzip.decompress(base64.b64decode(text))
     length = int.from_bytes(stream[:4], "little")
     meta = json.loads(stream[4:4 + length])
@@ -331,7 +331,7 @@ def test_many_tags_are_put_together() -> None:
     history = history_of_trace(trace_of_rows("t", rows))
     history.tags, history.tag = [f"tag {i}" for i in range(30)], np.arange(30)
     names = [name for name, _ in groups_of(history, "tag")]
-    assert names == [*(f"tag {i}" for i in range(21, 30)), "21 others"]     # what lives longest first
+    assert names == [*(f"tag {i}" for i in range(21, 30)), "21 others"]     # the longest-lived tag is first
 
 
 def test_the_plot_has_the_pages_colours() -> None:
@@ -376,7 +376,7 @@ def test_mistakes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 
 
 def test_the_service_frees_what_it_allocates() -> None:
-    """The tests' own service: each free has its alloc, and the same seed gives the same rows."""
+    """Check the simulated service of these tests: each free has its alloc, and a seed always gives the same rows."""
     rows = service_rows(2000, 9)
     live: set[int] = set()
     for row in rows:

@@ -1,4 +1,4 @@
-"""The page of `aclpool view` without a mouse: tab order, focus rings, keys, what a screen reader is told."""
+"""The page of `aclpool view` without a mouse: tab order, focus rings, keys, what a screen reader announces."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A file of a million events in the browser: it opens, stays smooth, and still tells the truth.
+"""A file of a million events in the browser: the page opens, stays smooth, and its numbers are right.
 
-Times are printed, and held only against those of a page of 30,000 events in the same browser: what they are on a
-quiet machine is in docs/design-package.md.
+The tests print the times and compare them only with those of a page of 30,000 events in the same browser.  The times
+of a quiet machine are in docs/design-package.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STEP = 'KeyboardEvent("keydown", { key: "ArrowRight", shiftKey: true, bubbles: t
 
 @pytest.fixture(scope="module")
 def large(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Truth, Path]]:
-    """The page of a million events, open."""
+    """Return the open page of a million events, with its facts and its file."""
     source = tmp_path_factory.mktemp("large") / "million.npz"
     truth = make_recording(source, EVENTS, seed=11)
     target = source.with_suffix(".html")
@@ -75,11 +75,11 @@ def test_numbers_hold(large: Any) -> None:
 
 @pytest.mark.parametrize(("name", "action"), [("zooming", ZOOM), ("moving the cursor", STEP)])
 def test_frames_are_short(large: Any, shown: Any, name: str, action: str) -> None:
-    """A frame costs what the screen shows, not what the file has: 33 times the events, not twice the time."""
+    """A frame's time depends on what is visible: 33 times the events must cost less than twice the time."""
     page, _, _ = large
     times = []
     for each in (shown.page, page, shown.page, page):
-        each.call("Page.bringToFront")          # a page that is not seen has no frames
+        each.call("Page.bringToFront")          # a hidden page draws no frames
         choose(each, "axis", "events")
         times.append(each.js(FRAMES.replace("ACTION", action)))
     for what, took in (("small", times[2]), ("large", times[3])):
@@ -96,7 +96,7 @@ def test_searching_half_a_million_is_quick(large: Any) -> None:
 
 
 def test_no_peak_is_lost_between_pixels(large: Any) -> None:
-    """The tallest column of the picture is the peak, though a pixel stands for 900 events."""
+    """The tallest column of the picture is the peak, although a pixel stands for 900 events."""
     page, truth, _ = large
     choose(page, "axis", "events")
     left, top, width, height = page.box("#timeline")

@@ -1,4 +1,4 @@
-"""The page of `aclpool view` in a browser: what it says against what was counted from the file, and the mouse."""
+"""The page of `aclpool view` in a browser: its numbers compared with counts from the file, and the mouse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = ["no tag", *TAGS[1:]]
 
 
 def plot_place(page: Any, part: float, selector: str = "#timeline") -> tuple[float, float]:
-    """A place in a chart, `part` of its plot from the left."""
+    """Return the point of a chart at the fraction `part` of its plot's width."""
     left, top, width, height = page.box(selector)
     return left + 76 + (width - 88) * part, top + height / 2
 
@@ -165,7 +165,7 @@ def test_time_and_events_are_two_axes(shown: Any) -> None:
 # ---- the address space ----
 
 def map_rows(path: Path) -> tuple[list[int], int]:
-    """Where the map's rows begin and how long one is: what was ever mapped, in at most twenty powers of two."""
+    """Return the start of each row of the map and the length of a row, a power of two that gives at most 20 rows."""
     import numpy as np
 
     data = np.load(path)
@@ -206,7 +206,7 @@ def test_blocks_lie_where_their_addresses_are(shown: Any, small: Any) -> None:
 
 
 def mapped_at(path: Path, event: int) -> list[tuple[int, int]]:
-    """Mapped ranges after an event, from the recording's own arrays."""
+    """Return the ranges mapped after an event, from the recording's own arrays."""
     import numpy as np
 
     data = np.load(path)
@@ -250,7 +250,7 @@ def test_the_address_map_says_what_lies_where(shown: Any, small: Any, event: int
 
 
 def short_bytes(size: float) -> str:
-    """As the page writes bytes."""
+    """Format a number of bytes as the page does."""
     unit = 0
     while size >= 1024:
         size, unit = size / 1024, unit + 1
@@ -358,7 +358,7 @@ def test_text_from_the_file_is_text(shown: Any) -> None:
 # ---- colours and sizes ----
 
 def pixel(page: Any, name: str) -> list[int]:
-    """A pixel in a chart's plot, near the bottom."""
+    """Return the colour of a pixel near the bottom of a chart's plot."""
     return list(page.js(
         f"(() => {{ const from = document.getElementById('{name}'), to = document.createElement('canvas');"
         " to.width = to.height = 1; const pen = to.getContext('2d', { willReadFrequently: true });"
@@ -432,7 +432,7 @@ def test_broken_data_is_told(browser: Browser, snapshot_page: Path, tmp_path: Pa
 
 
 def test_a_sleeping_block_says_so_while_it_sleeps(browser: Any, tmp_path: Path) -> None:
-    """Of a real pool's recording: the map's tip, and what happened, in words."""
+    """Check the map's tooltip and the event's text, in the recording of a real pool."""
     acl.Device(0).use()
     with acl.Pool(device=0) as pool, pool.alloc("12MiB", tag="weights"):
         with pool.record() as recording:
@@ -464,7 +464,7 @@ def test_a_sleeping_block_says_so_while_it_sleeps(browser: Any, tmp_path: Path) 
 
 @pytest.fixture
 def layered(browser: Browser, tmp_path: Path) -> Iterator[Any]:
-    """A page of a service: scratch is large and short-lived, weights are small and stay."""
+    """Return the page of a service with large, short-lived scratch blocks and small, long-lived weights."""
     with acl.Pool(0, limit="64MiB") as pool:
         with pool.record() as recording:
             weights = [pool.alloc("2 MiB", tag="weights") for _ in range(6)]
@@ -485,7 +485,7 @@ def layered(browser: Browser, tmp_path: Path) -> Iterator[Any]:
 
 
 def column(page: Any) -> list[str]:
-    """The colours of the plot's middle column, from the top down, each once for a run of pixels."""
+    """Return the colours of the plot's middle column from the top, each once for a run of equal pixels."""
     found = page.js(
         "(() => { const from = document.getElementById('timeline'), to = document.createElement('canvas');"
         " to.width = 1; to.height = from.height - 46; const pen = to.getContext('2d', { willReadFrequently: true });"

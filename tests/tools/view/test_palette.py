@@ -28,7 +28,7 @@ TO_XYZ = np.array([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0
 
 
 def colours(theme: str) -> dict[str, str]:
-    """Custom properties of a theme."""
+    """Return the custom properties of a theme."""
     blocks = web_file("style.css").split(":root")
     block = blocks[1] if theme == "light" else next(one for one in blocks if one.startswith('[data-theme="dark"]'))
     return dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", block))

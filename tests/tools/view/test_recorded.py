@@ -22,16 +22,16 @@ MIB = 1 << 20
 
 @dataclass
 class Counted:
-    """What was seen from outside while it was recorded."""
+    """What was counted from outside the pool during the recording."""
 
-    requested: list[int] = field(default_factory=list)    # by the pool, after each allocation and free
-    physical: int = 0                                      # most, by the simulator
-    tags: dict[str, int] = field(default_factory=dict)     # bytes asked for and kept, by tag
+    requested: list[int] = field(default_factory=list)    # bytes, by the pool, after each event
+    physical: int = 0                                      # peak in bytes, by the simulator
+    tags: dict[str, int] = field(default_factory=dict)     # requested bytes of the kept blocks, by tag
     oom: str = ""
 
 
 def work(pool: acl.Pool, stream: acl.Stream, seed: int, counted: Counted) -> list[tuple[acl.Buffer, str, int]]:
-    """Allocations and frees on two streams; what is kept at the end."""
+    """Allocate and free on two streams; return the buffers kept at the end, with their tags and sizes."""
     source = random.Random(seed)
     kept: list[tuple[acl.Buffer, str, int]] = []
     for _ in range(600):
@@ -48,7 +48,7 @@ def work(pool: acl.Pool, stream: acl.Stream, seed: int, counted: Counted) -> lis
 
 @pytest.fixture
 def recorded(sim: ModuleType, stream: acl.Stream, tmp_path: Path) -> Any:
-    """Both files of one recording, and what was counted."""
+    """Return the folder with both files of one recording, and what was counted."""
     acl.Device(0).use()
     counted = Counted()
     before = sim.physical_bytes()
@@ -87,7 +87,7 @@ def test_the_snapshot_of_the_same_recording_says_the_same(recorded: Any) -> None
     assert ours.address is not None and torchs.address is not None
     assert sorted(zip(ours.address.tolist(), ours.size.tolist(), strict=True)) == sorted(
         zip(torchs.address.tolist(), torchs.size.tolist(), strict=True))
-    # A page that moves is told at its new place before it leaves the old one, in entries of their own.
+    # A page move is two entries: the page is reported at its new address before it is removed from the old one.
     assert 0 <= int(torchs.reserved.max()) - int(ours.reserved.max()) <= 2 * MIB
     assert int(torchs.reserved[-1]) == int(ours.reserved[-1])
 
@@ -130,7 +130,7 @@ def test_the_oom_and_the_stacks_are_there(recorded: Any) -> None:
 
 
 def test_what_was_kept_is_told_by_stack(recorded: Any) -> None:
-    """The summary leads to the line, and says when it began and whether it goes on."""
+    """The summary names the source line, when its allocations began, and whether they continue."""
     folder, counted = recorded
     history = load_history(folder / "run.npz")
     told = summary_of(history)["not_freed"]
