@@ -1,4 +1,4 @@
-"""Arguments that are wrong: each error names the argument, what was expected, and what came."""
+"""Wrong arguments: each error names the argument, what was expected, and the value that was passed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import acl
 
 
 class Things:
-    """What the calls are made with."""
+    """The objects that the calls are made with."""
 
     def __init__(self) -> None:
         self.pool = acl.Pool(0)

@@ -1,8 +1,8 @@
-"""Each strong promise of README, docs and docstrings, and the test that holds the code to it.
+"""Each strong promise of README, docs and docstrings, and the test that checks it.
 
-A sentence with one of the words of STRONG is in CLAIMS with its test, or in PLAIN, because it promises nothing.
-A new one that is in neither fails here, and so does a promise whose test is gone.  Docstrings of public names
-are in DOCSTRINGS as a whole, whatever their words.
+Each sentence that contains a word of STRONG must be in CLAIMS with its test, or in PLAIN if it promises nothing.
+These tests fail if a sentence is in neither list, or if the test of a promise no longer exists.  For docstrings of
+public names, DOCSTRINGS has one entry for the whole docstring.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from acl.tools.onnx_writer import Builder
 
 ROOT = Path(__file__).resolve().parents[2]
 STRONG = re.compile(r"\b(never|always|any thread|no waits?)\b", re.IGNORECASE)
-#: Pages that say what was decided, or what a word means, and promise nothing.
+#: Pages that state decisions or define words, and promise nothing.
 HISTORY = ("design", "glossary")
 #: Generated modules, whose docstrings quote CANN.
 PYACL = {"mdl", "op", "prof", "rt", "util"}
 
-#: Page, words around the strong one, file of the test, its name.
+#: Page, words around the strong word, file of the test, name of the test.
 CLAIMS = [
     ("README.md", "a thread that Python has never seen", "core/test_threads.py", "test_threads_python_has_never_seen"),
     ("concurrency.md", "dropped by the collector, in any thread", "pool/test_pinned.py",
@@ -79,12 +79,12 @@ CLAIMS = [
      "test_a_module_has_two_names_and_never_a_second_copy"),
 ]
 
-#: Strong words in descriptions: page and the words around.
+#: Strong words that promise nothing: page, and the words around them.
 PLAIN = [
     ("README.md", "which it was never tuned on"),
     ("benchmarking.md", "A row that never settled"),
     ("benchmarking.md", "is a thread that Python has never seen"),
-    ("concurrency.md", "calls no driver function, never waits"),      # a rule for those who change the core
+    ("concurrency.md", "calls no driver function, never waits"),      # a rule for developers of the core
     ("concurrency.md", "they never call the engine"),
     ("concurrency.md", "Where a callback never ends"),
     ("races.md", "everything that any thread of the host has seen"),
@@ -93,7 +93,7 @@ PLAIN = [
 ]
 
 
-#: Public names whose docstrings have a strong word, and the tests of what they promise; none: it is no promise.
+#: Public names whose docstrings have a strong word, and the tests of the promise; empty if nothing is promised.
 DOCSTRINGS: dict[str, tuple[str, ...]] = {
     "Buffer.from_address": ("runtime/test_buffer.py::test_borrowed_memory_is_not_freed",),
     "Capture": ("core/test_order.py::test_a_captured_block_is_never_moved_or_trimmed",
@@ -111,7 +111,7 @@ DOCSTRINGS: dict[str, tuple[str, ...]] = {
 
 
 def public_docstrings() -> Iterator[tuple[str, str]]:
-    """Names and docstrings of all that the package exports; pyACL's own are the vendor's."""
+    """Yield names and docstrings of everything that the package exports, without pyACL's, which are the vendor's."""
     for name in acl.__all__:
         thing = getattr(acl, name, None)
         if name in PYACL or thing is None:
@@ -125,7 +125,7 @@ def public_docstrings() -> Iterator[tuple[str, str]]:
 
 
 def sentences(page: Path) -> str:
-    """The page's text in one line, without its programs and the targets of its links."""
+    """Return the page's text in one line, without its programs and its link targets."""
     text = re.sub(r"```.*?```|(?<=\])\(#[^)]*\)", "", page.read_text(), flags=re.DOTALL)
     return re.sub(r"\s+", " ", text)
 
@@ -174,7 +174,7 @@ def test_a_query_of_a_busy_stream_returns_while_it_is_busy(stream: acl.Stream) -
 
 
 def started(model: acl.Model, x: np.ndarray, stream: acl.Stream) -> threading.Thread:
-    """A thread that runs the model on a stream."""
+    """Start and return a thread that runs the model on a stream."""
     thread = threading.Thread(target=model, args=(x,), kwargs={"stream": stream})
     thread.start()
     return thread

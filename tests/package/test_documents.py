@@ -1,4 +1,4 @@
-"""What README and docs show runs as it stands; what they name is there."""
+"""The programs in README and docs run unchanged, and the files and functions that they name exist."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_page_names_and_links_exist(page: Path) -> None:
 
 
 def steps_of_life() -> list[tuple[list[str], list[str]]]:
-    """The functions and the files of each step of the page; a file without a folder is in acl/core."""
+    """Return the functions and files of each step of the page; a file named without a folder is in acl/core."""
     rows = [line.strip("|").split("|") for line in LIFE.read_text(encoding="utf-8").splitlines()
             if re.match(r"\| \d+ \|", line)]
     return [(TICKED.findall(row[2]), [name if "/" in name else f"acl/core/{name}" for name in TICKED.findall(row[3])])

@@ -1,7 +1,7 @@
 """`import acl` is quick, and loads nothing heavy.
 
-Measured as processor time of whole interpreters against a bare one in the same run, the least of
-several, so that a busy machine does not decide.
+Measured as the processor time of an interpreter that imports acl minus that of one that does nothing.
+The minimum of several runs of both is used, so that a busy machine does not decide.
 """
 
 import os
@@ -13,7 +13,7 @@ from support.child import child_environment, run_python
 
 
 def processor_ms(code: str) -> float:
-    """The processor time of an interpreter that runs some code."""
+    """Return the processor time, in ms, of an interpreter that runs `code`."""
     child = subprocess.Popen([sys.executable, "-c", code], cwd="/", env=child_environment())
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
@@ -23,7 +23,7 @@ def processor_ms(code: str) -> float:
 
 @pytest.mark.release_only
 def test_import_costs_less_than_30_ms() -> None:
-    """On a machine that starts a bare interpreter in 6 ms; on a slower one, as much more."""
+    """The limit is for a machine that starts a bare interpreter in 6 ms; for a slower one it is scaled."""
     bare, whole = (min(times) for times in zip(
         *((processor_ms("pass"), processor_ms("import acl")) for _ in range(10)), strict=True))
     print(f"bare {bare:.1f} ms, with acl {whole:.1f} ms")

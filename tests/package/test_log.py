@@ -1,4 +1,4 @@
-"""What the library tells through logging, and that it is silent otherwise."""
+"""What the library logs, and that it is silent otherwise."""
 
 import logging
 import sys
@@ -63,7 +63,7 @@ def test_the_vendors_module_is_told_when_it_is_taken(
 def test_growth_that_is_refused_is_told_once_for_each_reason(
     caplog: pytest.LogCaptureFixture, sim: ModuleType
 ) -> None:
-    """However often it happens; the callback that meets it may not log, and has it told."""
+    """A callback that cannot grow the pool may not log: the refusal is logged later, once for each reason."""
     caplog.set_level(logging.INFO, "acl")
     with acl.Pool(0, "32MiB", name="bounded") as pool, acl.Stream(0) as stream:
         pool.register(stream)

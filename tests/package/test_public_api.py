@@ -1,4 +1,4 @@
-"""The public names: each importable, documented and stubbed; and nothing else leaks."""
+"""The public names: each is importable, documented and stubbed, and no other name is visible."""
 
 import ast
 import importlib
@@ -24,12 +24,12 @@ MODULES = ["runtime._buffer", "runtime._copy", "runtime._device", "bind._error",
 
 
 def stub_of(module: str) -> Path:
-    """The stub of a module below `acl`."""
+    """Return the path of the stub of a module below `acl`."""
     return FOLDER / f"{module.replace('.', '/')}.pyi"
 
 
 def stubbed(path: Path) -> set[str]:
-    """The names that a stub defines at its top level."""
+    """Return the names that a stub defines at its top level."""
     names: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):

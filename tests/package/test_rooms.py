@@ -1,4 +1,4 @@
-"""The rooms of the package stand in an order: what a module imports at its top stands below it."""
+"""The subpackages have an order: at its top, a module imports only from subpackages below its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tools.sample_text`: the texts that it finds, and that a seed repeats a sample."""
+"""`python -m tools.sample_text`: the texts that it finds, and that a seed gives the same sample again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interpreter's end: silent, exit code 0, no hang, whatever is alive at that moment."""
+"""The interpreter exits silently, with code 0 and without a hang, whatever objects are alive."""
 
 import subprocess
 from pathlib import Path
@@ -132,7 +132,7 @@ def test_exit_is_silent(case: str, older: bool) -> None:
 
 @pytest.mark.subprocess_heavy
 def test_exit_is_silent_many_times() -> None:
-    # The moment at which the interpreter ends varies; so does where the callback's thread is then.
+    # The random sleep varies what the thread of the callbacks does at the moment when the interpreter ends.
     code = """
         import acl, time, os
         streams = [acl.Stream() for _ in range(3)]
@@ -147,7 +147,7 @@ def test_exit_is_silent_many_times() -> None:
 
 
 def test_callbacks_after_the_interpreters_end(tmp_path: Path) -> None:
-    # A library's exit handler keeps the process alive when Python is gone, and callbacks come due.
+    # An exit handler of a library keeps the process alive after Python's end, while callbacks are still queued.
     source, library = tmp_path / "late.c", tmp_path / "late.so"
     source.write_text("""
         #include <stdlib.h>
@@ -167,7 +167,7 @@ def test_callbacks_after_the_interpreters_end(tmp_path: Path) -> None:
 
 
 def test_a_callback_that_comes_due_when_python_is_gone(tmp_path: Path) -> None:
-    # Behind a function of C that waits for the process's exit handlers, which run after Python's end.
+    # The callback is queued behind a C function that waits for an exit handler, which runs after Python's end.
     source, library = tmp_path / "gone.c", tmp_path / "gone.so"
     source.write_text("""
         #include <stdatomic.h>
@@ -200,7 +200,7 @@ def test_a_callback_that_comes_due_when_python_is_gone(tmp_path: Path) -> None:
 
 
 def test_exit_does_not_wait_for_a_callback_that_the_runtime_joins(tmp_path: Path) -> None:
-    # The real runtime joins its threads in its exit; one of them is in a Python callback that never ends.
+    # The real runtime joins its threads at exit; here one of them is in a Python callback that never returns.
     source, library = tmp_path / "join.c", tmp_path / "libascendcl.so"
     source.write_text("""
         #include <pthread.h>

@@ -1,4 +1,4 @@
-"""`printable` and `replaced`: foreign text for terminals, XML and metrics; files that are whole or not there."""
+"""`printable` and `replaced`: foreign text for terminals, XML and metrics; files written completely or not at all."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_file_damaged_at_any_byte_is_told_and_no_traceback(
 
 
 def test_a_message_about_a_damaged_file_is_short(recorded: Path, tmp_path: Path) -> None:
-    """zipfile repeats the name of a member as it stands in the file, of up to 64 KiB."""
+    """zipfile's own message contains the name of a member as the file has it: up to 64 KiB."""
     whole = (recorded / "run.npz").read_bytes()
     at = whole.index(b"op.npy") - 4
     file = tmp_path / "bad.npz"

@@ -1,4 +1,4 @@
-"""Objects that `__new__` made alone, and closed ones: every method answers or raises, nothing crashes or hangs."""
+"""Objects made by `__new__` alone, and closed ones: every method returns or raises; none crashes or hangs."""
 
 from __future__ import annotations
 
