@@ -1,4 +1,4 @@
-"""Fixtures of the doors' tests."""
+"""Fixtures of the adapters' tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
-    """What went to `sys.unraisablehook`, in order."""
+    """Return the exceptions that went to `sys.unraisablehook`, in order."""
     told: list[BaseException] = []
 
     def hook(one: Any) -> None:

@@ -1,6 +1,6 @@
 """The C functions that frameworks are given: bytes, devices, streams, threads, and the task queue.
 
-A pool that stands behind the door stays there, so each test is a process of its own.
+A pool that was attached to the adapter stays attached, so each test runs in its own process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ acl.Device(0).use()
 
 
 def program(code: str, **environment: str) -> str:
-    """What the program printed, after a clean exit."""
+    """Run a program, check that it exits cleanly, and return its output."""
     done = run_python(START + textwrap.dedent(code), **environment)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr, done.stderr
@@ -257,7 +257,7 @@ def load(framework, pool, seed, steps):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("early", [False, True], ids=["a pool of ACL's streams too", "a pool of its own"])
 def test_what_is_freed_before_its_launch_keeps_its_pages(seed: int, early: bool) -> None:
-    """Misses, trims, ticks and other streams take no page whose last use is still in the queue."""
+    """Slow allocations, trims, decay steps and other streams take no page whose last use is still in the queue."""
     program(QUEUE + f"""
 pool = acl.Pool(0, limit="24MiB", early_frees={early})
 _door.attach(pool, early=True)
@@ -268,7 +268,7 @@ assert pool.check() == 0
 
 
 def test_slow_work_a_miss_and_a_second_stream() -> None:
-    """The plain case: stream one's free page is not stream two's, while one's task waits in the queue."""
+    """While a task of stream one waits in the queue, stream two does not get stream one's free page."""
     program("""
         pool = acl.Pool(0, limit="8MiB")
         _door.attach(pool, early=True)
@@ -335,7 +335,7 @@ def test_emptying_drains_each_device() -> None:
 
 
 def test_a_shortage_drains_before_it_fails() -> None:
-    """Another stream's free pages serve once the queue is empty; what is live stays."""
+    """Free pages of another stream are used once the queue is empty; live blocks keep theirs."""
     program("""
         pool = acl.Pool(0, limit="16MiB")
         _door.attach(pool, early=True)
@@ -358,7 +358,7 @@ def test_a_shortage_drains_before_it_fails() -> None:
 
 
 def test_a_drain_waits_in_the_context_of_the_work() -> None:
-    """A synchronisation of the device covers the current context's streams only."""
+    """A synchronisation of the device covers only the streams of the current context."""
     program("""
         pool = acl.Pool(0, sync_timeout_ms=50)
         _door.attach(pool, early=True)
@@ -382,7 +382,7 @@ def test_a_drain_waits_in_the_context_of_the_work() -> None:
 
 
 def test_what_is_freed_while_the_queue_drains_stays() -> None:
-    """Pages are taken out before the drain: a block freed during it is not among them."""
+    """The pages to give back are chosen before the drain, so a block freed during the drain keeps its pages."""
     program("""
         framework, stream = Framework(), acl.Stream()
         late = framework.malloc(6 * MIB, stream)
@@ -451,7 +451,7 @@ def test_a_block_that_another_stream_uses_waits_for_the_drain() -> None:
 
 
 def test_a_mark_in_the_queue_releases_what_another_stream_used() -> None:
-    """Set at the first miss after the free, and no release before the stream has come to it."""
+    """The mark is set at the first slow allocation after the free; the block is released when the stream reaches it."""
     program("""
         framework, one, two = Framework(), acl.Stream(), acl.Stream()
         framework.can_mark()
@@ -578,7 +578,7 @@ def test_a_seat_serves_its_own_pool() -> None:
 
 
 def test_a_seat_frees_what_the_device_has_done_with() -> None:
-    """There pages move as the pool's own do, since a free comes after the device is done."""
+    """Such an instance moves pages as the pool itself does, since each free comes after the device's work is done."""
     program("""
         pool = acl.Pool(0)
         framework = Framework(_door.attach(pool, early=False, own=True))
@@ -627,7 +627,7 @@ def test_seats_run_out() -> None:
 
 
 def test_a_program_that_only_opens_the_library_is_told() -> None:
-    """The symbols refuse until the module is imported."""
+    """The symbols refuse every call until the module is imported."""
     done = run_python("""
         import ctypes, importlib.util, sys
         import acl.pool._pool, acl.core._order, acl.core._arena, acl.core._pages

@@ -1,6 +1,6 @@
 """GE's Python allocator over a pool.
 
-CANN's package `ge` is on no index (the one on PyPI is something else), so these run against a stand-in
+CANN's package `ge` is not on PyPI (the package of that name there is another one), so these tests use a stand-in
 with exactly the published Python signatures: `ge.allocator.MemBlock(addr, size)`, `Allocator.malloc(size)`,
 `free(block)`, `Session.register_external_allocator(stream, allocator)`.
 """
@@ -45,13 +45,13 @@ class GeAllocator(ABC):
 
 
 class Session:
-    """Checks its arguments as GE's documentation says."""
+    """A session that checks its arguments as GE's documentation says."""
 
     def __init__(self) -> None:
         self.allocators: dict[int, GeAllocator] = {}
 
     def load_graph(self, graph: int, options: dict[str, str], stream: int) -> None:
-        """GE asks for a graph's memory at once."""
+        """Allocate the graph's memory at once, as GE does."""
         made = self.allocators[stream]
         made.free(made.malloc(3 * MIB))
 

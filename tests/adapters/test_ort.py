@@ -1,4 +1,4 @@
-"""ONNX Runtime on the allocator's core: the host pool by itself, sessions of the package, and of the C library."""
+"""ONNX Runtime on the allocator's core: the host pool alone, sessions of the package, and of the C library."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_trim_gives_the_pages_back_to_the_system() -> None:
 
 
 def _file_bytes() -> int:
-    """Bytes that the host pages' file takes of the system's memory."""
+    """Return how many bytes of the system's memory the file of the host pages takes."""
     for entry in Path("/proc/self/fd").iterdir():
         try:
             if "aclpool host pages" in os.readlink(entry):
@@ -84,7 +84,7 @@ def _file_bytes() -> int:
 
 
 def test_free_pages_serve_another_shape() -> None:
-    """Sizes that never come again: what is reserved stays near what is live, as pages move."""
+    """If no size ever repeats, the reserved bytes stay near the live bytes, because pages move."""
     pool = HostPool(granule=65536, arenas=1)
     seed = 5
     print("seed", seed)
@@ -104,7 +104,7 @@ def test_free_pages_serve_another_shape() -> None:
             pool.free(address)
             held -= size
     assert pool.check() == 0
-    assert pool.stats()["reserved_peak"] <= 1.12 * peak  # nine per cent more where a pool has several arenas
+    assert pool.stats()["reserved_peak"] <= 1.12 * peak  # 9 % more if a pool has several arenas
     for address, _, _ in live:
         pool.free(address)
 
@@ -334,7 +334,7 @@ def test_a_session_over_the_limit_still_answers() -> None:
 def test_sessions_go_on_after_uninstall(installed: HostPool) -> None:
     ours = session(acl.ort.session_options())
     acl.ort.uninstall()
-    other = session(acl.ort.session_options())  # the environment has no allocator: ONNX Runtime's own
+    other = session(acl.ort.session_options())  # the environment has no allocator, so ONNX Runtime uses its own
     before = installed.stats()
     x = np.ones((50, 128), np.float32)
     assert np.array_equal(ours.run(None, {"x": x})[0], other.run(None, {"x": x})[0])
@@ -357,7 +357,7 @@ def test_a_second_install_is_refused(installed: HostPool) -> None:
 def test_what_install_cannot_use_is_named(given: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         acl.ort.install(**given)
-    acl.ort.install()                           # what was refused left nothing behind
+    acl.ort.install()                           # the refused install left nothing behind
     acl.ort.uninstall()
 
 
@@ -402,7 +402,7 @@ def library() -> Path:
 
 
 def test_a_session_by_the_c_api_is_served() -> None:
-    """By ctypes, as a C program would: CreateEnv, options, CreateSessionFromArray."""
+    """The test calls CreateEnv, the options and CreateSessionFromArray by ctypes, as a C program would."""
     path = library()
     pool = HostPool(arenas=1)
     assert acl.ort.register(pool, path).count(".") == 2

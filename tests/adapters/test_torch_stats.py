@@ -1,4 +1,4 @@
-"""torch's forms of a front's counters; and what `acl.torch` and `acl.mindspore` say without their frameworks."""
+"""The pool's counters in torch's form; and the errors of `acl.torch` and `acl.mindspore` without their frameworks."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ library.my_free.restype = None
 
 
 class Books:
-    """What camem.py does with the two functions, and nothing more."""
+    """The two callbacks as camem.py defines them, and nothing else of camem.py."""
 
     def __init__(self) -> None:
         self.handles: dict[int, tuple[int, int, int, int]] = {}
@@ -160,7 +160,7 @@ def test_a_sleep_whose_release_fails_can_be_finished_or_undone(books: Books) -> 
     handle = books.take(2 * MIB)
     with acl.sim.fault("aclrtFreePhysical", code=507899), pytest.raises(acl.AclError, match="aclrtFreePhysical"):
         camem.python_unmap_and_release(*handle)
-    camem.python_create_and_map(*handle)  # with the memory that was not taken
+    camem.python_create_and_map(*handle)  # with the memory that was not freed
     assert physical() == 2 * MIB
     camem.python_unmap_and_release(*handle)
     assert physical() == 0
@@ -257,7 +257,7 @@ def test_an_exit_with_living_segments_is_silent() -> None:
 
 
 class TaggedBooks(Books):
-    """With a tag of the moment, as `CaMemAllocator` has one."""
+    """Callbacks with a current tag, as `CaMemAllocator` has one."""
 
     current_tag = "default"
 
@@ -336,7 +336,7 @@ def test_what_sleeps_is_the_pools_to_use(pool: acl.Pool, tagged: TaggedBooks) ->
         camem.python_create_and_map(*first)
     assert pool.stats().asleep == 12 * MIB
     other.close()
-    camem.python_create_and_map(*first)  # of the page that the other one's place still had
+    camem.python_create_and_map(*first)  # with the page that the closed block left
     assert pool.stats().asleep == 0
     acl.rt.memset(first[2], first[1], 7, first[1])
     acl.rt.memset(second[2], second[1], 9, second[1])
@@ -416,7 +416,7 @@ def test_another_device_has_segments_of_its_own(pool: acl.Pool, tagged: TaggedBo
 
 
 def test_sleep_and_wake_beside_streams_that_grow_and_steal(pool: acl.Pool, tagged: TaggedBooks) -> None:
-    """Segments sleep in turn while two streams allocate what is left, and take pages from each other."""
+    """Segments sleep in turn while two streams allocate the remaining memory and steal pages from each other."""
     handles = [tagged.take(4 * MIB) for _ in range(4)]
     stop, failures = threading.Event(), list[BaseException]()
 
@@ -513,7 +513,7 @@ def test_operators_without_the_vendors_library_are_refused(monkeypatch: pytest.M
 
 @pytest.fixture(scope="session")
 def vendor_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of vllm-ascend's package with its camem.py, from PyPI or from ACLPOOL_VLLM_ASCEND (a wheel)."""
+    """Return the folder of vllm-ascend's package with camem.py, from PyPI or from ACLPOOL_VLLM_ASCEND (a wheel)."""
     folder = tmp_path_factory.mktemp("vllm")
     wheel = os.environ.get("ACLPOOL_VLLM_ASCEND")
     if not wheel:

@@ -1,8 +1,8 @@
 """A program, not a test: vLLM-Ascend's own camem.py on our module, with torch_npu on the simulator.
 
-Its arguments are the folder with `device_allocator/camem.py` as the package from PyPI has it, and whose
-the memory is: "segments" of the driver's or a "pool"'s.  Of vLLM only the logger is stood in for, and
-`vllm_ascend/__init__.py`, which wants vLLM, is left out.
+Its arguments are the folder with `device_allocator/camem.py` of the package from PyPI, and the source of the
+memory: "segments" (allocated from the driver) or "pool".  The only stand-in for a part of vLLM is the logger;
+`vllm_ascend/__init__.py`, which imports vLLM, is left out.
 """
 
 import gc
@@ -63,7 +63,7 @@ def main() -> None:
     for turn in range(3):
         pool.sleep(offload_tags=("weights",))
         asleep = acl.sim.physical_bytes() - held
-        assert asleep < 24 * MIB, asleep  # what is persistent, and nothing else
+        assert asleep < 24 * MIB, asleep  # only the persistent memory is left
         pool.wake_up(tags=["weights"])
         for seed, tensor in enumerate(weights):
             assert torch.equal(tensor.cpu(), pattern(3 * MIB, seed)), (turn, seed)
@@ -75,8 +75,8 @@ def main() -> None:
     assert addresses == [tensor.data_ptr() for tensor in [*weights, cache, stays]]
     assert torch.equal(stays.cpu(), pattern(1000, 99))
 
-    # The end of the pools, long after `use_memory_pool` has returned: upstream's module frees here
-    # through functions that are gone.
+    # Destroy the pools long after `use_memory_pool` has returned: upstream's own module then frees
+    # through functions that no longer exist.
     del weights, cache, stays, tensor
     pool.allocator_and_pools.clear()
     gc.collect()

@@ -1,7 +1,7 @@
 """The pool as MindSpore's allocator: `acl.mindspore`, with the real wheel, on the simulator.
 
-An optional lane: skipped where MindSpore is not installed.  How far it goes: tensors to and from the
-device, memory, streams' order; operators want `libopapi.so`, which is CANN's.
+An optional lane: skipped if MindSpore is not installed.  Tested are tensors to and from the device, memory
+and the order of streams, but no operators: these need CANN's `libopapi.so`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ memory = acl.mindspore.mem_pool(pool)
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the folder of CANN's shape is kept."""
+    """Return the folder in which the tree with CANN's layout is kept."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
 def run(cache: Path):
-    """Run code in a process; what it printed, after a clean exit."""
+    """Return a function that runs code in a new process, checks that it exits cleanly, and returns its output."""
     def program(code: str, start: str = START, **variables: str) -> str:
         environment = {**os.environ, "ACL_BACKEND": "sim", "XDG_CACHE_HOME": str(cache), "GLOG_v": "3", **variables}
         done = subprocess.run(
@@ -98,7 +98,7 @@ def test_memory_is_kept_until_mindspores_cache_is_emptied(run) -> None:
 
 
 def test_another_device(run) -> None:
-    """MindSpore names device 0 whatever device it uses."""
+    """MindSpore passes device 0, whatever device it uses."""
     run("""
     import aclpool as acl
     import acl.mindspore
@@ -152,7 +152,7 @@ def test_outside_the_block_mindspore_serves_itself(run) -> None:
 
 
 def test_the_exit_with_tensors_alive(run) -> None:
-    """MindSpore frees at its end, after its streams are gone."""
+    """MindSpore frees its memory at exit, after it destroyed its streams."""
     run("""
     with ms.runtime.use_mem_pool(memory):
         keep = [ms.Tensor(np.ones(MIB, np.float32)).to("Ascend") for _ in range(3)]
@@ -161,7 +161,7 @@ def test_the_exit_with_tensors_alive(run) -> None:
 
 
 def test_operators_want_canns_library(run) -> None:
-    """Where it stops on the simulator."""
+    """Operators are the first thing that fails on the simulator."""
     out = run("""
     tensor = ms.Tensor(np.ones(10, np.float32)).to("Ascend")
     try:
@@ -173,7 +173,7 @@ def test_operators_want_canns_library(run) -> None:
 
 
 def test_the_folder_by_hand(run, tmp_path: Path) -> None:
-    """`aclpool sim folder`, and a program that knows nothing of us."""
+    """The tree of `aclpool sim folder` serves a program that does not use this package."""
     made = subprocess.run(
         [sys.executable, "-m", "acl.tools.cli", "sim", "folder", str(tmp_path), "--mindspore"],
         capture_output=True, text=True, timeout=300)

@@ -75,7 +75,7 @@ def test_world_that_cannot_be():
 
 
 def outcomes(folder: Path, *options: str) -> tuple[dict[str, str], str]:
-    """What became of each test, and the output."""
+    """Run pytest in a folder; return the outcome of each test, and the output."""
     done = run_child("-m", "pytest", "-p", "aclpool_pytest", "-p", "no:cacheprovider", "-rA", "--color=no", *options,
                      str(folder), ACL_BACKEND="", LD_LIBRARY_PATH="", timeout=120)
     found = re.findall(r"^(PASSED|FAILED|ERROR) \S*::(\w+)", done.stdout, re.M)

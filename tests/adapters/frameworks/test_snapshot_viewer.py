@@ -1,4 +1,4 @@
-"""A recording saved as a PyTorch memory snapshot opens in PyTorch's own tool and says the same as we do."""
+"""A recording saved as a PyTorch memory snapshot opens in PyTorch's own tool, which reports the same numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-# torch_npu, if it is there, would load CANN's libraries with torch; it is not wanted here.
+# An installed torch_npu would be loaded by torch, with CANN's libraries; these tests do not need it.
 with pytest.MonkeyPatch.context() as patched:
     patched.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     torch = pytest.importorskip("torch")
@@ -28,7 +28,7 @@ Saved = tuple[Path, acl.Pool, acl.Recording, list[acl.Buffer]]
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Iterator[Saved]:
-    """A snapshot of a pool with live blocks from before and from the recording, and freed ones."""
+    """Yield a snapshot with freed blocks, and with live ones allocated before and during the recording."""
     with open_door(limit="256MiB") as (pool, stream, door):
         kept = [pool.alloc("5MiB", stream, tag="weights")]
         with pool.record(stacks="python") as recording:
@@ -72,7 +72,7 @@ def test_plots(saved: Saved, tmp_path: Path, plot: str) -> None:
 
 
 def test_flame_graphs_fold_the_stacks(saved: Saved) -> None:
-    """The text that `memory` and `segments` draw is tested; drawing it needs a script from the internet."""
+    """Only the text from which `memory` and `segments` draw is tested; drawing needs a script from the internet."""
     from torch.cuda import _memory_viz
 
     path, pool, _, _ = saved

@@ -17,7 +17,7 @@ pytestmark = [
 
 
 def run(code: str) -> list[str]:
-    """Run code with torch_npu on the simulator; the lines that it printed, after a clean exit."""
+    """Run code with torch_npu on the simulator, check that it exits cleanly, and return the lines that it printed."""
     start = "import torch, torch_npu, numpy, acl\ntorch.npu.set_device(0)\n"
     line = [sys.executable, "-m", "acl.tools.sim", "--", sys.executable, "-c", start + code]
     done = subprocess.run(line, env=dict(os.environ), capture_output=True, text=True, timeout=300)

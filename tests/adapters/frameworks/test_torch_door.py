@@ -1,7 +1,7 @@
 """The pool as torch_npu's allocator: `acl.torch`, with the real wheels, on the simulator.
 
-An optional lane, like test_torch_npu.py: each test is a program of its own, because the allocator is
-the process's.  The C++ part is compiled once and kept in a folder of the test run's own.
+An optional lane, like test_torch_npu.py.  Each test runs its own process, because a process has only one
+allocator.  The C++ part is compiled once and kept in a folder of this test run.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ def forward(tokens, batch=2):
 
 @pytest.fixture(scope="session")
 def extensions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the C++ part is kept."""
+    """Return the folder in which the compiled C++ part is kept."""
     return tmp_path_factory.mktemp("extensions")
 
 
 @pytest.fixture
 def run(extensions: Path):
-    """Run code in a process; what it printed, after a clean exit."""
+    """Return a function that runs code in a new process, checks that it exits cleanly, and returns its output."""
     def program(code: str, start: str = INSTALLED, shim: bool = True, status: int = 0, **variables: str) -> str:
         environment = {
             **os.environ, "TORCH_EXTENSIONS_DIR": str(extensions), "ACL_BACKEND": "sim", **variables,
@@ -125,7 +125,7 @@ print(digest.hexdigest())
 
 
 def test_hundreds_of_passes_with_changing_shapes(run) -> None:
-    """Bit for bit what torch_npu's own allocator gives; results are kept for long, so reuse would show."""
+    """Results are bit for bit those with torch_npu's own allocator; they are kept, so early reuse would be visible."""
     ours = run(HUNDREDS + """
 torch.npu.synchronize()
 assert acl.torch.pools()[0].check() == 0
@@ -228,7 +228,7 @@ assert torch.npu.memory_allocated() == 0
 
 
 def test_no_driver_call_once_the_shapes_repeat(run) -> None:
-    """The simulator's own count of the calls that make memory: none after the warm-up."""
+    """The simulator counts no call that creates memory after the warm-up."""
     run(NETS + """
 for round in range(3):
     if round == 2:
@@ -313,7 +313,7 @@ assert torch.empty(300 * MIB, dtype=torch.uint8, device="npu").shape[0] == 300 *
 
 @BOTH
 def test_a_shortage_takes_what_another_stream_has_freed(run, shim: bool) -> None:
-    """torch's queue is emptied first; only then do pages go to the other stream."""
+    """The task queue of torch is drained first; only then does the other stream get the pages."""
     run("""
 stream = torch.npu.Stream()
 held = torch.empty(700 * MIB, dtype=torch.uint8, device="npu")
@@ -361,9 +361,9 @@ except torch.OutOfMemoryError:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_task_queue_and_trims(run, seed: int) -> None:
-    """Tensors die at once, ops are submitted late and run slowly; trims, ticks and misses come between.
+    """Tensors are freed at once, their ops are submitted late and run slowly, with trims and slow allocations between.
 
-    Were a page given away before the queue is drained, an op would write to memory that is gone.
+    If a page were given away before the queue is drained, an op would write to freed memory.
     """
     run(NETS + f"""
 import random
@@ -430,7 +430,7 @@ assert states(address) != ["active_pending_free"]
 
 
 def test_tensors_of_another_stream_come_back_by_themselves(run) -> None:
-    """200 of them, 4 MiB each; only a few are alive at a time, and no cache is emptied."""
+    """Of 200 tensors of 4 MiB only a few are alive at a time, and no cache is emptied."""
     run("""
 side, kept = torch.npu.Stream(), []
 for step in range(200):
@@ -542,7 +542,7 @@ assert torch.npu.memory_allocated() >= 0
 
 
 def test_the_c_symbols_alone(run) -> None:
-    """As a program would that makes its own NPUPluggableAllocator."""
+    """Use the C symbols as a program does that creates its own NPUPluggableAllocator."""
     run(START + """
 path = acl.torch.allocator_path()
 import torch, torch_npu
@@ -735,7 +735,7 @@ assert {pool.device for pool in acl.pool._pool.open_pools()} == {0, 1}
     from acl.tools.replay.trace import load_trace
 
     sizes = load_trace(tmp_path / "run.npz").size.tolist()
-    assert [size >> 10 for size in sizes] == [1 << 10], sizes       # the first, and no other: `y` is device 1's
+    assert [size >> 10 for size in sizes] == [1 << 10], sizes       # only the first: `y` is on device 1
 
 
 def test_tensors_have_python_stacks_in_recordings(run) -> None:

@@ -1,6 +1,6 @@
 """torch_npu from PyPI on the simulator, started by `aclpool sim run`: an optional lane.
 
-Each test is a program of its own, because torch_npu's state is the process's.  Skipped where
+Each test runs its own process, because the state of torch_npu is one for each process.  Skipped if
 torch_npu is not installed.
 """
 
@@ -28,7 +28,7 @@ torch.npu.set_device(0)
 
 
 def program(code: str, *options: str, start: str = START, **variables: str) -> str:
-    """Run code with torch_npu on the simulator; what it printed, after a clean exit."""
+    """Run code with torch_npu on the simulator, check that it exits cleanly, and return its output."""
     line = [sys.executable, "-m", "acl.tools.sim", *options, "--", sys.executable, "-c", start + textwrap.dedent(code)]
     done = subprocess.run(line, env={**os.environ, **variables}, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -38,7 +38,7 @@ def program(code: str, *options: str, start: str = START, **variables: str) -> s
 
 
 def _answers(text: str) -> str:
-    """What the program printed, without torch_npu's own warning that there is no CANN."""
+    """Return the program's output without torch_npu's warning that CANN is missing."""
     return "\n".join(line for line in text.splitlines() if not line.startswith("Warning: "))
 
 

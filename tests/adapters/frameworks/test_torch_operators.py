@@ -1,4 +1,4 @@
-"""The list of PyTorch's operators in docs/operators.md, tried one by one; and torch_npu's checker of streams."""
+"""The operators of PyTorch that docs/operators.md lists, one by one; and torch_npu's checker of streams."""
 
 from __future__ import annotations
 

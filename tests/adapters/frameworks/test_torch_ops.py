@@ -1,6 +1,6 @@
 """torch_npu's eager operators on the simulator's single operators, against torch on the CPU.
 
-An optional lane, like test_torch_npu.py: skipped where torch_npu is not installed.
+An optional lane, like test_torch_npu.py: skipped if torch_npu is not installed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ x, y = torch.randn(4, 8), torch.randn(4, 8)
 
 
 def program(code: str) -> None:
-    """Run code on the simulator; it must end well and without an error of torch_npu's queue."""
+    """Run code on the simulator; check that it exits with 0 and that torch_npu's queue reported no error."""
     line = [sys.executable, "-m", "acl.tools.sim", "--", sys.executable, "-c", START + textwrap.dedent(code)]
     done = subprocess.run(line, env=dict(os.environ), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -87,7 +87,7 @@ def test_mlp() -> None:
 
 
 def test_strided_slices_are_written() -> None:
-    """As a cache of keys and values is: columns, rows, steps, diagonals and transposed views."""
+    """Write columns, rows, steps, diagonals and transposed views, as a cache of keys and values does."""
     program("""
     def written(shape, change, dtype=torch.float32):
         cpu = torch.arange(24).to(dtype).reshape(shape)
