@@ -12,7 +12,7 @@ from support.recorder import build
 
 import acl
 
-# Calls whose last argument is of the kind; the value is an expression, as some are no JSON.
+# Calls whose last argument is of the kind; the value is an expression, because JSON cannot express some values.
 CASES = [
     ("k", "acl.rt.free", "({},)", "-1", 2**64 - 1),
     ("k", "acl.rt.free", "({},)", "2**64", 0),
@@ -98,7 +98,7 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What each case gave C, or raised."""
+    """Run all cases; return for each the values that C received, or the exception."""
     library = build(tmp_path_factory.mktemp("recorder"))
     calls = [(name, call.format(value.replace("{{", "{").replace("}}", "}"))) for _, name, call, value, _ in CASES]
     script = SCRIPT.format(tests=str(Path(__file__).parents[1]), library=str(library))
@@ -163,7 +163,7 @@ def test_functions_without_parameters_ignore_what_they_get() -> None:
     assert acl.rt.get_device() == acl.rt.get_device(0) == acl.rt.get_device("x", 2) == (0, 0)
     assert acl.rt.synchronize_device(0) == 0
     with pytest.raises(TypeError):
-        acl.rt.get_device(device=1)     # as every function of pyACL without keywords does
+        acl.rt.get_device(device=1)     # as all functions of pyACL without keywords
 
 
 def test_functions_are_first_class() -> None:

@@ -18,7 +18,7 @@ BLOCK, NO_BLOCK = 1, 0
 
 
 def soon(true: Callable[[], object]) -> None:
-    """Wait for what another thread is about to do."""
+    """Wait until `true()` holds, which another thread brings about."""
     until = time.monotonic() + 30
     while not true():
         assert time.monotonic() < until, "it does not happen"
@@ -27,7 +27,7 @@ def soon(true: Callable[[], object]) -> None:
 
 @pytest.fixture
 def queue() -> Iterator[int]:
-    """A stream of device 0."""
+    """Yield a stream of device 0."""
     assert acl.rt.set_device(0) == 0
     stream, ret = acl.rt.create_stream()
     assert ret == 0
@@ -37,7 +37,7 @@ def queue() -> Iterator[int]:
 
 @pytest.fixture
 def reported(queue: int) -> Iterator[int]:
-    """The stream, with a thread that processes its reports."""
+    """Yield the stream while a thread processes its reports."""
     stop = threading.Event()
 
     def process(given: list[int]) -> None:
@@ -104,7 +104,7 @@ def test_a_launched_callback_is_let_go_after_its_call(reported: int) -> None:
     assert acl.rt.launch_callback(lambda data: None, given, BLOCK, reported) == 0
     del given
     assert acl.rt.synchronize_stream(reported) == 0
-    soon(lambda: gc.collect() >= 0 and alive() is None)     # on the other thread, after C's return
+    soon(lambda: gc.collect() >= 0 and alive() is None)     # freed on the other thread, after C returned
 
 
 def test_a_launch_that_fails_keeps_nothing() -> None:
@@ -268,7 +268,7 @@ def test_several_exception_callbacks() -> None:
 
 @pytest.mark.parametrize(("seconds", "ends"), [(0.1, {"", "done\n"}), (600, {""})])
 def test_a_callback_that_runs_at_exit_gets_a_moment(seconds: float, ends: set[str]) -> None:
-    """A moment of half a second: where the machine stops for longer than that, another exit will do."""
+    """The exit waits half a second for a callback; if the machine is slower than that, the test tries again."""
     found = set()
     for _ in range(20 * len(ends) - 19):
         done = run_python(f"""

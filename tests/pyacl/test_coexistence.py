@@ -1,4 +1,4 @@
-"""Our package beside CANN's own `acl.so`, which `set_env.sh` puts ahead on PYTHONPATH."""
+"""This package beside CANN's own `acl.so`, which `set_env.sh` puts first on PYTHONPATH."""
 
 import json
 import os
@@ -17,7 +17,7 @@ SITE = str(Path(acl.__file__).resolve().parents[1])
 
 @pytest.fixture(scope="module")
 def vendor(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a stand-in for CANN's module."""
+    """Return the folder of a stand-in for CANN's module."""
     folder = tmp_path_factory.mktemp("vendor")
     source = Path(__file__).parents[1] / "support/standin.c"
     subprocess.run(["gcc", "-shared", "-fPIC", "-w", f"-I{sysconfig.get_path('include')}", str(source),
@@ -169,7 +169,7 @@ threads = [threading.Thread(target=use) for _ in range(4)]
 
 
 def doctor(path: str, **environment: str) -> dict[str, dict[str, str]]:
-    """What the doctor finds, by what it looked at."""
+    """Run the doctor; return its findings by the thing that it examined."""
     done = run_child("-m", "aclpool", "doctor", "--json", PYTHONPATH=path, **environment)
     assert done.stdout, done.stderr
     return {finding["what"]: finding for finding in json.loads(done.stdout)["findings"]}

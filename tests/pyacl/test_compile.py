@@ -1,4 +1,4 @@
-"""Operators' compile functions in Python: `acl.op.register_compile_func` and what belongs to it."""
+"""Compile functions of operators in Python: `acl.op.register_compile_func` and its related functions."""
 
 import sys
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import acl
 
 @pytest.fixture
 def descs() -> Iterator[list[int]]:
-    """Three descriptions."""
+    """Yield three tensor descriptions."""
     assert acl.rt.set_device(0) == 0
     made = [acl.create_tensor_desc(0, [n], 2) for n in (2, 3, 4)]
     yield made

@@ -1,7 +1,7 @@
 """Every function of the pyACL surface: arguments, results, failures, wrong types, its signature.
 
-The recording library says what C was given; what it should have been given follows from the names
-and the order of the parameters in the table of the C API, not from the generator's own binding.
+The recording library reports the values that C received.  The expected values follow from the names and
+the order of the parameters in the table of the C API, not from the generator's own binding.
 """
 
 import inspect
@@ -22,12 +22,12 @@ ROWS = {row["name"]: row for row in SURFACE}
 NAMES = sorted(ROWS)
 CALLED = [n for n in NAMES if not n.startswith("acl.util.") and n not in ASIDE]
 FAILED = 207001
-# These return without asking C, as the first of their callables is still registered or never was.
+# These return without calling C, because their callable is not the last registered one, or never was registered.
 NOT_CALLED = {n for n in NAMES if n.endswith(("unregister", "unregister_callback"))}
 NUMBER = set("bBhHiIlLkKf")
-# Refused because the descriptor is none that allocator_create_desc made.
+# Refused because the descriptor was not made by allocator_create_desc.
 NO_DESCRIPTOR = re.compile(r"acl\.rt\.allocator_set_\w+_func_to_desc")
-# Functions of two C calls, or with results that no rule knows; tested by name elsewhere.
+# Functions with two C calls, or with results that no rule here describes; tested by name elsewhere.
 OWN_RULES = {"acl.rt.get_group_info_detail", "acl.rt.get_stream_attribute", "acl.prof.get_op_type_v2",
              "acl.prof.get_op_name_v2", "acl.rt.mem_pool_get_attr", "acl.mdl.ri_capture_thread_exchange_mode"}
 
@@ -37,7 +37,7 @@ def same(name: str) -> str:
 
 
 def run(library: Path, status: int) -> Row:
-    """What calling every function did, in a process whose ACL is the recording library."""
+    """Call every function in a process whose ACL is the recording library; return what each call did."""
     script = Path(__file__).parents[1] / "support/pyacl_calls.py"
     done = run_child(str(script), str(library), str(status), ACL_LIBRARY=str(library))
     assert done.returncode == 0, done.stderr
@@ -60,14 +60,14 @@ def failure(library: Path) -> Row:
 
 
 def number_of(value: Any, size: int) -> int:
-    """A number as C holds it in so many bytes."""
+    """Return a number as C holds it in `size` bytes, as an unsigned integer."""
     if isinstance(value, float):
         return int.from_bytes(struct.pack("<f", value), "little")
     return int(value) & ((1 << 8 * size) - 1)
 
 
 def matched(names: list[str], c_params: list[Row], wanted: list[bool]) -> dict[str, int]:
-    """Which C parameter each name is: the one of that name, else the next that nobody has."""
+    """Return the C parameter of each name: the one with the same name, else the next one without a name."""
     by_name = {same(p["name"]): i for i, p in enumerate(c_params) if wanted[i]}
     found = {n: by_name[same(n)] for n in names if same(n) in by_name}
     rest = [i for i in range(len(c_params)) if wanted[i] and i not in found.values()]
@@ -82,7 +82,7 @@ def given_values(row: Row, seen: Row) -> list[tuple[str, str, Any]]:
 
 
 def check_arguments(name: str, success: Row) -> None:
-    """Numbers and strings reach the C parameters of their names, in their order."""
+    """Check that numbers and strings reach the C parameters of their names, in their order."""
     row, seen = ROWS[name], success[name]
     assert "raised" not in seen, seen
     if name in NOT_CALLED or name in OWN_RULES:
@@ -107,7 +107,7 @@ def check_arguments(name: str, success: Row) -> None:
 
 
 def check_lists(name: str, success: Row) -> None:
-    """A list reaches C as its elements."""
+    """Check that a list reaches C as its elements."""
     row, seen = ROWS[name], success[name]
     if not any("[" in p for p in row["params"]):
         return
@@ -120,7 +120,7 @@ def check_lists(name: str, success: Row) -> None:
 
 
 def check_results(name: str, success: Row) -> None:
-    """What C wrote comes back in the place of its name."""
+    """Check that each value that C wrote is returned in the place of its name."""
     row, seen = ROWS[name], success[name]
     if name in NOT_CALLED or name in OWN_RULES or NO_DESCRIPTOR.fullmatch(name):
         return
@@ -139,7 +139,7 @@ def check_results(name: str, success: Row) -> None:
 
 
 def check_written(row: Row, names: list[tuple[str, str]], seen: Row) -> None:
-    """Each result is what the C parameter of its name, or of its place, was written with."""
+    """Check that each result is the value that C wrote to the parameter of its name, or of its place."""
     c_params = FUNCTIONS[row["c"]]["params"]
     written = [gives(p) for p in c_params]
     place = matched([n for n, k in names if k != "=" and k != "O"], c_params, written)
@@ -158,7 +158,7 @@ def check_written(row: Row, names: list[tuple[str, str]], seen: Row) -> None:
 
 
 def check_failure(name: str, failure: Row) -> None:
-    """A failed call returns its status last, and nothing that C did not write."""
+    """Check that a failed call returns its status last, and no value that C did not write."""
     row, seen = ROWS[name], failure[name]
     if name == "acl.rt.get_group_info_detail":
         assert seen["raised"] == "RuntimeError"
@@ -176,7 +176,7 @@ def check_failure(name: str, failure: Row) -> None:
 
 
 def check_gil(name: str, success: Row) -> None:
-    """The GIL is dropped around every call but those that the table says hold it."""
+    """Check that the GIL is released around every call, except where the table says that it is held."""
     if name not in NOT_CALLED and name != "acl.rt.allocator_create_desc":
         assert success[name]["call"]["gil"] == (ROWS[name].get("gil") == "held")
 
@@ -189,19 +189,19 @@ def test_what_can_wait_or_call_back_is_not_held() -> None:
 
 
 def wrong(kind: str) -> Any:
-    """What no kind takes."""
+    """Return a value that the kind does not accept."""
     return 7 if kind in ("s", "z", "s+") else object()
 
 
 def check_wrong_types(name: str) -> None:
-    """A wrong type in any place is a TypeError in the words of the vendor's module."""
+    """Check that a wrong type in any place raises a TypeError in the words of the vendor's module."""
     row = ROWS[name]
     function = find(name)
     kinds = [parts(p)[1] for p in row["params"]]
     good = arguments(row)
     for i, kind in enumerate(kinds):
         if kind == "O":
-            continue        # tested by name: what it takes depends on the function
+            continue        # tested by name: each function accepts other objects
         with pytest.raises((TypeError, ValueError)) as caught:
             function(*good[:i], wrong(kind), *good[i + 1:])
         if kind[0] not in "[{" and "cfg:" not in kind and "_" not in kind:
@@ -210,7 +210,7 @@ def check_wrong_types(name: str) -> None:
 
 
 def check_wrong_counts(name: str) -> None:
-    """One argument too many or too few is a TypeError."""
+    """Check that one argument too many or too few raises a TypeError."""
     row = ROWS[name]
     good = arguments(row)
     with pytest.raises(TypeError, match=f"^{re.escape(name)} args parse failed$"):
@@ -221,7 +221,7 @@ def check_wrong_counts(name: str) -> None:
 
 
 def check_introspection(name: str) -> None:
-    """Signature, module, docstring and dir() name the function as the table does."""
+    """Check that signature, module, docstring and dir() name the function as the table does."""
     row, function = ROWS[name], find(name)
     signature = inspect.signature(function)
     if row["params"]:

@@ -1,4 +1,4 @@
-"""The documentation's own calls for dynamic shapes, in pyACL's form: what comes out, and what is refused."""
+"""The documentation's calls for dynamic shapes, in pyACL: which results they give, and what is refused."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Run:
         return made
 
     def __call__(self, shape: list[int], dtype: int = FLOAT, in_bytes: int = 4096, out_bytes: int = 4096):
-        """The status, the output's dataset and its address."""
+        """Execute once; return the status, the output's dataset and the output's address."""
         source, target = self.malloc(4096), self.malloc(4096)
         ones = np.ones(1024, np.float32).tobytes()
         assert acl.rt.memcpy(source, 4096, acl.util.bytes_to_ptr(ones), 4096, 1) == 0

@@ -1,4 +1,4 @@
-"""Whole programs in pyACL's style, as they are, with `python` and with `aclpool run`, with and without a pool."""
+"""Whole programs in pyACL's style, unchanged, with `python` and with `aclpool run`, with and without a pool."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ WAYS = {
 
 
 def start(way: str, program: str, *arguments: str) -> str:
-    """What a program prints; it must succeed and say nothing on stderr."""
+    """Run a program, check that it succeeds and writes nothing to stderr, and return its output."""
     done = run_child(*WAYS[way], str(PROGRAMS / program), *arguments)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return re.split(r"^pool of device|^no stream", done.stdout, flags=re.M)[0]
@@ -26,7 +26,7 @@ def start(way: str, program: str, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """y = relu(x @ w), which a program calls .om: of fixed shape, with gears, of any shape."""
+    """Return the paths of three models y = relu(x @ w), named .om: of fixed shape, with gears, of any shape."""
     folder = tmp_path_factory.mktemp("models")
     made = {}
     for name, rows, metadata in (("fixed", 2, {}), ("geared", "n", {"dynamic_batch_size": "1,2,4"}), ("any", "n", {})):

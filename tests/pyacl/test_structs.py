@@ -1,4 +1,4 @@
-"""Dicts and lists that pyACL takes and gives for structs: what is written, read, and refused."""
+"""Dicts and lists that pyACL accepts and returns for structs: what is written, read, and refused."""
 
 from typing import Any
 
@@ -63,7 +63,7 @@ def test_malloc_with_a_configuration() -> None:
     pointer, ret = acl.rt.malloc_with_cfg(64, 0, {})
     assert ret == 0 and acl.rt.free(pointer) == 0
     other = {"attrs": [{"attr": 2, "value": {"deviceId": 1}}], "numAttrs": 1}
-    assert acl.rt.malloc_with_cfg(64, 0, other)[1] == 107000       # it must be the current device
+    assert acl.rt.malloc_with_cfg(64, 0, other)[1] == 107000       # deviceId is not the current device
     with pytest.raises(KeyError, match="numAttrs: expected 1"):
         acl.rt.malloc_with_cfg(64, 0, {**config, "numAttrs": 2})
 

@@ -1,4 +1,4 @@
-"""`acl.rt.allocator_*`: allocators written in Python supply memory; C's pass straight through."""
+"""`acl.rt.allocator_*`: allocators written in Python supply memory; functions in C are passed on unchanged."""
 
 import ctypes
 import gc
@@ -19,7 +19,7 @@ ADDRESS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Consumer:
-    """What the runtime does with a registration: it calls the functions it was given."""
+    """Call the registered functions, as the runtime does."""
 
     def __init__(self, stream: int) -> None:
         found = acl.rt.allocator_get_by_stream(stream)
@@ -42,7 +42,7 @@ class Consumer:
 
 
 class Allocator:
-    """An allocator in Python, which remembers how it was called."""
+    """An allocator in Python that records its calls."""
 
     def __init__(self) -> None:
         self.blocks: dict[int, bytes] = {}
@@ -98,7 +98,7 @@ def test_a_python_allocator_supplies_memory(queue: int, desc: int) -> None:
     fill(desc, allocator)
     assert acl.rt.allocator_register(queue, desc) == 0
     consumer = Consumer(queue)
-    size = (1 << 32) + 5        # the vendor's functions cut it to 32 bits
+    size = (1 << 32) + 5        # the vendor's functions truncate it to 32 bits
     allocator.blocks[1] = b""
     block = consumer.alloc(64)
     assert consumer.address(block) == acl.util.bytes_to_ptr(allocator.blocks[1])
@@ -154,11 +154,11 @@ def test_callables_live_as_long_as_registration_and_blocks(queue: int) -> None:
     assert block != 0
     assert acl.rt.allocator_unregister(queue) == 0
     gc.collect()
-    assert alive() is not None      # a block is out; its free may come after unregistering
+    assert alive() is not None      # a block is still live and may be freed after unregistering
     consumer.free(block)
     gc.collect()
     assert alive() is None
-    assert consumer.alloc(8) == 0   # an empty shell gives nothing, and does not crash
+    assert consumer.alloc(8) == 0   # without its allocator it returns NULL and does not crash
 
 
 @pytest.mark.parametrize("missing", ["alloc", "free", "get_addr_from_block"])

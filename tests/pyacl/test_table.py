@@ -37,7 +37,7 @@ def test_modules_have_exactly_the_tables_functions(module: str) -> None:
     found = getattr(acl, module)
     assert found.__name__ == f"acl.{module}"
     expected = {name.rpartition(".")[2] for name in ROWS if name.startswith(f"acl.{module}.")}
-    # Unwrapped, as `acl.use_pool` stands before those that make and destroy streams.
+    # Unwrapped, because `acl.use_pool` wraps the functions that create and destroy streams.
     have = {n for n, v in vars(found).items() if isinstance(inspect.unwrap(v), types.BuiltinFunctionType)}
     assert have == expected == set(found.__all__)
 
@@ -56,4 +56,4 @@ def test_our_own_names_collide_with_none_of_pyacls() -> None:
 
 def test_vendor_modules_are_not_ours() -> None:
     assert not [name for name in TABLE["vendor_modules"] if name != "media" and hasattr(acl, name)]
-    assert set(acl.media.__all__) == {"dvpp_free", "dvpp_malloc"}      # what stands in on the simulator
+    assert set(acl.media.__all__) == {"dvpp_free", "dvpp_malloc"}      # the stand-ins of the simulator

@@ -1,4 +1,4 @@
-"""`acl.util`: addresses are the objects' own, views are views, threads run and end."""
+"""`acl.util`: addresses are those of the objects, views copy nothing, threads run and end."""
 
 import ctypes
 import gc
@@ -12,7 +12,7 @@ from support.child import run_python
 
 import acl
 
-# The vendor's functions on arrays warn on every call.
+# The vendor's functions for arrays warn on every call, and so do these.
 ARRAYS = pytest.mark.filterwarnings("ignore::Warning")
 
 

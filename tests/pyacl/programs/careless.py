@@ -1,4 +1,4 @@
-"""Arguments that real programs pass, and that must go on working."""
+"""Wrong or odd arguments that real programs pass, and that must work as they do with CANN's module."""
 
 import acl
 

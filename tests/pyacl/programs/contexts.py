@@ -38,7 +38,7 @@ for thread in threads:
 for index in sorted(results):
     print(index, results[index])
 
-# Two contexts in one thread: the newest is current, and a stream belongs to its own.
+# Two contexts in one thread: the newest one is current, and a stream belongs to the context that was current then.
 acl.rt.set_device(0)
 one, _ = acl.rt.create_context(0)
 stream, _ = acl.rt.create_stream()

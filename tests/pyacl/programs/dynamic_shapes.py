@@ -1,4 +1,4 @@
-"""A model without gears: input shapes by tensor descriptions, outputs where the runtime puts them."""
+"""A model without gears: input shapes by tensor descriptions, outputs allocated by the runtime."""
 
 import sys
 
@@ -30,7 +30,7 @@ for rows in (1, 7, 300, 2, 301):
     check(acl.rt.memcpy(device, x.nbytes, acl.util.bytes_to_ptr(raw), x.nbytes, 1))
     inputs, outputs = acl.mdl.create_dataset(), acl.mdl.create_dataset()
     source = acl.create_data_buffer(device, x.nbytes)
-    # An empty output is allocated by a synchronous run, and freed by us; a queued one wants memory.
+    # A synchronous run allocates an empty output, which this program frees; a queued run must be given memory.
     queued = rows % 2 == 1
     mine = acl.rt.malloc(12 * rows, 0)[0] if queued else 0
     target = acl.create_data_buffer(mine, 12 * rows if queued else 0)

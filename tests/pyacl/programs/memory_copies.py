@@ -1,4 +1,4 @@
-"""Copies of all kinds with sizes from the command line, and what the device's memory says."""
+"""Copies of all kinds with sizes from the command line, and the contents of the device's memory."""
 
 import argparse
 
@@ -16,7 +16,7 @@ def check(what, ret):
 
 
 def look(what, pointer, size, kind):
-    """Copies into the buffer of an immutable bytes object, as many programs do."""
+    """Copy into the buffer of an immutable bytes object, as many programs do, and print it."""
     data = np.ones(size, dtype=np.byte)
     if "bytes_to_ptr" in dir(acl.util):
         raw = data.tobytes()

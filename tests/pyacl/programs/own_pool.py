@@ -36,7 +36,7 @@ print(b"".join(acl.util.ptr_to_bytes(piece, 1) for piece in pieces))
 last = pool.memory + CAPACITY - 16
 assert acl.rt.memcpy(last, 16, acl.util.bytes_to_ptr(b"at the very end!"), 16, 1) == 0
 print(acl.util.ptr_to_bytes(last, 16))
-# A destination that says it has an address-sized amount of room: the result is often ignored.
+# destMax is an address, not a size: a mistake of real programs, which often ignore the result.
 size = 16
 ret = acl.rt.memcpy(pool.memory, pool.memory + 2 * size, acl.util.bytes_to_ptr(bytes(size)), size, 1)
 print("nonsense dest_max", ret)

@@ -21,7 +21,7 @@ def on_alloc(allocator, size):
 def on_free(allocator, block):
     calls["free"] += 1
     del live[block]
-    given_back.append(block)  # the last kernel that uses it is queued, not done
+    given_back.append(block)  # its last kernel may still be queued
 
 
 def on_address(block):

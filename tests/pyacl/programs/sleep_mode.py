@@ -1,4 +1,4 @@
-"""Virtual memory by hand: map, fill, unmap to the host, map again at the same address."""
+"""Virtual memory by hand: map, fill, copy to the host and unmap, map again at the same address."""
 
 import acl
 

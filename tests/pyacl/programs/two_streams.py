@@ -1,4 +1,4 @@
-"""Asynchronous copies on two streams; the context goes while both live, as careless programs do."""
+"""Asynchronous copies on two streams; the context is destroyed before the streams, as careless programs do."""
 
 import sys
 
@@ -32,7 +32,7 @@ check(acl.rt.memcpy_async(back, SIZE, device, SIZE, DEVICE_TO_HOST, second))
 check(acl.rt.synchronize_stream(second))
 data = np.frombuffer(acl.util.ptr_to_bytes(back, SIZE), dtype=np.byte)
 print("second stream read", np.unique(data), data.size)
-# The wrong kind for a host address: programs do it, and the runtime looks at the addresses.
+# The copy kind is wrong for a host address: real programs do this, and the runtime decides by the addresses.
 raw = bytes(SIZE)
 check(acl.rt.memcpy(acl.util.bytes_to_ptr(raw), SIZE, host, SIZE, DEVICE_TO_HOST), "host source")
 print("host source", set(raw))
