@@ -1,4 +1,4 @@
-"""The importer of CANN's headers: no difference from our own headers, and each change of a copy is listed."""
+"""The importer of CANN's headers: it finds no change in our own headers, and lists each change in a copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HEADERS = ROOT / "acl/include/acl"
 TABLE = ROOT / "tools/generate/acl_api.json"
-#: Text of acl_rt.h, what the copy has in its place, and the line that the importer prints.
+#: Text of acl_rt.h, its replacement in the copy, and the line that the importer prints.
 CHANGES = [
     ("aclError aclrtFree(void *devPtr);", "aclError aclrtFree(void *devPtr, uint32_t flags);",
      "changed function aclrtFree: parameter flags = uint32_t added"),
@@ -44,14 +44,14 @@ CHANGES = [
 
 
 def imported(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the importer."""
+    """Run the importer on a folder of headers."""
     return subprocess.run([sys.executable, "-m", "tools.generate.import_headers", str(folder), *options],
                           cwd=ROOT, capture_output=True, text=True)
 
 
 @pytest.fixture
 def changed(tmp_path: Path) -> Path:
-    """A copy of our headers with all of CHANGES."""
+    """Return the folder of a copy of our headers with all of CHANGES."""
     folder = tmp_path / "headers"
     shutil.copytree(HEADERS, folder)
     file = folder / "acl_rt.h"

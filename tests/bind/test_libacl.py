@@ -1,4 +1,4 @@
-"""The generated C API: late binding, the loader's choices, and what becomes of missing functions."""
+"""The generated C API: late binding, the loader's choices, and the results of missing functions."""
 
 import ctypes
 import json
@@ -59,7 +59,7 @@ SLOT_AT_BARRIER = """
 
 
 def test_slots_are_bound_after_a_barrier_in_all_threads(tmp_path: Path) -> None:
-    """Calls read their slot without a barrier of their own, so that of the binding comes before the first store."""
+    """Calls read their slot without a barrier, so the binding issues one in all threads before its first store."""
     library = tmp_path / "barrier.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-xc", "-"], input=SLOT_AT_BARRIER, text=True, check=True)
     done = run_python("""
@@ -84,7 +84,7 @@ def test_slots_are_bound_after_a_barrier_in_all_threads(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def tiny_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A libascendcl.so with two functions, in a folder shaped like CANN's, and a companion with one."""
+    """Return a folder with CANN's layout: a libascendcl.so with two functions, and a companion with one."""
     folder = tmp_path_factory.mktemp("cann") / "lib64"
     folder.mkdir()
     sources = {
