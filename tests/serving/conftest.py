@@ -1,4 +1,4 @@
-"""The example service's modules, which lie beside each other and are no package."""
+"""Make the modules of the example service importable, which are not a package."""
 
 import sys
 from importlib.util import find_spec
@@ -8,7 +8,7 @@ from support.chromium import chromium
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples/serving"))
 
-# CI's lane `serving` has both.
+# CI's lane `serving` has these packages and Chromium.
 WANTED = ("starlette", "uvicorn", "prometheus_client")
 served = all(map(find_spec, WANTED))
 collect_ignore = [] if served else ["test_load.py"]

@@ -1,4 +1,4 @@
-"""The example service as a process: its routes, a load with faults, overload, and its end."""
+"""The example service as a process: its routes, a load with faults, overload, and its exit."""
 
 import http.client
 import json
@@ -27,7 +27,7 @@ TEXT = "the quick brown fox jumps over the lazy dog " * 5
 
 
 class Client:
-    """A server's process, and requests to it."""
+    """The process of a server, and requests to it."""
 
     def __init__(self, process: subprocess.Popen[str], port: int) -> None:
         self.process, self.port = process, port
@@ -45,7 +45,7 @@ class Client:
         return self.ask("POST", "/v1/embeddings", {"input": text})
 
     def burst(self, count: int) -> Counter[int]:
-        """That many requests which the server finds all at once: it sleeps until they are sent."""
+        """Send `count` requests while the server is stopped, so that it finds all at once; return the statuses."""
         os.kill(self.process.pid, signal.SIGSTOP)
         try:
             waiting = [http.client.HTTPConnection("127.0.0.1", self.port, timeout=300) for _ in range(count)]
@@ -63,7 +63,7 @@ class Client:
         return found
 
     def load(self, threads: int, each: int) -> Counter[int]:
-        """Requests of changing lengths from several threads; what they were answered."""
+        """Send requests of changing lengths from several threads; return the statuses."""
         found: Counter[int] = Counter()
 
         def work(seed: int) -> None:
@@ -79,18 +79,18 @@ class Client:
         return found
 
     def stop(self) -> str:
-        """Send SIGTERM and wait; what the server wrote."""
+        """Send SIGTERM, wait for the exit, and return what the server wrote."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.communicate(timeout=300)[0]
 
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Client]]:
-    """Starts a server with arguments and an environment; ends those that run."""
+    """Yield a function that starts a server; end those that still run."""
     started: list[subprocess.Popen[str]] = []
 
     def launched(*arguments: str, **environment: str) -> Client | None:
-        """A server that answers; None if somebody took its port meanwhile."""
+        """Start a server and wait until it answers; None if another process took its port meanwhile."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -160,7 +160,7 @@ def test_a_bad_request_is_400(serve: Callable[..., Client], body: Any) -> None:
 
 
 def post(server: Client, body: bytes) -> tuple[int, str]:
-    """Any bytes as a body; the status and the reason."""
+    """Post any bytes as a body; return the status and the reason."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
     connection.request("POST", "/v1/embeddings", body)
     answer = connection.getresponse()
@@ -199,7 +199,7 @@ def test_a_body_that_is_too_large_is_not_kept(serve: Callable[..., Client]) -> N
             for _ in range(total >> 20):
                 big.sendall(bytes(1 << 20))
         except OSError:
-            pass                                # the server has hung up, as it should
+            pass                                # the server closed the connection, as it should
         else:
             raise AssertionError("the server took all of it")
     assert resident() - before < total // 4
@@ -267,7 +267,7 @@ def test_ctrl_c_twice_answers_no_more_and_ends_without_a_traceback(serve: Callab
         assert time.monotonic() < deadline
         time.sleep(0.01)
     server.process.send_signal(signal.SIGINT)
-    with suppress(OSError):                     # it listens no more
+    with suppress(OSError):                     # it no longer listens
         while server.ask("GET", "/healthz")[0] == 200:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -289,7 +289,7 @@ def test_an_option_that_makes_no_sense_is_named(arguments: list[str], text: str)
 
 
 def test_a_load_with_faults_loses_nothing(serve: Callable[..., Client]) -> None:
-    # Eight requests at a time make 40 batches at least, so every tenth is some of them.
+    # 320 requests, eight at a time, are at least 40 batches, so every=10 fails several of them.
     faults = ("aclrtMallocPhysical:p=0.4:seed=5,aclmdlExecuteAsync:every=10:code=507899,"
               "aclrtSynchronizeStreamWithTimeout:p=0.02:seed=7:code=507015")
     server = serve("--limit", "32MiB", ACL_SIM_FAULTS=faults)
@@ -305,7 +305,7 @@ def test_a_load_with_faults_loses_nothing(serve: Callable[..., Client]) -> None:
 
 
 def test_overload_is_answered(serve: Callable[..., Client]) -> None:
-    server = serve("--queue", "2", "--lanes", "1", "--batch", "1", "--layers", "6")   # slower than its door
+    server = serve("--queue", "2", "--lanes", "1", "--batch", "1", "--layers", "6")   # slower than it accepts
     found = server.burst(64) + server.burst(64)
     assert set(found) == {200, 429}
     assert found.total() == 128

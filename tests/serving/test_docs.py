@@ -1,4 +1,4 @@
-"""docs/serving.md names the files, options and metrics that there are."""
+"""docs/serving.md names exactly the files, options and metrics that exist."""
 
 import re
 from pathlib import Path

@@ -31,7 +31,7 @@ TEXTS = [TEXT[start : start + length] for start, length in ((0, 9), (3, 40), (5,
 
 @pytest.fixture(scope="module")
 def expected() -> list[Any]:
-    """Each text's embedding, by NumPy, alone in its batch."""
+    """Return each text's embedding, computed by NumPy in a batch of one."""
     model, found = encoder(1), []
     for text in TEXTS:
         inputs = TASK.collate([TASK.item(text)])
@@ -50,14 +50,14 @@ def engine(**options: Any) -> Engine:
 
 
 def loaded(task: TextTask, **options: Any) -> Engine:
-    """An engine with one model."""
+    """Return an engine with one model."""
     made = Engine(Options(**{"limit": "64MiB", **options}))
     made.load("text", task)
     return made
 
 
 def ask(service: Engine, count: int) -> list[tuple[int, Future[Any]]]:
-    """That many requests, waiting at the door while it is full."""
+    """Submit `count` requests, waiting while the queue is full; return text numbers and futures."""
     made = []
     for number in range(count):
         which = number % len(TEXTS)
@@ -72,7 +72,7 @@ def ask(service: Engine, count: int) -> list[tuple[int, Future[Any]]]:
 
 
 def check(asked: list[tuple[int, Future[Any]]], expected: list[Any]) -> set[int]:
-    """Every answer is right; the sizes of the batches."""
+    """Check that every answer is right; return the sizes of the batches."""
     sizes = set()
     for which, future in asked:
         vector, shared, _ = future.result(300)
@@ -83,7 +83,7 @@ def check(asked: list[tuple[int, Future[Any]]], expected: list[Any]) -> set[int]
 
 def test_answers_are_those_of_single_runs(expected: list[Any]) -> None:
     with engine() as service:
-        with service.changed:                   # no lane begins before there is company
+        with service.changed:                   # no lane begins before all 24 are queued
             asked = ask(service, 24)
         sizes = check(asked + ask(service, 36), expected)
         assert max(sizes) > 1
@@ -108,7 +108,7 @@ def test_without_a_pool(expected: list[Any]) -> None:
 def test_a_full_queue_is_429(expected: list[Any]) -> None:
     with engine(queue=3, lanes=1) as service:
         asked, refused = [], []
-        with service.changed:                   # the lane takes none meanwhile
+        with service.changed:                   # the lane cannot take a request meanwhile
             for number in range(200):
                 try:
                     asked.append((number % 6, service.submit(TASK.item(TEXTS[number % 6]))))
@@ -123,7 +123,7 @@ def test_what_waits_is_not_charged_and_what_runs_fits(expected: list[Any], monke
     with engine(limit="4MiB", queue=10_000, lanes=3) as service:
         most, attend = [], service.attend
         monkeypatch.setattr(service, "attend", lambda *of: (most.append((service.promised, service.room)), attend(*of)))
-        with service.changed:                   # no lane takes one meanwhile
+        with service.changed:                   # no lane can take a request meanwhile
             asked = [(number % 6, service.submit(TASK.item(TEXTS[number % 6]))) for number in range(300)]
         check(asked, expected)
         assert service.counts["refused_memory"] == 0
@@ -186,7 +186,7 @@ def test_memory_that_runs_out(expected: list[Any], sim: Any) -> None:
 def test_a_batch_that_is_too_large_is_halved(expected: list[Any]) -> None:
     with engine(limit="2MiB", lanes=1, queue=100) as service:
         service.models["text"].costs.learn = lambda *of, **how: None       # type: ignore[method-assign]
-        service.models["text"].costs.ratio = 0.1                           # admits, and batches, what cannot fit
+        service.models["text"].costs.ratio = 0.1                           # so batches that do not fit are run
         asked = [(4, service.submit(TASK.item(TEXTS[4]))) for _ in range(24)]
         check(asked, expected)
         assert service.counts["ooms"] > 0
@@ -199,9 +199,9 @@ def test_streams_that_fail(expected: list[Any], sim: Any) -> None:
         asked = []
         for _ in range(8):
             asked += ask(service, 12)
-            asked[-12][1].result(300)            # the lanes are at work
+            asked[-12][1].result(300)            # the lanes are running
             for handle in service.pool.streams[:1]:
-                with suppress(ValueError):      # its lane has given it up by now
+                with suppress(ValueError):      # its lane may have replaced it by now
                     sim.fail_stream(handle)
         check(asked, expected)
         assert service.counts["faults"] > 0
@@ -238,7 +238,7 @@ def test_patience_ends(expected: list[Any], sim: Any) -> None:
 def test_patience_ends_for_each_by_itself(expected: list[Any], sim: Any) -> None:
     with engine(patience_s=60, lanes=1) as service:
         with sim.device_lost(0):
-            with service.changed:               # no lane takes one without the other
+            with service.changed:               # the lane takes both or none
                 jobs = [service.submit(TASK.item(TEXTS[0])) for _ in range(2)]
                 service.queue.first().arrived -= 100
             with pytest.raises(acl.AclError):
@@ -257,7 +257,7 @@ def test_lanes_that_want_the_memory_alone_do_not_wait_for_each_other(monkeypatch
 
         def wait_alone() -> None:
             relieve(service, job, acl.OutOfMemoryError(207001, "test", "none"))
-            with service.changed:               # what `work` does after the batch
+            with service.changed:               # as `work` does after the batch
                 service.running -= 1
                 service.changed.notify_all()
 
@@ -282,7 +282,7 @@ def test_a_mistake_fails_its_batch_only(expected: list[Any], monkeypatch: pytest
 def test_memory_stays_flat(expected: list[Any], sim: Any) -> None:
     with engine() as service:
         assert service.pool is not None
-        for _ in range(10):                     # a lane that the machine stopped takes its share later
+        for _ in range(10):                     # a delayed lane may allocate its memory only later
             check(ask(service, 200), expected)
             before, taken = service.pool.stats(), sim.physical_bytes()
             for _ in range(3):
@@ -308,19 +308,19 @@ def test_threads_at_the_door(expected: list[Any]) -> None:
 
 def test_costs_are_learned_by_size() -> None:
     costs = Costs()
-    assert costs.estimate(1000) == 32_000 + 4096        # nothing has run
+    assert costs.estimate(1000) == 32_000 + 4096        # no batch has run
     costs.learn(100_000, 1, 800_000, exact=True)
     assert costs.estimate(100_000) == 1_000_000 + 4096
     costs.learn(100_000, 1, 8_000_000, exact=True)
     assert costs.estimate(100_000) == 10_000_000 + 4096
-    costs.learn(100_000, 1, 8_000_000, exact=False)     # it needed no more than what another batch did
+    costs.learn(100_000, 1, 8_000_000, exact=False)     # an upper bound does not raise the estimate
     assert costs.estimate(100_000) == 10_000_000 + 4096
     costs.learn(100_000, 1, 1_600_000, exact=False)
     assert costs.estimate(100_000) == 2_000_000 + 4096
-    costs.learn(100_000, 1, 800_000, exact=True)        # falls slowly
+    costs.learn(100_000, 1, 800_000, exact=True)        # the estimate falls slowly
     assert costs.estimate(100_000) == 1_800_000 + 4096
-    assert costs.estimate(1000) == 32_000 + 4096        # of small items nothing is known yet
-    assert costs.estimate(800_000, 8) == 8 * 1_800_000 + 4096       # eight of the same
+    assert costs.estimate(1000) == 32_000 + 4096        # nothing is known of small items yet
+    assert costs.estimate(800_000, 8) == 8 * 1_800_000 + 4096       # eight times the item that was learned
 
 
 @pytest.mark.parametrize("name", ["lanes", "batch", "queue"])
@@ -336,7 +336,7 @@ def test_a_text_has_a_length(text: str) -> None:
 
 
 class Task(TextTask):
-    """A task of one's own, with mistakes: a text that starts with a letter of `bad` raises there."""
+    """A user's task with mistakes: each method of `bad` raises for texts that start with one of its letters."""
 
     def __init__(self, **bad: str) -> None:
         super().__init__(layers=1)
@@ -344,7 +344,7 @@ class Task(TextTask):
 
     def item(self, text: str) -> Any:
         item = super().item(text).copy()
-        item[0, 0] = ord(text[0])               # by which the other methods know it
+        item[0, 0] = ord(text[0])               # by this number the other methods recognise the text
         return item
 
     def look(self, method: str, items: Any) -> None:
@@ -408,7 +408,7 @@ def test_a_cancelled_request_fails_no_other(expected: list[Any]) -> None:
                 assert asked[round_][1].cancel()
             del asked[round_]
             check(asked, expected)
-        for number in range(8):                 # while it runs it cannot be cancelled any more, or is not begun
+        for number in range(8):                 # is cancelled before it runs, or not at all
             future = service.submit(TASK.item(TEXTS[number % 6]))
             time.sleep(0.001 * number)
             if not future.cancel():
@@ -430,7 +430,7 @@ def test_cancelled_requests_leave_a_full_queue(expected: list[Any]) -> None:
 
 
 class Poisoned:
-    """Makes `Lane.run` fail for every batch with a text in it."""
+    """Make `Lane.run` fail for every batch that contains a certain text."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str, error: Exception) -> None:
         first, run, self.tried = TASK.item(text)[0], Lane.run, 0
@@ -469,7 +469,7 @@ def test_no_memory_for_one_request_fails_no_other(expected: list[Any], monkeypat
 
 def test_a_request_that_needs_more_than_the_limit_is_told_soon(expected: list[Any]) -> None:
     with engine(limit="2MiB", lanes=1, patience_s=600) as service:
-        service.models["text"].costs.ratio = 1.0               # believes that everything fits
+        service.models["text"].costs.ratio = 1.0               # so every batch seems to fit
         large = service.submit(TASK.item("x" * 512))
         with pytest.raises(Refused) as raised:
             large.result(300)
@@ -526,7 +526,7 @@ def test_the_end_has_a_grace_period(sim: Any) -> None:
             assert [outcome(future) for future in futures][1:] == ["Refused"] * 2
             assert outcome(futures[0]) in ("AclError", "DeviceLostError", "Refused")
     with engine(lanes=1) as service:
-        service.close(grace_s=300)              # nothing to wait for
+        service.close(grace_s=300)              # returns at once: no request is open
 
 
 def test_latencies_are_counted(expected: list[Any]) -> None:

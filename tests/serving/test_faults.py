@@ -1,4 +1,4 @@
-"""acl.serving: which failures are tried again, how often, and what a hung run costs."""
+"""acl.serving: which failures are retried, how often, and what happens after a run that hangs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_run_that_hangs_is_aborted_and_tried_on_a_new_stream(no_leaks: None, mon
         assert service.counts["faults"] == 1 and "SYNC_TIMEOUT" in (service.lanes[0].error or "")
         (model,) = service.models["table"].models
         monkeypatch.setattr("acl.serving._engine.STUCK_S", 0.01)
-        service.close()                         # it does not wait for the work that hangs, nor unload what that may use
+        service.close()                         # neither waits for the hung work nor unloads the model that it may use
         assert service.streams.stuck == [hung] and not model.closed
         release.set()
         monkeypatch.undo()
@@ -83,7 +83,7 @@ def test_stream_that_is_destroyed_with_an_error_of_its_work_is_not_destroyed_aga
     stream = streams.make()
     sim.fail_stream(stream.handle)
     streams.destroy(stream)
-    assert stream.closed and streams.lost == []     # another stream may have its handle by now
+    assert stream.closed and streams.lost == []     # a new stream may have the same handle
     kept = streams.make()
     with sim.fault("aclrtDestroyStream", nth=1, code=507899):
         streams.destroy(kept)

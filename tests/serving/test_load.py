@@ -30,7 +30,7 @@ APP = Path(__file__).parents[2] / "examples/serving/app.py"
 
 
 async def one(port: int, length: int) -> int:
-    """A request on a connection of its own; the answer's status, 0 if the server hung up."""
+    """Send a request on a new connection; return the status, 0 if the server closed the connection."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:
@@ -48,7 +48,7 @@ async def one(port: int, length: int) -> int:
 
 
 def load(port: int, clients: int, each: int) -> Counter[int]:
-    """Return how often the service gave which status to clients that each send requests one after the other."""
+    """Run clients that each send requests one after the other; return how often each status was answered."""
     found: Counter[int] = Counter()
 
     async def client(seed: int) -> None:
@@ -64,7 +64,7 @@ def load(port: int, clients: int, each: int) -> Counter[int]:
 
 @pytest.fixture
 def service() -> Iterator[tuple[Engine, int]]:
-    """An engine with three lanes, and the port of its server."""
+    """Yield an engine with three lanes, and the port of its server."""
     engine = Engine(Options(limit="64MiB", lanes=3))
     engine.load("text", TASK, instances=3)
     server = uvicorn.Server(uvicorn.Config(application(engine, TASK), port=0, log_level="error", access_log=False))
@@ -94,7 +94,7 @@ def test_swaps_and_faults_under_load_lose_no_request(service: tuple[Engine, int]
 
 
 def server_on(card: Path, *arguments: str) -> tuple[subprocess.Popen[str], int]:
-    """A process with the example service on a simulated card that others share, and its port."""
+    """Start the example service on a shared simulated card; return the process and its port."""
     code = f"""
         import sys
         sys.path.insert(0, {str(APP.parent)!r})

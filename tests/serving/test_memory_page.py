@@ -1,4 +1,4 @@
-"""The page /memory of the example service in a browser: it shows what the pool says, and follows it."""
+"""The page /memory of the example service in a browser: it shows the pool's numbers and updates them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TASK = TextTask(layers=1)
 
 @pytest.fixture
 def service() -> Iterator[tuple[Engine, str]]:
-    """An engine, and its address in HTTP."""
+    """Yield an engine, and the HTTP address of its server."""
     engine = Engine(Options(limit="64MiB"))
     engine.load("text", TASK)
     server = uvicorn.Server(uvicorn.Config(application(engine, TASK), port=0, log_level="error", access_log=False))

@@ -1,4 +1,4 @@
-"""acl.serving: what is served first, and what waits for too long."""
+"""acl.serving: which request is served first, and requests that wait for too long."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ids(number: int) -> Any:
 
 @pytest.fixture
 def held() -> Iterator[tuple[Engine, HeldTask]]:
-    """An engine whose only lane waits at the gate with a request, so that all others stay in its queue of three."""
+    """Yield an engine whose only lane is held inside a request, so that further requests stay in its queue of three."""
     task = HeldTask(held=True)
     with engine_of(task, batch=1, queue=3) as service:
         first = service.submit(ids(0))
@@ -83,7 +83,7 @@ def test_request_whose_deadline_passes_is_refused_while_the_lane_is_busy(held: t
 def test_request_that_waits_beyond_the_queue_timeout_is_refused() -> None:
     task = HeldTask(held=True)
     with engine_of(task, batch=1, queue_timeout_s=0.01) as service:
-        while not task.inside.wait(0.05):       # a request may wait for too long before the lane begins it
+        while not task.inside.wait(0.05):       # the request may expire before the lane begins it
             service.submit(ids(0))
         with pytest.raises(Refused, match=r"it waited for more than 0\.01 s") as raised:
             service.submit(ids(1)).result(300)
@@ -97,7 +97,7 @@ def test_request_with_a_deadline_that_has_passed_does_not_run(
 ) -> None:
     service, task = held
     with monkeypatch.context() as patch:
-        patch.setattr(service.timed, "notify", lambda: None)        # the clock sleeps until the lane has looked
+        patch.setattr(service.timed, "notify", lambda: None)        # the timer does not wake: the lane finds it
         late = service.submit(ids(1), deadline_s=0)
         future = service.submit(ids(2))
         task.gate.set()

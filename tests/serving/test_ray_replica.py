@@ -1,4 +1,4 @@
-"""The Ray deployment's own class, with Ray replaced by a stand-in: it answers as the single server does."""
+"""The class of the Ray deployment, with a stand-in for Ray: it answers as the single server does."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_replica_answers_as_the_single_server_does(replica: Any) -> None:
             made.engine.submit = submit
             waiting = [asyncio.ensure_future(made(Request(b'{"input": "hi"}'))) for _ in range(6)]
             await asyncio.sleep(0)
-            waiting[0].cancel()                 # Ray does so when the client hangs up
+            waiting[0].cancel()                 # as Ray does when the client disconnects
             found = await asyncio.gather(*waiting, return_exceptions=True)
             assert isinstance(found[0], asyncio.CancelledError)
             assert [one.status_code for one in found[1:]] == [200] * 5

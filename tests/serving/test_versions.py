@@ -51,7 +51,7 @@ def test_request_is_served_by_the_version_that_accepted_it() -> None:
         with service.changed:
             assert service.changed.wait_for(lambda: service.models["table"].number == 2, 300)
             last = service.submit(ONE)
-        loader.join(0.1)                        # it waits, or has unloaded what is at work
+        loader.join(0.1)                        # it must wait for the old version's running batch
         old.gate.set()
         assert [future.result(300) for future in first] == [(1.0, 1, 1)] * 3
         assert last.result(300) == (51.0, 1, 2)
@@ -90,7 +90,7 @@ def test_warm_up_runs_every_batch_on_every_instance(sim: Any) -> None:
         assert task.seen == [[1], [1] * 4] * 3
         before = sim.counters().get("aclmdlExecute", 0)
         assert service.submit(ONE).result(300).value == 1.0
-        assert sim.counters().get("aclmdlExecute", 0) == before       # the shapes are known
+        assert sim.counters().get("aclmdlExecute", 0) == before       # the warm-up has run these shapes
         with pytest.raises(ValueError, match="warm must be batches of at least one item"):
             service.load("table", task, warm=[[]])
 
