@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the compiled examples."""
+    """Compile the examples; return their folder."""
     folder = tmp_path_factory.mktemp("examples")
     for source in sorted(SOURCES.glob("*.c")):
         compile_program(source, folder)

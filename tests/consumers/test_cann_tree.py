@@ -1,4 +1,4 @@
-"""Projects that are built as CANN's own examples are, in a tree that `aclpool sim folder` made."""
+"""Projects built like CANN's own examples, in a tree that `aclpool sim folder` made."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ wants_pkg_config = pytest.mark.skipif(shutil.which("pkg-config") is None, reason
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `latest` of a tree, in a folder with a space in its name."""
+    """Return `latest` of a tree, in a folder with a space in its name."""
     return lay_out(tmp_path_factory.mktemp("cann tree"), version="8.5.0").parent
 
 
 def shell(text: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run lines of bash that stop at the first failure."""
+    """Run lines of bash, which stop at the first failure."""
     environment = {name: value for name, value in child_environment(**variables).items()
                    if not name.startswith(("ACL_", "ASCEND", "LD_LIBRARY_PATH"))} | variables
     return subprocess.run(["bash", "-euc", text], cwd=folder, env=environment, capture_output=True, text=True,
@@ -48,7 +48,7 @@ def test_sources_compiled_after_set_env_run_without_further_settings(tree: Path,
 
 @pytest.mark.parametrize("libraries", ["acl_tdt_queue acl_tdt_channel acl_rt", "acl_rt c_sec"])
 def test_program_linked_by_other_names_of_the_runtime_runs(tree: Path, tmp_path: Path, libraries: str) -> None:
-    """Linked against libraries that have the functions under CANN's other names, and never against libascendcl."""
+    """The program is linked against CANN's other libraries that export the functions, never against libascendcl."""
     done = shell("""
         . "$TREE/bin/setenv.bash"
         gcc "$EXAMPLES/queues.c" -o queues -pthread -I"$ASCEND_HOME_PATH/runtime/include" \

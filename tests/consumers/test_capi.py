@@ -183,12 +183,12 @@ def test_what_c_has_registered_outlives_a_pool_that_is_dropped(c_module: ModuleT
             assert door.alloc(512) == 0
         assert acl.sim.physical_bytes() == 0
     """
-    done = run_python(code)  # the pool stays for good
+    done = run_python(code)  # in a new process, because the pool is never destroyed
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_who_serves_a_stream_is_asked_while_pools_come_and_go(no_leaks: None) -> None:
-    """Every run of a model on a stream without a pool asks."""
+    """Each run of a model on a stream without a pool makes this query, on any thread."""
     faults: list[BaseException] = []
     done = threading.Event()
 
@@ -261,7 +261,7 @@ LAST = "    uint32_t (*check)(AclPool *pool);\n"
 
 
 def built_against(name: str, folder: Path, functions: str, minor: int) -> ModuleType:
-    """A module compiled with a header whose table ends with other functions."""
+    """Return a module compiled with a header whose table ends with other functions."""
     shutil.copytree(acl.include_dir(), folder / "include")
     header = folder / "include/aclpool.h"
     text = header.read_text()
@@ -273,7 +273,7 @@ def built_against(name: str, folder: Path, functions: str, minor: int) -> Module
 
 
 def test_module_built_against_an_older_table_works(tmp_path: Path) -> None:
-    """It does not know the last function, and calls those before it at the same places."""
+    """Such a module does not know the last function, and finds the ones before it at the same offsets."""
     module = built_against("older_table", tmp_path, "", 0)
     assert module.known == module.given - ctypes.sizeof(ctypes.c_void_p)
     assert module.trims == 1
@@ -343,7 +343,7 @@ PyMODINIT_FUNC PyInit_shown(void)
 
 
 def shown(language: str) -> str:
-    """The page's code in a language."""
+    """Return the page's code in a language."""
     text = (HERE.parent / "docs/c-api.md").read_text()
     (code,) = re.findall(rf"```{language}\n(.*?)```", text, re.S)
     return code

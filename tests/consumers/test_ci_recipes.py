@@ -1,4 +1,4 @@
-"""The commands of docs/ci-recipes.md, in an empty folder with a small project, as far as they need no network."""
+"""The commands of docs/ci-recipes.md that need no network, in a folder with only a small project."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def recipe(mark: str) -> str:
 
 
 def steps(text: str) -> list[str]:
-    """The commands of a job's steps (GitHub), each for a shell of its own."""
+    """Return the commands of a job's steps (GitHub), each for a new shell."""
     found = re.findall(r"^      - run: (?:\|\n((?: {10}.*\n)+)|(.+)\n)", text, re.M)
     return [textwrap.dedent(block) or line for block, line in found]
 
 
 def script(text: str) -> list[str]:
-    """The lines of a job's script (GitLab), all for one shell."""
+    """Return the lines of a job's script (GitLab), all for one shell."""
     block = re.search(r"^  script:\n((?:    - .*\n)+)", text, re.M)
     assert block is not None
     return [line.removeprefix("    - ") for line in block[1].splitlines()]
 
 
 def project(folder: Path) -> Path:
-    """A copy of the small project."""
+    """Return the folder of a copy of the small project."""
     return Path(shutil.copytree(HERE / "cann/ci", folder / "project"))
 
 
 def run(commands: list[str], folder: Path) -> tuple[str | None, str]:
-    """Run the commands one after another; the first that fails, and all that was written."""
+    """Run the commands one after another; return the first that fails, or None, and all output."""
     kept = {name: value for name, value in child_environment().items()
             if not name.startswith(("ACL_", "ASCEND", "LD_LIBRARY_PATH"))}
     command = folder.parent / "bin"
@@ -86,7 +86,7 @@ def test_gitlab_recipe_passes_in_one_shell(tmp_path: Path) -> None:
     folder = project(tmp_path)
     lines = script(recipe("gitlab"))
     assert lines[-1] == "aclpool sim coverage seen.%p"
-    quick = [line for line in lines if "--sweep" not in line]       # tried above
+    quick = [line for line in lines if "--sweep" not in line]       # tested above
     failed, written = run(["\n".join(quick)], folder)
     assert failed is None, written
     assert json.loads((folder / "check.json").read_text()) == {"reports": []}

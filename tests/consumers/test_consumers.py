@@ -1,4 +1,4 @@
-"""Users outside the tree: a Cython module that cimports us, and C programs with our headers."""
+"""Code outside the tree: a Cython module that cimports this package, and C programs with its headers."""
 
 import importlib.util
 import os
@@ -26,7 +26,7 @@ def load(name: str, path: Path) -> ModuleType:
 
 
 def compiled(name: str, folder: Path, compiler: list[str], sources: list[str]) -> ModuleType:
-    """An extension module of that name, built and imported; it links against nothing of ours."""
+    """Build and import an extension module, which links against nothing of this package."""
     target = folder / (name + sysconfig.get_config_var("EXT_SUFFIX"))
     include = ["-I", acl.include_dir(), "-I", sysconfig.get_paths()["include"]]
     flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wno-unused-function"]
@@ -35,17 +35,17 @@ def compiled(name: str, folder: Path, compiler: list[str], sources: list[str]) -
 
 
 def cython_module(name: str, folder: Path) -> ModuleType:
-    """A module of tests/consumers/cython, built in a folder of its own against the installed package."""
+    """Build and import a module of tests/consumers/cython in `folder`, against the installed package."""
     return cython_code(name, (HERE / f"consumers/cython/{name}.pyx").read_text(), folder)
 
 
 def cython_code(name: str, code: str, folder: Path) -> ModuleType:
-    """A module in Cython, likewise."""
+    """Build and import a module from Cython code in `folder`, against the installed package."""
     (folder / f"{name}.pyx").write_text(code)
     package = str(Path(acl.__file__).parent.parent)
     command = [sys.executable, "-m", "cython", "-3", "-Werror", "-I", package, f"{name}.pyx"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, env=dict(os.environ))
-    # The allocator's own declarations name its C headers, which lie in the package.
+    # The allocator's declarations include its C headers, which are in the package.
     return compiled(name, folder, ["gcc", "-I", str(Path(acl.__file__).parent)], [f"{name}.c"])
 
 

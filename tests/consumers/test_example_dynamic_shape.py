@@ -1,4 +1,4 @@
-"""The documentation's own order of calls for dynamic shapes, as a C program on a model made here."""
+"""The documentation's order of calls for dynamic shapes, as a C program with a model made here."""
 
 from __future__ import annotations
 

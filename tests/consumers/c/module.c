@@ -22,7 +22,7 @@ static void *on_thread(void *argument)
     return NULL;
 }
 
-/* threads(pool, streams) -> faults: one thread for each stream handle, none of them Python's. */
+/* threads(pool, streams) -> number of faults: runs one POSIX thread for each stream handle. */
 static PyObject *threads(PyObject *self, PyObject *args)
 {
     PyObject *object, *handles;
@@ -39,7 +39,7 @@ static PyObject *threads(PyObject *self, PyObject *args)
     for (int i = 0; i < count && i < 8; i++) {
         void *stream = PyLong_AsVoidPtr(PyTuple_GET_ITEM(handles, i));
         tasks[i].arena = api->arena(pool, stream);
-        /* A first block by this thread, which has a context: the others then need no driver. */
+        /* This thread has a context and allocates a first block, so that the others need no driver call. */
         api->free(tasks[i].arena, api->alloc(tasks[i].arena, 1 << 20));
     }
     Py_BEGIN_ALLOW_THREADS
@@ -53,7 +53,7 @@ static PyObject *threads(PyObject *self, PyObject *args)
     return PyLong_FromLong(faults);
 }
 
-/* buffer(pool, stream, size) -> a Buffer around a block that C took. */
+/* buffer(pool, stream, size) -> a Buffer around a block that C allocated. */
 static PyObject *buffer(PyObject *self, PyObject *args)
 {
     PyObject *object;
@@ -95,7 +95,7 @@ static PyObject *stats(PyObject *self, PyObject *args)
                          all.allocations, all.frees, all.failures);
 }
 
-/* facts(pool) -> (version, size, device, padded(1000), try on a new part, trimmed, check) */
+/* facts(pool) -> (version, size, device, padded(1000), did try_alloc on a new arena fail, trimmed, check) */
 static PyObject *facts(PyObject *self, PyObject *object)
 {
     AclPool *pool = api->pool_of(object);
@@ -141,7 +141,7 @@ static PyObject *refused(PyObject *self, PyObject *unused)
                            !ACLPOOL_HAS(&older, check));
 }
 
-/* nothing(pool): what NULL for an arena or a block gives; an exception of buffer_of's goes out. */
+/* nothing(pool): calls with NULL for an arena or a block; raises the exception of buffer_of. */
 static PyObject *nothing(PyObject *self, PyObject *object)
 {
     AclPool *pool = api->pool_of(object);

@@ -38,7 +38,7 @@ private:
     AclPoolBlock *block_;
 };
 
-// blocks(pool, stream, other) -> whether 100 blocks are apart and come back at the end of the scope
+// blocks(pool, stream, other) -> true if 100 blocks have distinct addresses; they are freed at the end of the scope
 PyObject *blocks(PyObject *, PyObject *args)
 {
     PyObject *object = nullptr;
@@ -64,7 +64,7 @@ PyObject *blocks(PyObject *, PyObject *args)
     return PyBool_FromLong(apart);
 }
 
-// threads(pool, stream) -> faults: two threads on one stream's part
+// threads(pool, stream) -> number of faults: two threads use the arena of one stream
 PyObject *threads(PyObject *, PyObject *args)
 {
     PyObject *object = nullptr;

@@ -1,4 +1,4 @@
-/* Blocks of one stream's part, from a thread that Python may never have seen. */
+/* Allocates and frees blocks of one stream's arena, on a thread that Python may not know. */
 #include "worker.h"
 
 enum { MOST = 256 };

@@ -9,12 +9,12 @@
 extern "C" {
 #endif
 
-/* What one thread does with its stream's part: `rounds` times `count` blocks, each checked for
- * overlap with its neighbours.  The number of what went wrong. */
+/* Allocates `count` blocks of `arena` and frees them, `rounds` times; each block is checked for
+ * overlap with its neighbours.  Returns the number of faults. */
 long worker_run(const AclPoolApi *api, AclPoolArena *arena, size_t size, int count, int rounds);
 
-/* 0 if a second free of a block is refused.  Only while no other thread uses the arena: the block
- * may be that thread's by then. */
+/* Returns 0 if a second free of a block is refused.  Call it only while no other thread uses the arena, which
+ * could have allocated the block again. */
 long worker_free_twice(const AclPoolApi *api, AclPoolArena *arena);
 
 #ifdef __cplusplus

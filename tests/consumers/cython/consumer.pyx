@@ -1,4 +1,4 @@
-"""A module outside the package that uses the C API, the error edge and the runtime objects."""
+"""A module outside the package that uses the C API, its error check and the runtime objects."""
 
 from acl._error cimport check
 from acl._libacl cimport (
@@ -27,12 +27,12 @@ cdef void *on_alloc(void *allocator, size_t size) noexcept nogil:
     return allocator
 
 
-# A callback of the C API's own type: assigned, never cast.
+# A callback of the C API's own type: assigned without a cast.
 cdef aclrtAllocatorAllocFunc ALLOC = on_alloc
 
 
 def allocate(size_t size, bytes content, Stream stream=None):
-    """A Buffer over memory of ours, filled from the host."""
+    """Return a Buffer over memory that this module allocated, filled from the host."""
     cdef void *address = NULL
     cdef const char *source = content
     cdef size_t length = len(content)
@@ -48,7 +48,7 @@ def allocate(size_t size, bytes content, Stream stream=None):
 
 
 def facts(Stream stream):
-    """What only C sees."""
+    """Return facts that are visible only in C."""
     cdef void *raw
     cdef aclrtPhysicalMemProp prop
     prop.location.id = 3
@@ -58,7 +58,7 @@ def facts(Stream stream):
 
 
 def fail():
-    """An error through the edge."""
+    """Raise the exception of a failed call."""
     check(107017, "aclrtSomething")
 
 

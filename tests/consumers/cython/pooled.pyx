@@ -6,7 +6,7 @@ from acl._stream cimport Stream, stream_raw
 
 
 def through_the_table(Pool pool not None, Stream stream not None, size_t size, int rounds):
-    """Allocate and free `rounds` times; the blocks that live meanwhile, and the failures."""
+    """Allocate and free `rounds` times; return the live blocks meanwhile, and the failures."""
     cdef AclPool *core = table.pool_of(<void *> pool)
     cdef AclPoolArena *arena
     cdef AclPoolBlock *block
@@ -29,5 +29,5 @@ def through_the_table(Pool pool not None, Stream stream not None, size_t size, i
 
 
 def through_the_class(Pool pool not None, Stream stream, size_t size):
-    """A Buffer of the pool, made without a Python call."""
+    """Return a Buffer of the pool, made without a Python call."""
     return pool.take(size, stream, None)

@@ -1,4 +1,4 @@
-/* Sends bytes to a device and back.  Ends with 0 if they are the same; gives everything back, whatever fails. */
+/* Copies bytes to a device and back.  Exits with 0 if they are equal; frees everything, whatever fails. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 enum { BYTES = 4096 };
 
-/* True if the call succeeded; else says what failed. */
+/* Returns 1 if the call succeeded; else prints what failed and returns 0. */
 static int worked(aclError status, const char *what)
 {
     if (status != ACL_SUCCESS) {

@@ -1,4 +1,4 @@
-"""A test of the project's own in Python: `pytest check_bytes.py`."""
+"""The small project's own Python test: `pytest check_bytes.py`."""
 
 import aclpool as acl
 

@@ -1,5 +1,5 @@
-// A classifier as the classic samples have it: the sizes that the model's file asks for, a pool of datasets,
-// runs on a stream, and a callback for every few of them on a thread that waits for reports.
+// A classifier in the style of the classic samples: buffers of the sizes that the model asks for, a pool of datasets,
+// runs on a stream, and a callback after every EVERY runs on a thread that waits for reports.
 //     main MODEL RUNS EVERY
 #include <atomic>
 #include <cstdio>

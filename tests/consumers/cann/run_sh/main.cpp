@@ -1,4 +1,4 @@
-// A copy there and back on a stream, and a queue made and destroyed.
+// Copies to the device and back on a stream; creates and destroys a queue.
 #include <cstdio>
 #include <cstring>
 #include <vector>
