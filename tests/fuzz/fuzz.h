@@ -1,7 +1,7 @@
-/* fuzz.h: what the harnesses share: a device that is set up once, and memory on it with a border.
+/* fuzz.h: shared by the harnesses: a device that is set up once, and memory on it with a border.
 
    The border is poisoned for AddressSanitizer, so that an operator that reads or writes past its
-   tensor is reported, which on a device's memory nothing else would notice. */
+   tensor is reported.  Nothing else would notice that in device memory. */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -26,14 +26,14 @@ static inline void must(aclError status)
     }
 }
 
-/* A small device, so that nothing that fits on it takes long. */
+/* Sets up a small device, so that work that fits on it is short. */
 static inline void device_start(void)
 {
     must(aclInit(NULL));
     must(aclrtSetDevice(0));
 }
 
-/* Sets the device up; returns a stream on it. */
+/* Sets up the device and returns a stream on it. */
 static inline aclrtStream stream_start(void)
 {
     aclrtStream stream;
@@ -42,7 +42,7 @@ static inline aclrtStream stream_start(void)
     return stream;
 }
 
-/* NULL if it does not fit. */
+/* Allocates device memory with a poisoned border behind it; NULL if it does not fit. */
 static inline uint8_t *device_memory(size_t size)
 {
     void *made = NULL;
@@ -62,7 +62,7 @@ static inline void device_free(uint8_t *memory, size_t size)
     }
 }
 
-/* Waits for what was queued; what takes too long must end when it is told to. */
+/* Waits for the queued work; work that takes longer than RUN_MS is aborted, and must then end. */
 static inline void stream_finish(aclrtStream stream)
 {
     if (aclrtSynchronizeStreamWithTimeout(stream, RUN_MS) == ACL_ERROR_RT_STREAM_SYNC_TIMEOUT) {
@@ -71,7 +71,7 @@ static inline void stream_finish(aclrtStream stream)
     }
 }
 
-/* Contents by a number: zeros, ones, small numbers, or anything. */
+/* Fills memory with contents that `seed` chooses: zeros, ones, small numbers, or any bytes. */
 static inline void contents_fill(uint8_t *to, size_t size, uint32_t seed)
 {
     uint32_t kind = seed & 3U;

@@ -11,7 +11,7 @@ int LLVMFuzzerInitialize(int *count, char ***arguments)
     return 0;
 }
 
-/* What is said to be there can be read. */
+/* Reads all bytes, so that a wrong address or size is detected. */
 static void sum_up(const void *address, size_t size)
 {
     const uint8_t *bytes = address;

@@ -1,6 +1,6 @@
-/* fuzz_bundle.c: a file of unknown origin as a bundle of models: asked, loaded whole and one by one.
+/* fuzz_bundle.c: a file of unknown origin as a bundle of models: queried, loaded whole and one by one.
  *
- * The sum in each header is put right first, as else no change of a header goes any further. */
+ * The checksum of each header is corrected first; otherwise every changed header would be refused at once. */
 #include "fuzz.h"
 
 enum { BLOCK = 512, SIZE = 124, SUM = 148, DIGITS = 8, MODELS_MAX = 4 };
@@ -23,7 +23,7 @@ static void sums_mend(uint8_t *bytes, size_t length)
             sum += bytes[at + i];
         }
         if (sum == DIGITS * ' ') {
-            memset(bytes + at + SUM, 0, DIGITS); /* the end: a block of nothing */
+            memset(bytes + at + SUM, 0, DIGITS); /* a block of zeros is the end mark */
             return;
         }
         snprintf(text, sizeof text, "%06o", sum);

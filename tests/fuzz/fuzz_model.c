@@ -31,7 +31,7 @@ static void side_add(Side *side, size_t size, uint32_t seed)
     must(aclmdlAddDatasetBuffer(side->dataset, side->buffers[at]));
 }
 
-/* What a run allocated for an output of unknown size belongs to the user. */
+/* Frees one side's buffers, and the memory that a run allocated for outputs of unknown size, which is the user's. */
 static void side_drop(Side *side)
 {
     for (size_t i = 0; i < side->count; i++) {
@@ -48,7 +48,7 @@ static void side_drop(Side *side)
     must(aclmdlDestroyDataset(side->dataset));
 }
 
-/* The bytes of an input whose free dimensions are chosen; 0 if they are too many. */
+/* Returns the bytes of an input with its free dimensions chosen; 0 if that is too many. */
 static size_t input_size(const aclmdlIODims *dims, aclDataType type)
 {
     size_t size = aclDataTypeSize(type);

@@ -1,7 +1,7 @@
 /* fuzz_mutator.c: changes an ONNX file in one field, and keeps the lengths around that field right.
  *
- * Bytes changed blindly break a length in nearly every try, and what comes behind the reader of
- * protobuf is never reached.  One try in eight changes the bytes blindly all the same. */
+ * Random changes of bytes break a length in nearly every case, so that the code behind the reader of
+ * protobuf is never reached.  One case in eight still changes bytes at random. */
 #include "base/proto.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t length, size_t room, unsig
 typedef enum Kind { LEAF, MODEL, GRAPH, FUNCTION, NODE, ATTRIBUTE, VALUE, TYPE, TENSOR_TYPE, SHAPE } Kind;
 typedef enum Change { DELETE, REPEAT, ALTER } Change;
 
-/* The fields of each message that are messages themselves, and their kind. */
+/* For each message: the fields that are messages themselves, and their kinds. */
 static const struct {
     Kind kind;
     uint32_t field;
@@ -29,9 +29,9 @@ static const struct {
 typedef struct Edit {
     Change change;
     size_t target;  /* number of the field to change */
-    size_t seen;    /* fields met so far */
+    size_t seen;    /* fields visited so far */
     uint32_t dice;
-    bool full;      /* there was no room: the result is of no use */
+    bool full;      /* there was no room: the result is unusable */
 } Edit;
 
 typedef struct Out {
@@ -89,7 +89,7 @@ static uint64_t value_alter(uint64_t value, Edit *edit)
 static void message_put(
     Out *out, Kind kind, const uint8_t *bytes, size_t length, Edit *edit, int depth);
 
-/* The field's contents with their length before them. */
+/* Writes the length of a field's contents, and then the contents. */
 static void contents_put(Out *out, Kind kind, const ProtoField *field, bool alter, Edit *edit, int depth)
 {
     Kind inner;

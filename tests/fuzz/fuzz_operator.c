@@ -1,6 +1,6 @@
 /* fuzz_operator.c: bytes of unknown origin as one operator's name, attributes, descriptions and numbers.
  *
- * Texts end at a line's end, so that a dictionary of the simulator's own words can be used. */
+ * Texts end with a newline, so that a dictionary of the simulator's words can be used. */
 #include "fuzz.h"
 
 enum { TENSORS_MAX = 5, RANK_MAX = 7, LIST_MAX = 6, NAME_ROOM = 64, TENSOR_BYTES_MAX = 1 << 18 };
@@ -44,7 +44,7 @@ static void text_take(Reader *reader, char text[NAME_ROOM])
     text[length] = '\0';
 }
 
-/* Mostly small, as the file's numbers are; a few that overflow. */
+/* Reads a byte and returns it as a small number, or, for eight of its values, a large one that overflows. */
 static int64_t number_take(Reader *reader)
 {
     static const int64_t large[] = {INT64_MAX, INT64_MIN, INT32_MAX, INT32_MIN, 1LL << 32, 1LL << 40,

@@ -1,4 +1,4 @@
-/* fuzz_text.c: texts of unknown origin: aclInit's JSON, and what the simulator's settings say. */
+/* fuzz_text.c: texts of unknown origin as aclInit's JSON and as the simulator's settings. */
 #include "fuzz.h"
 
 #include "control/control_api.h"

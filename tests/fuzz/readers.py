@@ -1,13 +1,13 @@
-"""Damaged and malicious input for what is read in Python: recordings, traces, snapshots, what a service tells
+"""Damaged and malicious input for the readers in Python: recordings, traces, snapshots, answers of a service to
 `aclpool top`, and requests by HTTP.
 
     python tests/fuzz/readers.py [READER ...] [--seconds N] [--seed N] [--keep FOLDER]
 
-Each reader has inputs that are right; one case is one of them with bytes changed, cut, repeated or joined to
-another, or, before it is written, with values of it replaced.  A case must end in what the reader promises for
-wrong input: another exception, a signal, more than CASE_SECONDS or more than MOST_MIB is a finding.  The cases are
-run by a process of their own, which writes each to a file before it begins, so that a case that ends the process
-is not lost.  Exit status 1 and a line for each finding.
+Each reader has correct inputs.  A case is one of them with bytes changed, cut, repeated or joined to another
+input, or with some values replaced before it is written.  A reader must answer a case as it promises for wrong
+input: another exception, a signal, more than CASE_SECONDS or more than MOST_MIB is a finding.  A child process
+runs the cases and writes each to a file first, so that a case that ends the process is not lost.  For each
+finding a line is printed; the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = ["READERS", "main"]
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = Path(__file__).with_name("corpus")
 CASE_SECONDS, MOST_MIB = 30, 1536
-#: What values are replaced by.
+#: The values that replace others.
 ODD: list[Any] = [
     None, True, 0, 1, -1, 63, 64, 255, 1 << 31, (1 << 63) - 1, 1 << 63, 1 << 64, 10**400, 0.5, -0.0, 1e308,
     float("inf"), float("nan"),
@@ -64,7 +64,7 @@ Case = tuple[str, bytes]
 # ---- changing what was right
 
 def changed_bytes(dice: random.Random, whole: bytes, other: bytes) -> bytes:
-    """Flipped, cut, repeated, spliced."""
+    """Return the bytes with flipped, removed, repeated or spliced parts."""
     data = bytearray(whole)
     for _ in range(dice.choice([1, 1, 2, 5, 20])):
         at = dice.randrange(len(data)) if data else 0
@@ -86,7 +86,7 @@ def changed_bytes(dice: random.Random, whole: bytes, other: bytes) -> bytes:
 
 
 def places(value: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
-    """Each place in a tree of dicts and lists, as its container and key."""
+    """Yield each place in a tree of dicts and lists, as its container and key."""
     if depth > 30:
         return
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -96,7 +96,7 @@ def places(value: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
 
 
 def changed_tree(dice: random.Random, whole: Any) -> Any:
-    """Values replaced, taken out, moved."""
+    """Return a tree of dicts and lists with values replaced, removed or moved."""
     made = copy.deepcopy(whole)
     for _ in range(dice.choice([1, 1, 2, 4])):
         found = list(places(made))
@@ -137,7 +137,7 @@ def changed_array(dice: random.Random, array: np.ndarray[Any, Any]) -> np.ndarra
 # ---- readers: what is right, how a case is made of it, what reading it may end in
 
 class Files:
-    """Recordings, traces and snapshots: `aclpool replay`, `aclpool view`."""
+    """Recordings, traces and snapshots, read by `aclpool replay` and `aclpool view`."""
 
     endings = ("npz", "pickle")
 
@@ -198,7 +198,7 @@ class Files:
 
 
 def ended(command: list[str]) -> None:
-    """The tool's exit status is one of its own, and it wrote no traceback."""
+    """Run a tool; check that its exit status is one that it documents, and that it wrote no traceback."""
     out, error = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(error):
         try:
@@ -210,7 +210,7 @@ def ended(command: list[str]) -> None:
 
 
 class Top:
-    """What a process tells `aclpool top`."""
+    """Answers of a process to `aclpool top`."""
 
     def __init__(self, folder: Path, dice: random.Random) -> None:
         from acl.inside import _top
@@ -253,7 +253,7 @@ class Top:
 
 
 class Http:
-    """Requests to the example service: answers are 2xx or 4xx, and the service goes on."""
+    """Requests to the example service, which must answer with 2xx or 4xx and continue to serve."""
 
     def __init__(self, folder: Path, dice: random.Random) -> None:
         sys.path.insert(0, str(ROOT / "examples/serving"))
@@ -317,7 +317,7 @@ READERS: dict[str, Callable[[Path, random.Random], Any]] = {"files": Files, "top
 # ---- running them
 
 class Stuck(Exception):
-    """A case took CASE_SECONDS."""
+    """A case took longer than CASE_SECONDS."""
 
 
 def on_alarm(number: int, frame: object) -> None:
@@ -325,7 +325,7 @@ def on_alarm(number: int, frame: object) -> None:
 
 
 def run_cases(name: str, seed: int, seconds: float, cases: float, folder: Path) -> int:
-    """Cases until there were so many, or the time is over; 1 at the first finding, which stays in the folder."""
+    """Run `cases` cases, or for `seconds`; return 1 at the first finding, whose file is left in the folder."""
     warnings.simplefilter("error")
     dice = random.Random(seed)
     reader = READERS[name](folder, dice)
@@ -352,7 +352,7 @@ def run_cases(name: str, seed: int, seconds: float, cases: float, folder: Path) 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line and return its exit status."""
     parser = argparse.ArgumentParser(description="Damaged input for the readers in Python.")
     parser.add_argument("readers", nargs="*", metavar="READER", help=", ".join(READERS))
     parser.add_argument("--seconds", type=float, default=600, help="for each reader (default: 600)")
@@ -365,7 +365,7 @@ def main(arguments: list[str] | None = None) -> int:
         status = run_cases(choice.readers[0], choice.seed, choice.seconds, choice.cases, choice.inside)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status)        # the service's threads would go on
+        os._exit(status)        # does not wait for the service's threads
     failed = 0
     for name in choice.readers or READERS:
         with tempfile.TemporaryDirectory() as folder:
@@ -375,7 +375,7 @@ def main(arguments: list[str] | None = None) -> int:
             if done.returncode != 0:
                 kept = choice.keep / f"case-{name}-{choice.seed}"
                 now = Path(folder) / "now"
-                if now.exists():                # else it did not get as far as a case
+                if now.exists():                # missing if no case was begun
                     kept.write_bytes(now.read_bytes())
                 print(f"{name}: status {done.returncode}{f', see {kept}' if now.exists() else ''}")
                 failed = 1

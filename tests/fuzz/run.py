@@ -1,14 +1,14 @@
-"""Fuzz what reads foreign bytes: the simulator's readers by libFuzzer, those in Python by readers.py.
+"""Fuzz the readers of foreign bytes: the simulator's by libFuzzer, those in Python by readers.py.
 
     python tests/fuzz/run.py [HARNESS ...] [--seconds N] [--full] [--work FOLDER]
 
-Without `--seconds` each harness has a fixed number of cases, the same each time, in some two minutes; with it,
-so many seconds of new ones; with --full an hour, four harnesses at a time.  The simulator is built by clang with
-AddressSanitizer and UBSan; wants Debian's package `clang`.  Each harness begins with the seeds of seeds.py and
-the kept files of corpus/HARNESS, each of which was a finding once.  At a finding the file is left in
-FOLDER/found and the run ends with status 1:
+Without an option each harness runs a fixed number of cases, always the same ones; all together take about two
+minutes.  With `--seconds` each runs new cases for N seconds; with `--full` for an hour, four harnesses at a time.
+The simulator is built by clang with AddressSanitizer and UBSan (Debian's package `clang`).  Each harness begins
+with the seeds of seeds.py and the files of corpus/HARNESS, each of which was a finding once.  The file of a finding
+is left in FOLDER/found, and the run ends with status 1:
 
-    FOLDER/fuzz_model FOLDER/found/crash-...        repeats it (environment: see ENVIRONMENT)
+    FOLDER/fuzz_model FOLDER/found/crash-...        repeats the finding (environment: see ENVIRONMENT)
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ sys.path.insert(0, str(HERE))
 
 __all__ = ["HARNESSES", "main"]
 
-#: How many cases each has without a limit of time: some two minutes in all.
+#: The number of cases of each harness without a time limit: about two minutes in all.
 HARNESSES = {
     "model": 80_000, "operator": 150_000, "bundle": 60_000, "binary": 200_000, "text": 150_000,
     "files": 4_000, "top": 8_000, "http": 5_000,
 }
 SEED = 14
 IN_PYTHON = ("files", "top", "http")
-SIDE_BY_SIDE = 4        # harnesses, where each has an hour
+SIDE_BY_SIDE = 4        # harnesses that run at a time with --full
 
-# An offset of nothing to nowhere (pointer-overflow) is undefined in C before C2y, and no mistake.
+# NULL + 0 (reported by pointer-overflow) is undefined in C before C2y, but harmless, so that check is off.
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-sanitize=pointer-overflow"]
 FLAGS = ["-O1", "-g", "-DSIM_DEBUG", "-fno-omit-frame-pointer", *SANITIZE]
 
@@ -64,7 +64,7 @@ def simulator_builder() -> ModuleType:
 
 
 def build(work: Path, names: list[str]) -> None:
-    """The simulator's objects and `work/fuzz_NAME`; RuntimeError with the compiler's words."""
+    """Build the simulator's objects and `work/fuzz_NAME`; raise RuntimeError with the compiler's message."""
     builder = simulator_builder()
     builder.MODES["fuzz"] = [*FLAGS, "-fsanitize=fuzzer-no-link", "-Wno-error"]
     builder.build(work / "simulator", "fuzz", compiler="clang")
@@ -80,9 +80,9 @@ def build(work: Path, names: list[str]) -> None:
 
 
 def run_c(name: str, limit: list[str], work: Path) -> bool:
-    """Whether the harness found nothing."""
+    """Run a harness; return True if it found nothing."""
     folders = [work / "grown" / name, HERE / "corpus" / name, work / "seeds" / name]
-    if not limit:       # the same cases each time: nothing that an earlier run has kept
+    if not limit:       # always the same cases: remove what an earlier run kept
         limit = [f"-seed={SEED}", f"-runs={HARNESSES[name]}"]
         shutil.rmtree(folders[0], ignore_errors=True)
     folders[0].mkdir(parents=True, exist_ok=True)
@@ -93,14 +93,14 @@ def run_c(name: str, limit: list[str], work: Path) -> bool:
 
 
 def run_python(name: str, limit: list[str], work: Path) -> bool:
-    """Whether the reader found nothing."""
+    """Run the cases of a Python reader; return True if there was no finding."""
     limit = limit or ["--seed", str(SEED), "--cases", str(HARNESSES[name])]
     command = [sys.executable, str(HERE / "readers.py"), name, *limit, "--keep", str(work / "found")]
     return subprocess.run(command).returncode == 0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line and return its exit status."""
     parser = argparse.ArgumentParser(description="Fuzz what reads foreign bytes.")
     parser.add_argument("harnesses", nargs="*", metavar="HARNESS", help=", ".join(HARNESSES))
     parser.add_argument("--seconds", type=int, default=0, help="for each, with cases that are new each time")

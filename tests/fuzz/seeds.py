@@ -1,5 +1,5 @@
-"""What the fuzzers begin with, made anew for each run: models of one operator each, models with subgraphs
-and functions, binaries, texts; and the dictionary of words that the simulator's sources know.
+"""The seeds of the fuzzers, made anew for each run: models of one operator each, models with subgraphs
+and functions, binaries, texts; and a dictionary of the words in the simulator's sources.
 
     python tests/fuzz/seeds.py FOLDER
 """
@@ -36,7 +36,7 @@ TEXTS = [
 
 
 def model_of(case: Case, constant: bool) -> bytes:
-    """The case as a file; its inputs lie in the file if `constant`."""
+    """Return the case as an ONNX file; if `constant`, its inputs are constants of the file."""
     b = Builder(case.opset)
     names = []
     for i, x in enumerate(case.inputs):
@@ -59,7 +59,7 @@ def one_operator_each() -> list[bytes]:
         for turn in range(4):
             try:
                 data = model_of(make_case(SEED, 4 * index + turn, kind), turn % 2 == 1)
-            except (TypeError, ValueError, KeyError):  # a type that the writer does not have
+            except (TypeError, ValueError, KeyError):  # a type that the writer does not support
                 continue
             if len(data) <= MODELS_MAX_BYTES:
                 made.append(data)
@@ -78,7 +78,7 @@ def with_subgraphs() -> list[bytes]:
 
 
 def bundle(members: list[bytes]) -> bytes:
-    """A tar archive."""
+    """Return a tar archive of the members."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for number, data in enumerate(members):
@@ -89,7 +89,7 @@ def bundle(members: list[bytes]) -> bytes:
 
 
 def operator(case: Case) -> bytes:
-    """The case as fuzz_operator.c reads it."""
+    """Return the case in the form that fuzz_operator.c reads."""
     types = {"float32": 0, "float16": 1, "int8": 2, "int32": 3, "uint8": 4, "int16": 6, "uint16": 7, "uint32": 8,
              "int64": 9, "uint64": 10, "float64": 11, "bool": 12}
     shapes = [x for x in case.inputs if x is not None][:5]
@@ -109,7 +109,7 @@ def operator(case: Case) -> bytes:
 
 
 def dictionary() -> str:
-    """The short words in the simulator's sources, in the form that libFuzzer reads."""
+    """Return the short words in the simulator's sources, in the form that libFuzzer reads."""
     words: set[str] = set()
     for source in sorted(SOURCES.glob("*/*.c")):
         words.update(re.findall(r'"([A-Za-z_][A-Za-z0-9_]{1,31})"', source.read_text()))
