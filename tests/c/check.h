@@ -1,4 +1,4 @@
-/* For C programs that test the simulator: a check that says where it failed, and ends the program. */
+/* For C programs that test the simulator: checks that print where they failed, and end the program. */
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
 
@@ -15,7 +15,7 @@
         }                                                                             \
     } while (0)
 
-/* The call must give that code. */
+/* Checks that a call returns a code. */
 #define GIVES(code, call)                                                             \
     do {                                                                              \
         aclError got_ = (call);                                                       \

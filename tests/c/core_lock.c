@@ -1,12 +1,12 @@
-/* The arena's lock (acl/core/lock.h): sections exclude each other while owners come and go.
+/* The arena's lock (acl/core/lock.h): sections exclude each other while its owner changes.
  *
  * Everything in a section is plain memory, so ThreadSanitizer sees each access that the lock fails to
- * order.  It cannot model the process-wide barrier: under it no lock is biased, and what remains is the
- * spin lock, which the fast path leads to.  Without it, the litmus lines: an owner that enters by two
- * plain stores against a thread that revokes, and a moving ownership among all threads; and an owner
+ * order.  ThreadSanitizer cannot model the process-wide barrier, so under it no lock is biased, and only the
+ * spin lock behind the fast path is tested.  Without it the bias is tested too: an owner that enters by two
+ * plain stores while another thread revokes, an ownership that moves among all threads, and an owner
  * that is stopped at the worst moment (LOCK_LOOKED). */
 #undef _GNU_SOURCE
-__attribute__((unused)) static void looked(void); /* ThreadSanitizer gets no bias, so no owner */
+__attribute__((unused)) static void looked(void); /* unused under ThreadSanitizer: no bias, so no owner */
 #define LOCK_LOOKED() looked()
 #include "../../acl/core/lock.c"
 
@@ -63,7 +63,7 @@ static void world_start(void)
     __atomic_store_n(&stop, false, __ATOMIC_RELAXED);
 }
 
-/* As alloc_fast does it: by the bias if it is ours, else the way that makes an owner. */
+/* Runs a section as alloc_fast does: by the bias if this thread is the owner, else by the way that may make it so. */
 static void section_take(void)
 {
     if (lock_enter_biased(&lock)) {
@@ -192,7 +192,7 @@ static void test_who_steps_down_is_no_owner_until_it_may(void)
     for (int i = 0; i < 2 * LOCK_FIRST_STREAK; i++) {
         section_take();
     }
-    lock_step_down(&lock); /* and again at once, when it was in no section since */
+    lock_step_down(&lock); /* it owns again at once if it was in no section since */
     section_take();
 #ifndef LOCK_NO_BIAS
     bool owned = lock_enter_biased(&lock);
@@ -203,7 +203,7 @@ static void test_who_steps_down_is_no_owner_until_it_may(void)
 #endif
 }
 
-/* Steps down now and then, and takes the lock as anybody while it may not own it. */
+/* Steps down every 64 sections; while it may not own the lock, it takes it as any other thread does. */
 static void *stepper_run(void *argument)
 {
     (void)argument;

@@ -1,5 +1,5 @@
-/* Small programs, each right and wrong by one mistake: `misuse CASE right` and `misuse CASE wrong`.
- * Without a case, the names of all.  test_check.py runs them under `aclpool sim check`. */
+/* Small programs, each in a correct form and in one with one mistake: `misuse CASE right` and `misuse CASE wrong`.
+ * Without a case it prints the names of all.  test_check.py runs them under `aclpool sim check`. */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@ static aclrtStream one, two;
 static char *memory, *other;
 static char *host, *back;
 static bool right;
-static aclError status; /* of calls that may be refused */
+static aclError status; /* status of the calls that may be refused */
 
 static void fill(void *at, size_t bytes)
 {
@@ -97,7 +97,7 @@ static void overflow_pinned(void)
     status = aclrtMemcpy(back + (right ? 0 : 4), BYTES, memory, BYTES, ACL_MEMCPY_DEVICE_TO_HOST);
 }
 
-/* The program's own code writes behind pinned memory. */
+/* The program itself writes past the end of pinned memory. */
 static void overflow_by_host(void)
 {
     char *small;
@@ -149,7 +149,7 @@ static void freed_async(void)
     }
 }
 
-/* Somebody else asked for as much meanwhile. */
+/* A new block of the same size was allocated meanwhile. */
 static void freed_reused(void)
 {
     char *gone, *next;
@@ -472,7 +472,7 @@ static void unwritten_part(void)
     copy_back(memory, BYTES);
 }
 
-/* A copy on the device carries what is missing along. */
+/* A copy on the device copies unwritten bytes as unwritten. */
 static void unwritten_carried(void)
 {
     fill(memory, right ? BYTES : 64);

@@ -1,7 +1,7 @@
-/* A pipeline, built with ThreadSanitizer against a simulator that is not: what passes between the program
- * and the streams' threads is ordered by calls only.  With an argument it is wrong: it reads what a copy has
- * written, and knows from relaxed atomics alone that it may, which order nothing.  No call of ACL lies between
- * the copy and the read, as the lock of one could order them by chance.  test_check.py runs it. */
+/* A pipeline, built with ThreadSanitizer against a simulator built without it: data between the program
+ * and the streams' threads is ordered only by calls.  With an argument the program is wrong: it reads what a copy has
+ * written when a relaxed atomic says so, which orders nothing.  There is no call of ACL between
+ * the copy and the read, because a lock of the call could order them by chance.  test_check.py runs it. */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
@@ -13,7 +13,7 @@ enum { BYTES = 4096, TURNS = 50 };
 
 static char *host, *back;
 static int calls;
-static atomic_int queued, copied; /* turns; in the wrong program */
+static atomic_int queued, copied; /* turns; used only by the wrong program */
 
 static void turn_wait(const atomic_int *turns, int turn)
 {

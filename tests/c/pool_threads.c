@@ -1,9 +1,9 @@
-/* Threads that Python has never seen, on allocators given by the values that ACL gets.  A library.
+/* A library: threads unknown to Python, on allocators given by the values that ACL gets for them.
  *
- * Blocks lie in boxes, and a box belongs to an allocator.  A worker picks boxes at random: an empty one
- * gets a new block of that allocator, a full one is emptied, so blocks are freed by threads that did not
- * take them.  With `touch`, what lies in a box is written by plain stores: ThreadSanitizer then sees two
- * threads that own one block, as it sees each word of the pool that its locks fail to order. */
+ * Blocks are stored in boxes, and each box belongs to an allocator.  A worker chooses boxes at random: an empty one
+ * gets a new block of that allocator, the block of a full one is freed.  So blocks are freed by threads that did not
+ * allocate them.  With `touch`, blocks are written by plain stores: ThreadSanitizer then detects two
+ * threads that own one block, and each word of the pool that its locks do not order. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,8 +21,8 @@ typedef struct Door {
 } Door;
 
 typedef struct Box {
-    void *block; /* moved by exchanges */
-    size_t size; /* plain: whoever took the block out reads it */
+    void *block; /* atomic: moved in and out by exchanges */
+    size_t size; /* not atomic: read by the thread that took the block out */
     char pad[112];
 } Box;
 
@@ -33,8 +33,8 @@ typedef struct Worker {
     Team *team;
     uint64_t random;
     uint32_t number;
-    uint64_t refused; /* allocations answered with NULL */
-    uint64_t spoiled; /* blocks that others had written to */
+    uint64_t refused; /* allocations that returned NULL */
+    uint64_t spoiled; /* blocks that another thread had written to */
 } Worker;
 
 struct Team {
@@ -42,9 +42,9 @@ struct Team {
     uint32_t door_count;
     uint32_t workers;
     uint64_t turns;
-    size_t most;     /* bytes of a block */
+    size_t most;     /* largest bytes of a block */
     bool touch;
-    bool takes_any;  /* from any door; else only from the one with its own number */
+    bool takes_any;  /* uses any allocator; else only the one with its own number */
     int (*prepare)(void *context);
     void *context;
     uint32_t running;
@@ -61,7 +61,7 @@ static uint64_t random_next(uint64_t *state)
     return *state = word;
 }
 
-/* As many small sizes as large ones: uniform in the logarithm. */
+/* Returns a random size whose logarithm is uniform: as many small sizes as large ones. */
 static size_t size_choose(Worker *worker)
 {
     unsigned most = 63u - (unsigned)__builtin_clzll(worker->team->most);
@@ -96,7 +96,7 @@ static void box_fill(Worker *worker, uint32_t index, const Door *door)
         mark(address, size, (uint64_t)(uintptr_t)block);
     }
     void *none = NULL;
-    /* The size is written while the box is ours: it holds its own address meanwhile. */
+    /* The box holds its own address while this thread writes the size, so that no other thread uses it. */
     if (!__atomic_compare_exchange_n(&box->block, &none, box, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
         door->free(door->state, block);
         return;
@@ -169,7 +169,7 @@ EXPORT uint32_t team_running(const Team *team)
     return __atomic_load_n(&team->running, __ATOMIC_ACQUIRE);
 }
 
-/* Waits for the workers and frees what lies in boxes; how many blocks were spoiled. */
+/* Waits for the workers and frees the blocks in the boxes; returns how many blocks were spoiled. */
 EXPORT uint64_t team_end(Team *team, uint64_t *refused)
 {
     uint64_t spoiled = 0;

@@ -33,7 +33,7 @@ OPTIONS = {
 
 
 def mode() -> str:
-    """How to build, or "" for the installed simulator."""
+    """Return how to build, or "" for the installed simulator."""
     return os.environ.get("ACLPOOL_SIM_MODE", "")
 
 
@@ -46,9 +46,9 @@ def _build_module() -> ModuleType:
 
 
 def simulator(folder: Path, how: str) -> tuple[Path, Path]:
-    """The folders of the libraries and of the headers.
+    """Return the folders of the libraries and of the headers.
 
-    What setup.py has built in that mode is brought up to date, not made again.
+    A simulator that setup.py has built in that mode is only brought up to date.
     """
     if not how:
         import acl
@@ -60,18 +60,18 @@ def simulator(folder: Path, how: str) -> tuple[Path, Path]:
 
 
 def programs(prefix: str = "sim_") -> list[Path]:
-    """The sources whose names begin with `prefix`."""
+    """Return the sources whose names begin with `prefix`."""
     return sorted(HERE.glob(f"{prefix}*.c"))
 
 
 def examples() -> list[Path]:
-    """The sources of the example programs."""
+    """Return the sources of the example programs."""
     return sorted((HERE / "examples").glob("*.c"))
 
 
 def compile_program(source: Path, folder: Path, libraries: Path, headers: Path, how: str,
                     extra: Sequence[str] = ()) -> Path:
-    """The program made from one source, in `folder`."""
+    """Compile one source; return the program, in `folder`."""
     made = folder / source.stem
     compiler = shlex.split(os.environ.get("CC") or "gcc")
     command = [*compiler, *FLAGS, *SANITIZE.get(how, []), f"-I{headers}", f"-I{HERE}", f"-I{ROOT}/acl/sim",
@@ -82,6 +82,6 @@ def compile_program(source: Path, folder: Path, libraries: Path, headers: Path, 
 
 
 def environment(how: str) -> dict[str, str]:
-    """For running a program: the sanitizers stop at the first complaint."""
+    """Return the environment for a program, in which sanitizers stop at the first error."""
     inherited = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     return {**inherited, **(OPTIONS if how else {})}

@@ -1,5 +1,5 @@
-/* Small programs, each right and wrong by one wait: `races CASE right` and `races CASE wrong`.  Without a
- * case, the names of all.  test_races.py runs them with ACL_SIM_RACES=1. */
+/* Small programs, each correct and with one wait missing: `races CASE right` and `races CASE wrong`.  Without a
+ * case it prints the names of all.  test_races.py runs them with ACL_SIM_RACES=1. */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -55,7 +55,7 @@ static void event_ex(void)
     write_on(two);
 }
 
-/* The record stands before what it is for. */
+/* In the wrong program the record is queued before the work that it should cover. */
 static void event_too_early(void)
 {
     aclrtEvent event;
@@ -71,7 +71,7 @@ static void event_too_early(void)
     read_on(two);
 }
 
-/* The wait is for the record before it, whatever is recorded later. */
+/* The wait is for the last record before it; a later record does not count. */
 static void event_recorded_again(void)
 {
     aclrtEvent event;
@@ -100,7 +100,7 @@ static void event_flagged(void)
     read_on(two);
 }
 
-/* The wait is queued before any record: whichever comes sets the flag. */
+/* The wait is queued before any record, so the first record sets the flag that it waits for. */
 static void event_flag_later(void)
 {
     aclrtEvent event;
@@ -130,7 +130,7 @@ static void event_transitive(void)
     read_on(three);
 }
 
-/* A write must come after the reads too. */
+/* A write must also be ordered after earlier reads. */
 static void event_after_read(void)
 {
     aclrtEvent event;
@@ -246,7 +246,7 @@ static void value(void)
         OK(aclrtValueWait(word, 1, ACL_STREAM_WAIT_VALUE_EQ, two));
     }
     read_on(two);
-    write_on(three); /* of the three, the value orders one and two */
+    write_on(three); /* the value orders only one and two, not three */
     OK(aclrtSynchronizeStream(three));
     OK(aclrtValueWrite(word, 1, 0, one));
     OK(aclrtSynchronizeDevice());
@@ -287,7 +287,7 @@ static void tell_and_wait(void *nothing)
     wait_to_go(nothing);
 }
 
-/* What is before a host function that ran has been seen. */
+/* Work queued before a host function that has run is complete for the host. */
 static void host_function(void)
 {
     if (right) {
@@ -303,7 +303,7 @@ static void host_function(void)
     OK(aclrtSynchronizeDevice());
 }
 
-/* What is behind a host function comes after what the host had seen when it returned. */
+/* Work queued behind a host function runs after everything that the host had waited for when it returned. */
 static void host_function_held(void)
 {
     write_on(two);
@@ -316,7 +316,7 @@ static void host_function_held(void)
     OK(aclrtSynchronizeDevice());
 }
 
-/* A stream ended by force drops what is behind the function that runs. */
+/* A stream that is destroyed by force drops the work behind the running host function. */
 static void stream_forced(void)
 {
     OK(aclrtLaunchHostFunc(one, tell_and_wait, NULL));
@@ -388,7 +388,7 @@ static void unmapped(void)
     OK(aclrtUnmapMem(memory));
 }
 
-/* Two addresses of one page: what is unmapped is the other. */
+/* One page is mapped at two addresses, so tasks at both use the same memory. */
 static void mapped_twice(void)
 {
     char *range;
@@ -460,7 +460,7 @@ static void readers(void)
 
 /* ---- graphs -------------------------------------------------------------------------------------- */
 
-/* The second stream joins before or after the write that it reads. */
+/* Captures a graph in which the second stream joins after (`good`) or before the write of the data that it reads. */
 static aclmdlRI graph_new(bool good)
 {
     aclmdlRI graph;
@@ -550,7 +550,7 @@ static const struct {
     {"graph_freed", graph_freed},
 };
 
-/* What reports call the memory. */
+/* Writes the name that reports give to the memory at an address. */
 static size_t tag(uintptr_t address, char *text, size_t size)
 {
     bool named = address - (uintptr_t)memory < BYTES;

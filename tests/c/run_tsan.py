@@ -16,7 +16,7 @@ import programs
 
 
 def main(names: list[str]) -> int:
-    """Builds the simulator once, then each program."""
+    """Build the simulator once, then build and run each program; return the exit status."""
     how = programs.mode() or "tsan"
     failed = 0
     with tempfile.TemporaryDirectory() as name:

@@ -1,5 +1,5 @@
-/* A call that reads or writes memory at once, given an address where nothing is: refused with a code, and
- * the process lives. */
+/* A call that reads or writes memory at once and gets an address without memory returns a code, and
+ * the process continues. */
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,8 +11,8 @@
 #include "check.h"
 
 static const size_t GRANULE = (size_t)2 << 20;
-static void *bare; /* the host's, which nobody may touch */
-static void *hole; /* a device's, reserved only */
+static void *bare; /* of the host, without access rights */
+static void *hole; /* of a device, reserved but not mapped */
 
 static void constants(void *address)
 {
@@ -96,7 +96,7 @@ static void unmap_under_the_copy(void *unused)
     OK(aclrtUnmapMem(mapped));
 }
 
-/* What a copy of pageable memory looked at may be gone when it has waited for its stream. */
+/* A copy of pageable memory checks its addresses, then waits for its stream: they may be unmapped meanwhile. */
 static void copies_that_wait(void)
 {
     char bytes[64] = {0};

@@ -8,7 +8,7 @@
 static aclrtContext context;
 static aclrtStream stream;
 
-/* ---- a subscribed thread runs what is launched ---- */
+/* ---- a subscribed thread runs the launched callbacks ---- */
 
 static atomic_int stop, ran;
 static pthread_t reporter;
@@ -53,7 +53,7 @@ static void subscribed_thread(void)
     pthread_join(reporter, NULL);
 }
 
-/* A stream that waits for a thread that never processes anything can still be thrown away. */
+/* A stream whose subscribed thread never processes a report can still be destroyed. */
 static void subscriber_that_sleeps(void)
 {
     aclrtStream stuck;

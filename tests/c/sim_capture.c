@@ -159,7 +159,7 @@ static void add_one(void *argument)
     ++*(int *)argument;
 }
 
-/* A stream that was bound to a graph by hand: a loop with a label, three times round. */
+/* A graph built by a bound stream: a loop with labels that runs three times. */
 static void built_with_labels(void)
 {
     aclrtStream bound;
@@ -183,7 +183,7 @@ static void built_with_labels(void)
     OK(aclrtLaunchHostFunc(bound, add_one, &count));
     OK(aclrtMemsetAsync(index, 64, 1, 4, bound)); /* 0x01010101: the last label */
     OK(aclrtSwitchLabelByIndex(index, 2, list, bound));
-    OK(aclrtLaunchHostFunc(bound, add_one, &count)); /* jumped over */
+    OK(aclrtLaunchHostFunc(bound, add_one, &count)); /* skipped by the jump */
     OK(aclrtSetLabel(labels[1], bound));
     OK(aclrtLaunchHostFunc(bound, add_one, &count));
     OK(aclmdlRIEndTask(graph, bound));

@@ -1,4 +1,4 @@
-/* Two devices: who is current where, streams and events across devices, counting sets and resets. */
+/* Two devices: the current device of each thread, streams and events across devices, counts of sets and resets. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -76,7 +76,7 @@ static void streams_belong_to_contexts(void)
     OK(aclrtResetDevice(0));
 }
 
-/* Threads set, use and reset one device over and over: the context of one set may be another's. */
+/* Threads set, use and reset one device repeatedly; the context of one thread may be set by another one. */
 static void *set_and_reset(void *argument)
 {
     (void)argument;

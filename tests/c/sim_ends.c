@@ -1,4 +1,4 @@
-/* Forced ends: what has not begun is withdrawn, host functions included, and never runs later. */
+/* Streams and contexts ended by force: work that has not begun, host functions included, never runs. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ static void run_late(void *argument)
     atomic_fetch_add(&late, 1);
 }
 
-/* The thread of host functions is in one of `busy`; behind it waits one of `stream`. */
+/* Starts a host function of `busy` that occupies the thread of host functions, and queues two of `stream`. */
 static void begin(void)
 {
     atomic_store(&go, 0);
@@ -53,7 +53,7 @@ static void destroyed(void)
     OK(aclrtDestroyStreamForce(stream));
     atomic_store(&go, 1);
     OK(aclrtSynchronizeStream(busy));
-    for (int i = 0; i < 100; i++) { /* one thread runs them all, in order */
+    for (int i = 0; i < 100; i++) { /* one thread runs all of them in order */
         OK(aclrtLaunchHostFunc(busy, hold, NULL));
     }
     OK(aclrtSynchronizeStream(busy));
@@ -70,7 +70,7 @@ static void reset(void)
     while (atomic_load(&inside)) {
         usleep(100);
     }
-    begin(); /* the thread works them off in order: what was left over would have run */
+    begin(); /* the thread runs them in order: functions left over from before would have run first */
     atomic_store(&go, 1);
     OK(aclrtSynchronizeStream(busy));
     OK(aclrtSynchronizeStream(stream));
@@ -78,7 +78,7 @@ static void reset(void)
     OK(aclrtResetDevice(0));
 }
 
-/* A stop ends a wait; it brings nothing back that an abort has dropped. */
+/* A stop ends a wait; it does not restore work that an abort has dropped. */
 static void aborted_then_stopped(void)
 {
     for (int i = 0; i < 50; i++) {
@@ -94,7 +94,7 @@ static void aborted_then_stopped(void)
     }
 }
 
-/* The same for functions that a thread of the user's would have to run. */
+/* Callbacks that a thread of the user would have to run are dropped by an abort too. */
 static void aborted_reports(void)
 {
     OK(aclrtSetDevice(0));
@@ -111,7 +111,7 @@ static void aborted_reports(void)
     OK(aclrtResetDevice(0));
 }
 
-/* ---- a context takes its streams along, those too that are made meanwhile ---------------------- */
+/* ---- a context that is destroyed ends its streams, including those created meanwhile ----------- */
 static _Atomic(aclrtContext) victim;
 static atomic_int over;
 
@@ -174,7 +174,7 @@ static void on_stream(aclrtStream made, aclrtStreamState state, void *unused)
     }
 }
 
-/* The context ends within the call that makes a stream in it. */
+/* The context is destroyed during the call that creates a stream in it. */
 static void context_of_a_new_stream(void)
 {
     aclrtStream made = NULL;

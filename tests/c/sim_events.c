@@ -1,4 +1,4 @@
-/* Events of all sorts: polarity of the queries, waits, resets, times, destroying while pending. */
+/* Events of all sorts: what the queries return, waits, resets, times, destroying while pending. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -54,7 +54,7 @@ static void queries_disagree(void)
     GIVES(ACL_ERROR_RT_INVALID_HANDLE, aclrtDestroyEvent(event));
 }
 
-/* A wait on a flagged event is for its flag: it waits for a record to come, and a reset arms it. */
+/* A wait for an event with a flag waits for a later record if the flag is not set; a reset clears the flag. */
 static void flagged_event_waits_for_a_flag(void)
 {
     aclrtEvent event;
@@ -114,7 +114,7 @@ static aclrtEvent event_of(int sort)
     return event;
 }
 
-/* Of every sort: the record that was the last at the call, however soon a later one is reached. */
+/* For every sort of event, a wait is for the last record at the call, even if a later record is complete earlier. */
 static void a_wait_is_for_one_record(int sort)
 {
     aclrtStream third;

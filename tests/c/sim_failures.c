@@ -1,10 +1,10 @@
-/* Tasks that fail: what streams report, who is told, how failing is stopped; and lost devices. */
+/* Tasks that fail: what streams report and to which calls, how a stream stops on failure; and lost devices. */
 #include <stdatomic.h>
 #include <unistd.h>
 
 #include "check.h"
 
-/* The simulator's control door. */
+/* From the simulator's control API. */
 aclError acl_sim_stream_fail(aclrtStream stream, aclError code);
 aclError acl_sim_device_lost(int32_t device, aclError code);
 uint64_t acl_sim_calls(size_t index);
@@ -47,7 +47,7 @@ static void going_on(void)
     OK(aclrtSetExceptionInfoCallback(NULL));
 }
 
-/* A stream that stops on failure drops what comes after, and stays failed. */
+/* A stream that stops on failure drops the later work, and stays failed. */
 static void stopping(void)
 {
     aclrtStream careful;

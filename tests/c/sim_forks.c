@@ -1,5 +1,5 @@
 /* Children of a process that used a device and reset it: each has memory and threads of its own, and
- * with ACL_SIM_SHARED a part of the capacity that comes back when it ends. */
+ * with ACL_SIM_SHARED a part of the capacity, which is returned when the child ends. */
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ static void child(int number)
     CHECK(read(go[0], back, 1) == 1);
     OK(aclrtMemcpy(back, BYTES, memory, BYTES, ACL_MEMCPY_DEVICE_TO_HOST));
     CHECK(memcmp(back, pattern, BYTES) == 0);
-    _exit(0); /* with its memory */
+    _exit(0); /* without freeing its memory */
 }
 
 static void children_end(int count)
@@ -58,12 +58,12 @@ static void worker(void)
 int main(void)
 {
 #ifdef __SANITIZE_THREAD__
-    return 0; /* ThreadSanitizer starts no threads in the child of a process that has some */
+    return 0; /* ThreadSanitizer starts no threads in the child of a process with several threads */
 #endif
     char byte[CHILDREN];
     void *memory;
     char file[] = "/tmp/acl-sim-forks-XXXXXX";
-    if (getenv("ACL_SIM_SHARED") == NULL) { /* once more, with a file that only this run has */
+    if (getenv("ACL_SIM_SHARED") == NULL) { /* run again, with a shared file of this run only */
         int made = mkstemp(file);
         CHECK(made >= 0);
         close(made);

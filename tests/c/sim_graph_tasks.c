@@ -147,7 +147,7 @@ static aclmdlRI graph_with_branch(aclmdlRI branch)
     return end();
 }
 
-/* By itself, or as a branch of another. */
+/* A graph that runs, alone or as a branch of another graph, cannot be changed. */
 static void what_runs_is_not_changed(void)
 {
     aclrtTaskGrp group;
@@ -189,7 +189,7 @@ static void destroying_during_an_update(void)
     CHECK(number(0) == 2);
 }
 
-/* The stream that begins the second capture ends it, whoever made the graph. */
+/* The stream that begins the second capture must end it, whichever stream created the graph. */
 static void capturing_into_the_graph_of_another_stream(void)
 {
     aclrtStream other;
@@ -209,7 +209,7 @@ static void capturing_into_the_graph_of_another_stream(void)
     OK(aclrtDestroyStream(other));
 }
 
-/* Lanes wait for each other by notifies, in both directions, and for the host's value. */
+/* Two streams of a graph wait for each other by notifies, in both directions, and for a value from the host. */
 static void lanes_that_talk(void)
 {
     aclrtStream other;
@@ -325,7 +325,7 @@ static void a_loop(void)
     params.size = 2;
     GIVES(ACL_ERROR_RT_PARAM_INVALID, aclmdlRIAddCondTask(params, stream, 0));
     outer = end();
-    OK(aclmdlRIDestroy(body)); /* the loop holds it */
+    OK(aclmdlRIDestroy(body)); /* the loop keeps it alive */
     run(outer);
     CHECK(rounds == 4 && number(4) == 44);
     run(outer);

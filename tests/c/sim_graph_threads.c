@@ -1,5 +1,5 @@
 /* Graphs that several threads use at once: aborted while they run on several streams, destroyed while they
- * are submitted, asked while they are updated; and one event that two captures record. */
+ * are submitted, queried while they are updated; and one event that two captures record. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 #include "check.h"
 
-/* Chances for two threads to meet; a sanitizer sees it at the first. */
+/* Repetitions, so that two threads collide at least once; a sanitizer detects the race with fewer. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { TURNS = 2000, CAPTURES = 5000, LANES = 2 };
 #else
@@ -36,7 +36,7 @@ static aclmdlRI end(aclrtStream stream)
     return graph;
 }
 
-/* ---- an abort ends each execution that goes on, and nothing behind it ------------------------- */
+/* ---- an abort ends each execution that runs, and no work behind it ----------------------------- */
 static atomic_int begun;
 
 static void count_begun(void *unused)
@@ -138,7 +138,7 @@ static void destroyed_while_submitted(void)
 /* ---- one event in two captures ---------------------------------------------------------------- */
 static aclrtEvent event;
 
-/* With many lanes the numbers noted of a record would lead out of a graph with few. */
+/* If the record's indices are from a graph with many streams, they would be out of range in one with few. */
 static void *capturer(void *argument)
 {
     int lanes = *(const int *)argument;
@@ -162,7 +162,7 @@ static void *capturer(void *argument)
             OK(aclrtStreamWaitEvent(streams[0], own));
         }
         OK(aclrtRecordEvent(event, streams[lanes]));
-        /* The event may be the other thread's by now: then nothing is joined. */
+        /* The other thread may have recorded the event meanwhile: then the wait joins nothing. */
         aclError joined = aclrtStreamWaitEvent(streams[0], event);
         aclError ended = aclmdlRICaptureEnd(streams[0], &graph);
         CHECK(ended == (joined == ACL_SUCCESS ? ACL_SUCCESS : ACL_ERROR_RT_STREAM_UNJOINED));
@@ -190,7 +190,7 @@ static void one_event_in_two_captures(void)
     OK(aclrtDestroyEvent(event));
 }
 
-/* ---- a task is asked while it is replaced ------------------------------------------------------ */
+/* ---- a task is queried while it is replaced ---------------------------------------------------- */
 static aclmdlRITask task;
 
 static void *asker(void *unused)

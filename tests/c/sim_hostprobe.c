@@ -1,4 +1,4 @@
-/* Host memory as an older kernel shows it: MADV_POPULATE_READ and _WRITE are not known there. */
+/* Host memory on an older kernel, which does not know MADV_POPULATE_READ and MADV_POPULATE_WRITE. */
 #include <errno.h>
 #include <sys/mman.h>
 

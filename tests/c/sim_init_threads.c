@@ -1,5 +1,5 @@
-/* Threads that start ACL at the same time: one of them does, and its callbacks run once; the others
- * come back when it is done, and are told that it was. */
+/* Threads that initialise ACL at the same time: one of them does it, and the callbacks run once; the others
+ * return when it is done, with the code for a repeated initialisation. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* What must kill a program does: touching pages that are not mapped, and in strict mode touching
- * device memory from the host.  Each case runs in a child of its own. */
+/* Accesses that must kill a program: touching pages that are not mapped, and in strict mode touching
+ * device memory from the host.  Each case runs in its own child process. */
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -8,7 +8,7 @@
 
 #include "check.h"
 
-/* Asked by LeakSanitizer: the children end with memory in their hands, on purpose. */
+/* Called by LeakSanitizer: turns it off, because the children exit without freeing memory, on purpose. */
 int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
 {
@@ -33,7 +33,7 @@ static aclrtDrvMemHandle map_granule(void **base)
     return handle;
 }
 
-/* ---- the cases; each touches what it must not, at its end -------------------------------------- */
+/* ---- the cases; each touches forbidden memory at its end --------------------------------------- */
 static void touch_never_mapped(void)
 {
     void *base;
@@ -72,7 +72,7 @@ static void touch_mapped(void)
     touch(base);
 }
 
-/* ---- the case that must live, strict or not ---------------------------------------------------- */
+/* ---- the case that must not die, strict or not ------------------------------------------------- */
 static void copies_work(void)
 {
     char bytes[64] = {7}, back[64] = {0};
@@ -88,7 +88,7 @@ static void copies_work(void)
     OK(aclrtMemcpy(back, 64, (char *)base + 64, 64, ACL_MEMCPY_DEVICE_TO_HOST));
     CHECK(back[0] == 9 && back[63] == 9);
     OK(aclrtMallocHost(&pinned, 4096));
-    touch(pinned); /* the host's, in strict mode too */
+    touch(pinned); /* host memory, in strict mode too */
     OK(aclrtUnmapMem(base));
     GIVES(107000, aclrtMemcpy(back, 64, base, 64, ACL_MEMCPY_DEVICE_TO_HOST));
 }

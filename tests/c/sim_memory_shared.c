@@ -1,6 +1,6 @@
-/* Two processes, one memory: by shareable handle (V1, V2, fabric) and by IPC key.
+/* Two processes share memory: by shareable handle (V1, V2, fabric) and by IPC key.
  *
- * The parent exports, the child (this program again, so that it shares nothing by fork) imports,
+ * The parent exports; the child (this program, started again so that it shares nothing by fork) imports,
  * checks the parent's bytes and writes its own, and the parent sees them. */
 #include <inttypes.h>
 #include <string.h>
@@ -92,7 +92,7 @@ static int child_main(const char *how, const char *name)
     return 0;
 }
 
-/* Starts the child stopped before exec, so that it can be let in by its number. */
+/* Starts the child, which waits before exec, so that its process id can be allowed first. */
 static pid_t child_start(const char *how, const char *name, int go)
 {
     pid_t child = fork();
@@ -190,7 +190,7 @@ static void share_by_key(uint64_t flags)
     close(pipes[1]);
 }
 
-/* One process: a block that an import still uses is neither given out again nor changed. */
+/* In one process: a freed block that an import still uses is neither allocated again nor changed. */
 static void freed_while_imported(void)
 {
     char key[65];

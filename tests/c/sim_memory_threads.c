@@ -93,7 +93,7 @@ static aclrtDrvMemHandle granule_make(void)
     return handle;
 }
 
-/* Moves handles between the slots of one reservation; each handle's bytes must come along. */
+/* Maps handles at changing slots of one reservation; each handle must keep its bytes. */
 static void *mappings_run(void *argument)
 {
     uint32_t state = (uint32_t)(uintptr_t)argument * 40503u + 7;

@@ -1,5 +1,5 @@
-/* Models, single operators and kernels under threads: each thread its own stream, one model for all,
- * others loaded and unloaded meanwhile.  The results are checked; the rest is for the sanitizers. */
+/* Models, single operators and kernels under threads: each thread has its own stream, all use one model, and
+ * others are loaded and unloaded meanwhile.  The results are checked; other errors are left to the sanitizers. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum { THREADS = 4, ROUNDS = 40, COUNT = 64 };
 
-/* The control door (acl/sim/kernels/kernel.h): not part of the API, so declared here. */
+/* Control API (acl/sim/kernels/kernel.h): not part of ACL's API, so declared here. */
 aclError acl_sim_kernel_make(const char *name, void (*code)(void *, uint32_t, uint32_t),
                              const uint32_t *sizes, aclrtBinHandle *binary,
                              aclrtFuncHandle *function);

@@ -1,4 +1,4 @@
-/* Work of one stream keeps its order, whichever threads submit it; streams do not wait for each other
+/* Work of one stream runs in order, whichever threads submit it; streams do not wait for each other
  * unless told to. */
 #include <pthread.h>
 #include <stdatomic.h>

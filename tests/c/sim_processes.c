@@ -1,6 +1,6 @@
 /* Several processes: a wait that began before the export, an importer that is killed, many exports.
  *
- * The other process is this program again, with what to do and a key. */
+ * The other process is this program too; its arguments are the action and a key. */
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -65,7 +65,7 @@ static size_t free_bytes(void)
     return left;
 }
 
-/* Killed and not waited for: a zombie has nothing any more. */
+/* An importer that is killed but not yet waited for (a zombie) holds no memory. */
 static void an_importer_that_is_killed(void)
 {
     char key[KEY_BYTES];
@@ -83,7 +83,7 @@ static void an_importer_that_is_killed(void)
     CHECK(waitpid(pid, NULL, 0) == pid);
 }
 
-/* What one export leaves behind does not end another that comes to its place. */
+/* Ending an old export does not end a newer export in the same slot of the table. */
 static void many_exports(void)
 {
     void *first, *second;

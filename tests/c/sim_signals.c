@@ -88,7 +88,7 @@ static void aborting_a_wait(void)
     OK(aclrtDestroyNotify(never));
 }
 
-/* A record that is thrown away leaves nobody waiting for it. */
+/* If an abort drops a record, no stream or thread keeps waiting for it. */
 static void aborted_record(void)
 {
     aclrtEvent event;

@@ -1,6 +1,6 @@
-/* The small groups under threads: allocator registry, limits, faults and trace while calls run,
- * shared buffers, random numbers, IPC events.  What is asserted holds whatever the interleaving;
- * the rest is for the sanitizers. */
+/* Smaller parts of the API under threads: allocator registry, limits, faults and trace while calls run,
+ * shared buffers, random numbers, IPC events.  The assertions hold for every interleaving;
+ * other errors are left to the sanitizers. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -11,7 +11,7 @@
 
 enum { THREADS = 4, ROUNDS = 300 };
 
-/* The control door (acl/sim/control/control_api.h): not part of the API, so declared here. */
+/* Control API (acl/sim/control/control_api.h): not part of ACL's API, so declared here. */
 aclError acl_sim_set(const char *variable, const char *value);
 aclError acl_sim_fault_add(const char *text, uint32_t *rule);
 aclError acl_sim_fault_remove(uint32_t rule);
@@ -88,7 +88,7 @@ static void *register_and_find(void *argument)
     return NULL;
 }
 
-/* ---- limits of streams that come and go ------------------------------------------------------ */
+/* ---- limits of streams that are created and destroyed ---------------------------------------- */
 
 static void *limit_streams(void *argument)
 {
@@ -99,7 +99,7 @@ static void *limit_streams(void *argument)
         uint32_t value = 0;
         OK(aclrtCreateStream(&stream));
         OK(aclrtGetStreamResLimit(stream, ACL_RT_DEV_RES_CUBE_CORE, &value));
-        CHECK(value == 24); /* nothing of an older stream at this address */
+        CHECK(value == 24); /* no limit of an older stream with this handle */
         OK(aclrtSetStreamResLimit(stream, ACL_RT_DEV_RES_CUBE_CORE, limit));
         OK(aclrtUseStreamResInCurrentThread(stream));
         OK(aclrtGetResInCurrentThread(ACL_RT_DEV_RES_CUBE_CORE, &value));
@@ -158,7 +158,7 @@ static void *copy_references(void *argument)
         OK(aclrtAppendBufChain(copy, own));
         OK(aclrtGetBufChainNum(copy, &length));
         CHECK(length == 2);
-        GIVES(ACL_ERROR_INVALID_PARAM, aclrtFreeBuf(own)); /* it goes with its head */
+        GIVES(ACL_ERROR_INVALID_PARAM, aclrtFreeBuf(own)); /* it is freed with the head of its chain */
         OK(aclrtFreeBuf(copy));
     }
     return NULL;

@@ -1,6 +1,6 @@
-/* Threads that make, use and destroy shared streams, events, notifies, memory pools and physical
- * memory at random, then the same where a dead handle's value is given to the next object: only
- * documented codes come back, nothing hangs, and the books balance.  The seed is the first argument,
+/* Threads that create, use and destroy shared streams, events, notifies, memory pools and physical
+ * memory at random; then the same again while the value of a dead handle is reused for the next object.  Only
+ * documented codes are returned, nothing hangs, and the accounting adds up.  The seed is the first argument,
  * or 1. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,7 +29,7 @@ static uint32_t next_random(uint32_t *state)
     return *state;
 }
 
-/* What another thread's destroying, or an event never recorded, may make of a call. */
+/* Checks that a code is one that may result if another thread destroys the object or an event is never recorded. */
 static void expect(aclError status, const char *call)
 {
     static const aclError allowed[] = {ACL_SUCCESS, ACL_ERROR_RT_INVALID_HANDLE,
@@ -46,7 +46,7 @@ static void expect(aclError status, const char *call)
 }
 #define TRY_CALL(call) expect((call), #call)
 
-/* A pool that is not there any more is an internal error for some calls. */
+/* As expect; for a destroyed pool some calls also return an internal error. */
 static void pool_expect(aclError status)
 {
     if (status != ACL_ERROR_RT_INTERNAL_ERROR) {
@@ -212,7 +212,7 @@ static void run(uint32_t seed)
         round_of_threads(seed + i);
     }
     OK(aclrtDeviceTaskAbort(0, 5000));
-    CHECK(live_handles("stream") == 1); /* the default one */
+    CHECK(live_handles("stream") == 1); /* only the default stream */
     CHECK(live_handles("event") == 0 && live_handles("notify") == 0);
     CHECK(live_handles("mem_pool") == 0 && live_handles("physical") == 0);
     OK(aclrtFree(memory));

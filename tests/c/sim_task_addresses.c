@@ -1,14 +1,14 @@
-/* A task whose address is nowhere: an error of its stream, of no other and not of the process. */
+/* A task with an address without memory is an error of its stream, not of other streams or the process. */
 #include <string.h>
 
 #include "check.h"
 
 static const size_t GRANULE = (size_t)2 << 20;
 static aclrtStream stream;
-static void *hole; /* reserved, nothing mapped */
+static void *hole; /* reserved, not mapped */
 static uint64_t *memory;
 
-/* The call may refuse it at once. */
+/* Checks that the task failed, at the call or when it ran, and that the stream works again afterwards. */
 static void fails(aclError called)
 {
     aclError done = aclrtSynchronizeStream(stream);

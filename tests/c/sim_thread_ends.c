@@ -1,11 +1,11 @@
-/* A thread ends, and a destructor of its own makes calls that fail: their messages go to memory that
- * is still the thread's, not to what it had before. */
+/* A thread ends, and a destructor of the program makes calls that fail: their messages are written to memory that
+ * the thread still owns, not to memory that was freed. */
 #include <pthread.h>
 #include <string.h>
 
 #include "check.h"
 
-enum { MESSAGES_BYTES = 8192 }; /* what a thread's messages take */
+enum { MESSAGES_BYTES = 8192 }; /* size of a thread's messages */
 
 static pthread_key_t key; /* made after the simulator's own, so its destructor runs later */
 

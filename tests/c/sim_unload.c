@@ -1,5 +1,5 @@
-/* Threads that launch a kernel, fill its arguments and ask about it while another one unloads it: they
- * get codes, and the library stays until the last such call has ended. */
+/* Threads launch a kernel, fill its arguments and query it while another one unloads it: they
+ * get codes, and the library is not closed before the last such call has ended. */
 #define _DEFAULT_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -15,10 +15,10 @@
 enum {
     THREADS = 2,
     LOADS = 400,
-    NAME_BYTES = 1 << 20 /* takes long to copy, and free() gives so much back to the system at once */
+    NAME_BYTES = 1 << 20 /* takes long to copy, and free() returns a block of this size to the system at once */
 };
 
-/* The control door (acl/sim/kernels/kernel.h): not part of the API, so declared here. */
+/* Control API (acl/sim/kernels/kernel.h): not part of ACL's API, so declared here. */
 aclError acl_sim_kernel_make(const char *name, void (*code)(void *, uint32_t, uint32_t),
                              const uint32_t *sizes, aclrtBinHandle *binary,
                              aclrtFuncHandle *function);
@@ -29,7 +29,7 @@ static atomic_bool over;
 static atomic_ulong uses;
 static char long_name[NAME_BYTES];
 
-/* A call that stands still: it copies a name into memory that nobody may write yet. */
+/* A call that is held inside: it copies a name into memory that is write-protected for now. */
 static char *barred;
 static atomic_bool inside, go_on;
 
@@ -118,7 +118,7 @@ static void *ask(void *kernel)
     return NULL;
 }
 
-/* The library is unloaded while a call is in the middle of it. */
+/* The library is unloaded while a call is inside it. */
 static void unload_under_a_call(void)
 {
     aclrtBinHandle made;
@@ -156,7 +156,7 @@ int main(void)
     }
     for (int i = 0; i < LOADS; i++) {
         unsigned long before = atomic_load(&uses);
-        while (atomic_load(&uses) == before) { /* each kernel is in use when it goes */
+        while (atomic_load(&uses) == before) { /* so that each kernel is in use when it is unloaded */
             sched_yield();
         }
         load();

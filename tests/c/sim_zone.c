@@ -8,7 +8,7 @@
 
 enum { UNIT = 512, UNITS = 5000, LIVE = 300, STEPS = 20000, CHECK_EVERY = 97, THREADS = 4 };
 
-static unsigned char owner[UNITS]; /* of each unit: 1 if the model says that it is taken */
+static unsigned char owner[UNITS]; /* for each unit: 1 if it is allocated in the model */
 static size_t purged;
 
 static uint32_t random_next(uint32_t *state)
@@ -19,7 +19,7 @@ static uint32_t random_next(uint32_t *state)
     return *state;
 }
 
-/* Only what is free may be given back to the system. */
+/* Checks that only free units are given back to the system. */
 static void on_purge(void *argument, size_t offset, size_t bytes)
 {
     (void)argument;
@@ -103,12 +103,12 @@ static void against_the_model(uint32_t seed)
     }
     CHECK(zone_check(&zone) == 0);
     BlockInfo all = {0};
-    CHECK(zone_take(&zone, (size_t)UNITS * UNIT, &all) == 0); /* all of it is one block again */
+    CHECK(zone_take(&zone, (size_t)UNITS * UNIT, &all) == 0); /* everything is one block again */
     CHECK(zone_take(&zone, UNIT, &all) == SIZE_MAX);
     CHECK(purged > 0);
 }
 
-/* Each invariant is noticed when it is broken. */
+/* Each broken invariant is detected. */
 static void checker_notices(void)
 {
     Zone zone;

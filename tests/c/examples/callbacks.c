@@ -81,7 +81,7 @@ static void append(void *argument)
     call->log->order[call->log->count++] = call->number;
 }
 
-/* Host functions need no subscription; copies before them are done when they run. */
+/* Host functions need no subscription; copies queued before them are complete when they run. */
 static void host_functions(void)
 {
     static Call calls[CALLS];

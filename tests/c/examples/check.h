@@ -1,4 +1,4 @@
-/* check.h: what the example programs share: a call that fails ends the program with its name. */
+/* check.h: shared by the example programs: if a call fails, its name is printed and the program ends. */
 #ifndef EXAMPLES_CHECK_H
 #define EXAMPLES_CHECK_H
 
@@ -26,7 +26,7 @@
         }                                                                                    \
     } while (0)
 
-/* Opens ACL and device 0. */
+/* Initialises ACL and sets a device. */
 static inline void open_device(int32_t device)
 {
     CHECK(aclInit(NULL));

@@ -6,7 +6,7 @@
 
 enum { BYTES = 1 << 16 };
 
-/* Its own memory, filled with its number and read back. */
+/* Allocates memory on a device, fills it with the device's number, and reads it back. */
 static void *use_device(void *argument)
 {
     int32_t device = *(int32_t *)argument;
@@ -44,7 +44,7 @@ static void in_threads(uint32_t count)
     }
 }
 
-/* From one device to the next, where they can reach each other. */
+/* Copies from one device to the next, if they can access each other. */
 static void between(int32_t from, int32_t to)
 {
     int32_t reaches = 0;

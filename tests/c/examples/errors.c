@@ -37,7 +37,7 @@ static void arguments(void)
     EXPECT(aclGetRecentErrMsg() != NULL);
 }
 
-/* Nothing was asked of a handle after its end but an answer. */
+/* Calls with handles of destroyed objects return an error. */
 static void dead_handles(void)
 {
     aclrtStream stream;

@@ -1,4 +1,4 @@
-/* Device and host memory: allocating, copying in each direction, filling, and what is left. */
+/* Device and host memory: allocating, copying in each direction, filling, and the free memory. */
 #include <string.h>
 
 #include "check.h"
@@ -31,7 +31,7 @@ static void copies(void)
     CHECK(aclrtFreeHost(back));
 }
 
-/* Rows with a pitch: the bytes between them stay. */
+/* Copies rows with a pitch: the bytes between them are not changed. */
 static void rows(void)
 {
     unsigned char host[ROWS * PITCH];
@@ -52,7 +52,7 @@ static void rows(void)
     CHECK(aclrtFree(device));
 }
 
-/* What is taken is missing from what is free, and comes back. */
+/* Allocated memory is missing from the free memory until it is freed. */
 static void accounts(void)
 {
     const size_t big = (size_t)64 << 20;

@@ -1,5 +1,5 @@
 /* Profiling: a configuration from init to finalize, with marks, ranges, steps and marks that a
-   stream reaches; then the file that comes of it. */
+   stream reaches; then the file that profiling wrote. */
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>

@@ -130,7 +130,7 @@ static void channel(void)
     EXPECT(way != NULL && item != NULL && sent != NULL && received != NULL);
     CHECK(acltdtAddDataItem(sent, item));
     CHECK(acltdtSendTensor(way, sent, -1));
-    values[0] = 100; /* what was sent is a copy */
+    values[0] = 100; /* the queue has a copy */
     CHECK(acltdtSendTensor(way, sent, 0));
     EXPECT(acltdtSendTensor(way, sent, 1) == ACL_ERROR_RT_QUEUE_FULL);
     CHECK(acltdtQueryChannelSize(way, &size));

@@ -12,7 +12,7 @@ static void slow(void *argument)
     *(int *)argument += 1;
 }
 
-/* One stream fills, another copies what the first filled, because it waits for an event. */
+/* One stream fills memory; another waits for an event, and then copies that memory. */
 static void between_streams(void)
 {
     aclrtStream first;
@@ -44,7 +44,7 @@ static void between_streams(void)
     CHECK(aclrtDestroyStream(second));
 }
 
-/* The time between two records is at least what happened between them. */
+/* The time between two records is at least the duration of the work between them. */
 static void timing(void)
 {
     aclrtStream stream;
@@ -78,7 +78,7 @@ static void timing(void)
     CHECK(aclrtDestroyStream(stream));
 }
 
-/* Streams work side by side, and synchronising the device waits for all of them. */
+/* Streams run at the same time, and synchronising the device waits for all of them. */
 static void side_by_side(void)
 {
     aclrtStream streams[STREAMS];

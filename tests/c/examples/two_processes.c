@@ -8,7 +8,7 @@
 
 enum { BYTES = 4 << 20, KEY = 65 };
 
-/* What goes through the pipe. */
+/* What one process sends to the other through the pipe. */
 typedef struct Message {
     char memory_key[KEY];
     uint64_t shareable;
@@ -40,7 +40,7 @@ static aclrtPhysicalMemProp properties(int32_t device)
     return prop;
 }
 
-/* The consumer says who it is; gets the keys; adds 1 to the first byte of each piece. */
+/* The consumer sends its process id, receives the keys, and adds 1 to the first byte of each piece. */
 static int consume(int32_t device, int in, int out)
 {
     Message message;

@@ -1,4 +1,4 @@
-/* Virtual memory: a range that grows page by page, keeps its address, and gives pages away. */
+/* Virtual memory: a range that grows page by page and keeps its address; its pages are moved and freed. */
 #include <string.h>
 
 #include "check.h"
@@ -38,11 +38,11 @@ int main(void)
         CHECK(aclrtMapMem(at, page, 0, pages[i], 0));
         CHECK(aclrtMemset(at, page, i + 1, page));
     }
-    /* A copy over the seam of two pages sees one range. */
+    /* A copy may cross the border of two pages. */
     CHECK(aclrtMemcpy(probe, sizeof probe, (unsigned char *)range + page - 8, sizeof probe,
                       ACL_MEMCPY_DEVICE_TO_HOST));
     EXPECT(probe[7] == 1 && probe[8] == 2);
-    /* Page 0 goes to the other end; its bytes go with it. */
+    /* Page 0 is mapped at the other end, with its bytes. */
     CHECK(aclrtUnmapMem((unsigned char *)range + (PAGES - 1) * page));
     CHECK(aclrtUnmapMem(range));
     CHECK(aclrtMapMem((unsigned char *)range + (PAGES - 1) * page, page, 0, pages[0], 0));
