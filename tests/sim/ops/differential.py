@@ -4,16 +4,16 @@ operator each.
     python tests/sim/ops/differential.py [--seed N] [--cases N | --seconds N | --full] [--only Operator]
     python tests/sim/ops/differential.py --case SEED INDEX [--only Operator]     one case, in words
 
-Wants the packages onnx and onnxruntime.  Without --seconds and --full it runs a number of cases that takes
-about two minutes: the same seed then gives the same cases on every machine.  A result counts as
-right if it is that of ONNX Runtime, or, where that refuses the model or contradicts the standard, that of the
-reference; what is known to differ from both stands in KNOWN with its reason.  Exit status 1 if anything
-else differs, if an operator that either of them runs is refused and REFUSED does not say why, or if the
-simulator dies or takes a minute; then the two numbers of each such case are printed.  One case in seven is
-spoiled: an attribute, an input, a type or a shape is wrong; all that is asked then is that nothing dies.
+Needs the packages onnx and onnxruntime.  Without --seconds and --full it runs a fixed number of cases, which
+take about two minutes; a seed gives the same cases on every machine.  A result is right if it equals that of
+ONNX Runtime, or that of the reference if ONNX Runtime refuses the model or contradicts the standard.  KNOWN
+lists the results that are known to differ from both, with reasons.  The exit status is 1 if another result
+differs, if an operator that one of the two runs is refused without an entry in REFUSED, or if the simulator
+crashes or takes a minute; the two numbers of each such case are printed.  One case in seven is spoiled: an
+attribute, an input, a type or a shape is wrong.  Such a case must only not crash.
 
-The cases are run by a process of their own, which says the number of each before it begins: one that dies is
-found, and the run goes on behind it.
+A child process runs the cases and prints the number of each before it begins.  So a case that crashes is found,
+and the run continues with the next case.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def types_of(case: Case) -> set[str]:
 
 
 def odd(case: Case) -> bool:
-    """Whether NaN or infinities are among the inputs."""
+    """Return True if the inputs contain NaN or infinities."""
     return any(x is not None and x.dtype.kind == "f" and not np.isfinite(x).all() for x in case.inputs)
 
 
@@ -59,7 +59,7 @@ def wide(case: Case) -> bool:
 
 
 def extreme(case: Case) -> bool:
-    """Whether numbers are so large or small that products of a few leave float32."""
+    """Return True if a product of a few of the inputs' numbers may be out of float32's range."""
     sizes = [np.abs(x[np.isfinite(x) & (x != 0)].astype(np.float64)) for x in case.inputs if x is not None]
     return any(x.size and (x.max() > 1e4 or x.min() < 1e-4) for x in sizes) or odd(case)
 
@@ -73,7 +73,7 @@ def integers(case: Case) -> bool:
 
 
 def crowded(case: Case) -> bool:
-    """Whether the numbers of a group lie much closer together than zero is."""
+    """Return True if the numbers of a group are much closer to each other than to zero."""
     x = case.inputs[0]
     if x is None or x.dtype.kind != "f" or x.size == 0:
         return False
@@ -82,7 +82,7 @@ def crowded(case: Case) -> bool:
 
 
 def strides_skip(case: Case) -> bool:
-    """Whether strides are so wide that what SAME pads is negative."""
+    """Return True if the strides are so wide that the padding of SAME is negative."""
     if not str(case.attributes.get("auto_pad", "")).startswith("SAME"):
         return False
     kernel = case.attributes["kernel_shape"]
@@ -103,7 +103,7 @@ def nothing(case: Case) -> bool:
     return any(x is not None and x.size == 0 for x in case.inputs)
 
 
-#: What differs from both, and why that is right or left so.
+#: Results that differ from both, and why they are right or accepted.
 KNOWN: list[tuple[str, Test, str]] = [
     ("Erf", wide, "the reference computes it in float32, and ONNX Runtime has no float64"),
     ("Gelu", wide, "as Erf; and both write its constants as float32"),
@@ -193,7 +193,7 @@ KNOWN: list[tuple[str, Test, str]] = [
     ),
 ]
 
-#: What the built-in engine refuses though another runs it, and why.
+#: Models that the built-in engine refuses although one of the others runs them, and why.
 REFUSED: list[tuple[str, Test, str]] = [
     (
         "Softmax",
@@ -295,9 +295,9 @@ def close(got: Array, wanted: Array, case: Case) -> bool:
 
 
 def right(got: Array, wanted: Array, case: Case) -> Array:
-    """Where two results of one shape and type agree."""
+    """Return for each element whether two results of one shape and type agree."""
     if got.dtype.kind != "f":
-        # Where rounding decides, either of two neighbours is right.
+        # If rounding decides, both neighbours are right.
         return np.asarray(
             (got == wanted) if case.orders else np.abs(got.astype(np.int64) - wanted.astype(np.int64)) <= 1
         )
@@ -311,7 +311,7 @@ def right(got: Array, wanted: Array, case: Case) -> Array:
 
 
 def either(got: Results, one: Results, other: Results, case: Case) -> bool:
-    """Whether each element is that of one of two results: of NaN and infinities each has some wrong."""
+    """Return True if each element agrees with one of two results; both may be wrong for some NaN and infinities."""
     if got is None or one is None or other is None:
         return False
     return all(
@@ -332,7 +332,7 @@ def all_close(got: Results, wanted: Results, case: Case) -> bool:
 
 
 def verdict(case: Case) -> tuple[str, str]:
-    """What the case came to, and the details."""
+    """Run a case; return its outcome, and the details."""
     try:
         model = model_of(case)
     except (ValueError, TypeError):
@@ -370,7 +370,7 @@ def shown(results: Results, why: str) -> str:
 
 
 def work(seed: int, first: int, end: int, until: float, only: str) -> None:
-    """Run the cases from `first` to before `end`, if there is time, a line before and a line after each."""
+    """Run the cases from `first` to before `end`, while there is time; print a line before and after each."""
     from support.calls import api
 
     assert api.aclInit(None) in (0, 100002)
@@ -392,7 +392,7 @@ def work(seed: int, first: int, end: int, until: float, only: str) -> None:
 
 
 def watch(seed: int, cases: int, seconds: float, only: str) -> int:
-    """Run a worker after another until all cases are done or the time is up; how many were wrong."""
+    """Run one worker after another until all cases are done or the time is over; return the number of wrong cases."""
     until, first, bad = time.time() + seconds, 0, 0
     counts: Counter[str] = Counter()
     kinds: Counter[str] = Counter()

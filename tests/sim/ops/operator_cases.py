@@ -1,7 +1,7 @@
 """Random models of one operator each, for differential.py: shapes, types, attributes and values.
 
-A recipe is a function of a `Dice` that returns a Case; RECIPES lists them by operator.  Everything follows
-from the dice, which follow from two numbers, so a case can be made again.
+A recipe is a function that takes a `Dice` and returns a Case; RECIPES lists the recipes by operator.  A case
+depends only on the dice, which depend only on two numbers, so it can be repeated.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ ODD_WHOLE = [-1, 0, 1, 2, 7, 9, -9, 2**20, 2**40, -(2**40), 2**63 - 1, -(2**63)]
 
 
 def spoil_attribute(d: Dice, case: Case) -> None:
-    """One attribute out of range, of another kind, or unknown."""
+    """Make one attribute out of range, of another kind, or unknown."""
     if not case.attributes or d.chance(0.1):
         case.attributes[d.one("axis", "axes", "foo", "alpha")] = d.one(1, [1, 0], 0.5, "x")
         return
@@ -240,7 +240,7 @@ def spoil_attribute(d: Dice, case: Case) -> None:
 
 
 def spoil_input(d: Dice, case: Case) -> None:
-    """One input left out, of another type or shape, or with values out of range."""
+    """Leave out one input, or change its type, its shape or its values' range."""
     at = d.whole(0, len(case.inputs) - 1)
     x = case.inputs[at]
     how = d.whole(0, 4)
@@ -273,7 +273,7 @@ def spoil(d: Dice, case: Case) -> None:
 
 
 def make_case(seed: int, index: int, only: str = "") -> Case:
-    """The case of two numbers; of the operator `only` if it is given."""
+    """Return the case of two numbers; of the operator `only` if it is given."""
     dice = Dice(seed, index)
     kind = only or dice.of(sorted(RECIPES))
     case = RECIPES[kind](dice, kind)

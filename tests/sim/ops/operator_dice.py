@@ -1,4 +1,4 @@
-"""What random models of one operator are made with: a case, and the dice that its recipe throws."""
+"""The classes with which random models of one operator are made: a case, and the random choices of its recipe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 65504.0, 1e30, -1e30, 0.5,
 
 @dataclass
 class Case:
-    """A node with its inputs; None is one that is left out."""
+    """A node with its inputs; None is an input that is left out."""
 
     kind: str
     inputs: list[Array | None]
@@ -29,10 +29,10 @@ class Case:
     outputs: int = 1
     opset: int = 18
     domain: str = ""
-    constants: frozenset[int] = frozenset()  # inputs that are initializers
-    tolerance: float = 1.0  # a factor
-    orders: bool = True  # False: rounding decides between distant results
-    wild: bool = False  # something about it is wrong, perhaps
+    constants: frozenset[int] = frozenset()  # indices of inputs that are initializers
+    tolerance: float = 1.0  # a factor of the usual tolerance
+    orders: bool = True  # False if rounding may select between results that are far apart
+    wild: bool = False  # spoiled: may be an invalid model
 
     def __str__(self) -> str:
         shown = ", ".join("none" if x is None else f"{x.dtype}{list(x.shape)}" for x in self.inputs)
@@ -40,12 +40,12 @@ class Case:
 
 
 class Dice:
-    """What a recipe asks for."""
+    """The random choices of a recipe."""
 
     def __init__(self, seed: int, index: int) -> None:
         self.rng = np.random.default_rng([seed, index])
-        self.strange = self.rng.random() < 0.2  # special values
-        self.empty = self.rng.random() < 0.06  # dimensions of zero
+        self.strange = self.rng.random() < 0.2  # the values include special ones
+        self.empty = self.rng.random() < 0.06  # the shapes include dimensions of zero
 
     def one(self, *choices: Any) -> Any:
         return choices[int(self.rng.integers(len(choices)))]
@@ -54,7 +54,7 @@ class Dice:
         return choices[int(self.rng.integers(len(choices)))]
 
     def whole(self, low: int, high: int) -> int:
-        """From low to high, both included."""
+        """Return an integer from low to high, both included."""
         return int(self.rng.integers(low, high + 1))
 
     def chance(self, share: float) -> bool:
@@ -92,14 +92,14 @@ class Dice:
         return np.asarray(made)
 
     def plain(self, dtype: str, shape: tuple[int, ...]) -> Array:
-        """Values without the special ones."""
+        """Return values without special ones."""
         before, self.strange = self.strange, False
         made = self.values(dtype, shape)
         self.strange = before
         return made
 
     def partner(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A shape that broadcasts with another."""
+        """Return a shape that broadcasts with `shape`."""
         dims = [1 if self.chance(0.3) else d for d in shape]
         return tuple(dims[self.whole(0, len(dims)) :]) if self.chance(0.4) else tuple(dims)
 

@@ -68,7 +68,7 @@ def cast(d: Dice, kind: str) -> Case:
     origin, target = d.of(ALL), d.of(ALL)
     x = d.values(origin, d.shape())
     if x.dtype.kind == "f" and target not in ("bool", *FLOATS):
-        # What lies outside the target is undefined.
+        # A value outside the range of the target type gives an undefined result.
         x = np.nan_to_num(np.clip(x.astype(np.float64), 0, 100)).astype(origin)
     if kind == "CastLike":
         return Case(kind, [x, d.plain(target, (1,))], opset=19)

@@ -38,7 +38,7 @@ def scatter_elements(d: Dice, kind: str) -> Case:
     length = x.shape[axis]
     how = d.one("none", "add", "mul", "max", "min")
     places = indices_for(d, length, shape)
-    if how == "none":  # each place once: which of several wins is not said
+    if how == "none":  # each place once: with several writes the result is undefined
         order = d.rng.random(shape).argsort(axis) if shape[axis] else np.zeros(shape)
         places = np.asarray(order).astype(places.dtype)
     return Case(
@@ -299,7 +299,7 @@ def recurrent(d: Dice, kind: str) -> Case:
     inputs: list[Array | None] = [
         d.plain(f, (steps, batch, width)),
         d.plain(f, (n, gates * hidden, width)),
-        np.clip(d.plain(f, (n, gates * hidden, hidden)), -2, 2),  # more would blow up what a step rounds
+        np.clip(d.plain(f, (n, gates * hidden, hidden)), -2, 2),  # larger ones amplify the rounding of each step
     ]
     inputs.append(d.plain(f, (n, 2 * gates * hidden)) if d.chance(0.6) else None)
     inputs.append(d.rng.integers(1, steps + 1, batch).astype(np.int32) if d.chance(0.4) else None)

@@ -1,4 +1,4 @@
-"""Attention and TensorScatter against NumPy: heads, masks, caches and what may be seen."""
+"""Attention and TensorScatter against NumPy: heads, masks, caches, and causal and windowed attention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def run(kind: str, inputs: list[Array | None], opset: int = 24, outputs: int = 1, **attributes: Any) -> list[Array]:
-    """The operator's outputs, each input dynamic in all dimensions; None is one that is left out."""
+    """Return the operator's outputs; each input is dynamic in all dimensions, and None is one that is left out."""
     b = Builder(opset)
     names = ["" if x is None else b.input(f"x{i}", x.dtype.name, [None] * x.ndim) for i, x in enumerate(inputs)]
     b.add(kind, *names, outputs=[f"y{i}" for i in range(outputs)], **attributes)
@@ -32,7 +32,7 @@ def normal(*shape: int, seed: int = 5) -> Array:
 
 
 def attend(q: Array, k: Array, v: Array, bias: Array | float = 0.0, scale: float | None = None) -> Array:
-    """Softmax(q k' scale + bias) v over [batch, head, row, size]; a row that sees nothing is zero."""
+    """Return softmax(q k' scale + bias) v over [batch, head, row, size]; a row whose mask allows no key is zero."""
     repeat = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, repeat, 1), np.repeat(v, repeat, 1)
     scores = q.astype(np.float64) @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale) + bias

@@ -27,13 +27,13 @@ def listed(mark: str) -> list[str]:
 
 
 def rows() -> set[str]:
-    """The names in the operator library's tables; a pool's domain is in its macro."""
+    """Return the ONNX names in the operator library's tables; entries of macros for pools and windows are included."""
     text = "".join(path.read_text() for path in sorted((ROOT / "acl/sim").glob("*/op_*.c")))
     return set(re.findall(r'"(\w+)",\s*(?:OP_ONNX|OP_BOTH)', text)) | set(re.findall(r'(?:POOL|WINDOW)\("(\w+)"', text))
 
 
 def fused() -> set[str]:
-    """The same for com.microsoft."""
+    """Return the names of domain com.microsoft in the operator library's tables."""
     text = "".join(path.read_text() for path in sorted((ROOT / "acl/sim").glob("*/op_*.c")))
     return set(re.findall(r'"(\w+)",\s*(?:OP_ONNX \| )?OP_ORT', text)) | set(re.findall(r'GELU\("(\w+)"', text))
 
@@ -44,7 +44,7 @@ def test_the_list_is_the_librarys() -> None:
 
 
 def test_each_is_compared_with_onnx_runtime() -> None:
-    """By differential.py; those below have tests with numbers of their own, for the reason behind each."""
+    """differential.py compares all operators except those below, which are tested elsewhere for the reason given."""
     others = {
         "Constant": "no kernel",
         "STFT": "test_fourier.py: ONNX Runtime has other defaults",
@@ -57,7 +57,7 @@ def test_each_is_compared_with_onnx_runtime() -> None:
 
 @pytest.mark.parametrize("mark", ["operators", "control"])
 def test_each_is_known_to_the_engine(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever else is wrong with such a node, it is not that nobody knows it."""
+    """The node may be refused for other reasons, but not because the operator is unknown."""
     monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
     for kind in listed(mark):
         b = Builder(21)

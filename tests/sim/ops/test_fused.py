@@ -1,4 +1,4 @@
-"""What ONNX Runtime's optimiser leaves in transformers (com.microsoft), against NumPy."""
+"""The fused operators (com.microsoft) that ONNX Runtime's optimiser creates in transformers, against NumPy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("device")
 def run(
     kind: str, inputs: list[Array | None], outputs: int = 1, domain: str = ORT, opset: int = 17, **attributes: Any
 ) -> list[Array]:
-    """The operator's outputs, each input dynamic in all dimensions; None is one that is left out."""
+    """Return the operator's outputs; each input is dynamic in all dimensions, and None is one that is left out."""
     b = Builder(opset)
     names = ["" if x is None else b.input(f"x{i}", x.dtype.name, [None] * x.ndim) for i, x in enumerate(inputs)]
     b.add(kind, *names, outputs=[f"y{i}" for i in range(outputs)], domain=domain, **attributes)
@@ -165,7 +165,7 @@ def test_a_convolution_with_what_follows(name: str, numbers: list[float], functi
 
 
 def turn(x: Array, cosine: Array, sine: Array, interleaved: bool) -> Array:
-    """The pairs of [batch, head, row, size] by tables that have a row for each row."""
+    """Rotate the pairs of x [batch, head, row, size] by tables of cosines and sines with one row for each row of x."""
     half, out = cosine.shape[-1], x.copy()
     a, b = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(half), slice(half, 2 * half))
     out[..., a] = x[..., a] * cosine - x[..., b] * sine
@@ -205,7 +205,7 @@ def split(x: Array, heads: int) -> Array:
 
 
 def attend(q: Array, k: Array, v: Array, bias: Array | float = 0.0, cap: float = 0.0) -> Array:
-    """[batch, query, heads * size] of heads; heads of keys may be fewer."""
+    """Return attention as [batch, query, heads * size]; there may be fewer heads of keys than of queries."""
     k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = q.astype(np.float64) @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5
     scores = (cap * np.tanh(scores / cap) if cap else scores) + bias
@@ -286,7 +286,7 @@ def test_heads_with_what_is_past() -> None:
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
 def test_groups_share_a_cache(turned: bool, packed: bool) -> None:
-    """Two batches, of which one has fewer rows in its cache."""
+    """Of the two batches, one has fewer rows in its cache."""
     q, k, v = normal(2, 1, 32), normal(2, 1, 16), normal(2, 1, 16, seed=1)
     past_k, past_v = normal(2, 2, 6, 8), normal(2, 2, 6, 8, seed=1)
     cosine, sine = normal(9, 4), normal(9, 4, seed=1)

@@ -1,4 +1,4 @@
-"""What operators meant before operator set 13, which files of those years still say."""
+"""Operators with the meaning that they had before operator set 13, which old files still use."""
 
 from __future__ import annotations
 

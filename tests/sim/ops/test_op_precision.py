@@ -1,5 +1,5 @@
-"""Numbers that a detour through another type would lose: 64-bit integers, float64, sums of weights, NaN,
-and what folding nothing gives.
+"""Numbers that would be lost in a conversion to another type: 64-bit integers, float64, sums of weights, NaN,
+and reductions of no elements.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def test_a_picture_of_one_value_stays_so_when_it_is_resized(value: int, mode: st
 
 
 def test_a_cubic_at_the_border_takes_the_border_for_each_pixel() -> None:
-    """torch.nn.functional.grid_sample of torch 2.13 made the expected numbers."""
+    """The expected numbers are from torch.nn.functional.grid_sample of torch 2.13."""
     x = np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4)
     grid = np.array([[[[-1.3, -1.2], [1.4, 0.2], [0.9, 1.3]]]], np.float32)
     got = run("GridSample", x, grid, mode="bicubic", padding_mode="border", align_corners=1, opset=16)

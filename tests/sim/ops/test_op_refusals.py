@@ -1,5 +1,5 @@
-"""What an operator refuses: attributes that it does not know, inputs that it cannot do without, types and
-shapes that do not go together, and work without end.
+"""Models that operators refuse: with unknown attributes, missing inputs, types and shapes that do not match,
+or too much work.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def refused(
 
 
 def forms() -> list[tuple[str, str, str]]:
-    """The rows of the table of attributes: name, domain, list."""
+    """Return the rows of the table of attributes: name, domain, list of attributes."""
     text = (SOURCES / "ops/opform.c").read_text()
     table = text[text.index("forms[] = {") : text.index("static int form_compare")]
     found = re.findall(r'\{"(\w+)", (OP_\w+),\s*((?:"[^"]*"\s*)+),', table)
@@ -58,7 +58,7 @@ def forms() -> list[tuple[str, str, str]]:
 
 
 def test_the_table_of_attributes_is_sorted() -> None:
-    """It is searched by halves."""
+    """The table must be sorted because it is searched by bisection."""
     order = {"OP_ONNX": 1, "OP_ACL": 2, "OP_ORT": 4}
     keys = [(name, order[domain]) for name, domain, _ in forms()]
     assert len(keys) > 180
@@ -70,7 +70,7 @@ def test_each_attribute_that_is_read_is_in_the_table() -> None:
     pattern = re.compile(r'(?:attr_(?:int|float|string|find)|op_ints|list_read)\(\s*(?:call|w)?,?\s*"(\w+)"')
     read = {name for path in SOURCES.glob("*/op_*.c") for name in pattern.findall(path.read_text())}
     assert len(read) > 80
-    # The names of inputs in messages, and of attributes that moved to inputs: op_ints has one of them.
+    # The rest are inputs: op_ints gets their names for its messages, or for attributes that became inputs.
     assert read - known <= {"image_shape", "block_shape", "stride", "sizes", "steps", "storage_offset"}
 
 
@@ -151,7 +151,7 @@ def test_input_left_out_of_an_einsum_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["Pack", "ConcatD", "AddN", "Max"])
 def test_last_input_left_out_of_a_single_operator_is_refused(kind: str, raw_stream: int) -> None:
-    """As callers leave an optional input out: by a description without a type."""
+    """A description without a type is how callers leave out an optional input."""
     memory = out()
     assert api.aclrtMalloc(ctypes.byref(memory), 4096, 0) == 0
     dims = (ctypes.c_int64 * 2)(2, 3)
@@ -278,7 +278,7 @@ def test_samples_beyond_the_work_limit_are_refused() -> None:
 
 
 def test_abort_interrupts_a_long_operator() -> None:
-    """Without a look at its stream, this one would run for an hour."""
+    """If this operator did not check its stream for an abort, it would run for an hour."""
     x, rois, stream = np.zeros((1, 1, 8, 8), np.float32), np.zeros((40, 4), np.float32), out()
     inputs: list[Array | None] = [x, rois, np.zeros(40, np.int64)]
     assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
@@ -370,7 +370,7 @@ def test_a_shape_begins_at_most_behind_the_last_dimension(start: int) -> None:
 
 
 def test_a_transform_of_a_long_prime_is_beyond_the_work_limit() -> None:
-    """It takes the square of its length; 2**20 - 3 is prime."""
+    """The work of a transform of prime length grows with the square of the length; 2**20 - 3 is prime."""
     line = np.ones((1, 4, 1), np.float32)
     assert run("DFT", [line, np.array(1 << 10)], opset=20)[0].shape == (1, 1 << 10, 2)
     refused("work limit", "DFT", [line, np.array((1 << 20) - 3)], opset=20)

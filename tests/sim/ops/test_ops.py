@@ -1,7 +1,7 @@
 """The operator library against NumPy, one row for each operator, type and awkward shape.
 
-Each row becomes a model of one node; its inputs come from the row's name, so rows do not depend on
-each other's order.
+Each row becomes a model of one node; its inputs depend only on the row's name, so the order of the rows
+does not matter.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_activation_takes_its_attributes(
 
 
 def make(name: str, dtype: str, shape: Shape) -> Array:
-    """Reproducible values: small integers for integer types, so that nothing overflows."""
+    """Return reproducible values; integers are small, so that nothing overflows."""
     rng = np.random.default_rng(zlib.crc32(f"{name} {dtype} {shape}".encode()))
     if dtype == "bool":
         return np.asarray(rng.random(shape) < 0.5)
@@ -58,7 +58,7 @@ def make(name: str, dtype: str, shape: Shape) -> Array:
 
 
 def run(kind: str, inputs: list[Array], opset: int = 17, outputs: int = 1, **attributes: Any) -> list[Array]:
-    """The operator's outputs, each input dynamic in all dimensions."""
+    """Return the operator's outputs; each input is dynamic in all dimensions."""
     b = Builder(opset)
     names = [b.input(f"x{i}", x.dtype.name, [None] * x.ndim) for i, x in enumerate(inputs)]
     made = b.add(kind, *names, outputs=[f"y{i}" for i in range(outputs)], **attributes)
@@ -69,7 +69,7 @@ def run(kind: str, inputs: list[Array], opset: int = 17, outputs: int = 1, **att
 
 
 def run_with(kind: str, inputs: list[Array], constants: list[Array], **attributes: Any) -> list[Array]:
-    """The same, with further inputs that are constants of the model."""
+    """Return the operator's outputs as `run` does, with further inputs that are constants of the model."""
     b = Builder(17)
     names = [b.input(f"x{i}", x.dtype.name, [None] * x.ndim) for i, x in enumerate(inputs)]
     names += [b.constant(c) for c in constants]
@@ -351,7 +351,7 @@ def test_einsum_of_three_operands() -> None:
 
 
 def convolve(x: Array, w: Array, strides: list[int], pads: list[int], dilations: list[int], groups: int) -> Array:
-    """Straight from the definition."""
+    """Return the convolution, computed directly from its definition."""
     x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
     extents = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
     height, width = ((n - e) // s + 1 for n, e, s in zip(x.shape[2:], extents, strides, strict=True))
@@ -581,7 +581,7 @@ VARIANTS: list[tuple[str, int, int, dict[str, Any], str]] = [
 def test_a_variant_that_is_missing_is_refused_at_load(
     kind: str, inputs: int, outputs: int, attributes: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not when it runs: another engine may have it."""
+    """It is refused at load and not when it runs, because another engine may support it."""
     monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
     with pytest.raises(AssertionError, match=f"100013.*{kind}.*{words}"):
         run(kind, [np.zeros((1, 1, 1), np.float32)] * inputs, outputs=outputs, **attributes)

@@ -27,7 +27,7 @@ def whole(generator: np.random.Generator, dtype: str, *shape: int) -> Array:
 
 
 def run(kind: str, inputs: list[Array | None], opset: int = 21, outputs: int = 1, **attributes: Any) -> list[Array]:
-    """The operator's outputs; None is an input that is left out."""
+    """Return the operator's outputs; None is an input that is left out."""
     b = Builder(opset)
     names = ["" if x is None else b.input(f"x{i}", x.dtype.name, [None] * x.ndim) for i, x in enumerate(inputs)]
     made = b.add(kind, *names, outputs=[f"y{i}" for i in range(outputs)], **attributes)
@@ -175,7 +175,7 @@ def test_quantised_product(dtype: str, columns: int) -> None:
 
 
 def convolve(x: Array, w: Array, strides: list[int], pads: list[int], groups: int) -> Array:
-    """Straight from the definition, on integers without their zero points."""
+    """Return the convolution of integers, zero points already subtracted, computed directly from its definition."""
     x = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
     height, width = ((n - k) // s + 1 for n, k, s in zip(x.shape[2:], w.shape[2:], strides, strict=True))
     each, inner = w.shape[0] // groups, w.shape[1]
@@ -222,7 +222,7 @@ def test_convolutions(
 
 
 def test_a_net_in_qdq_form() -> None:
-    """Weights and activations through Q and DQ pairs, as quantisation tools export them."""
+    """Weights and activations pass through Q and DQ pairs, as quantisation tools export them."""
     generator, b = rng("net"), Builder()
     x = b.input("x", "float32", ["n", 16])
     w = (generator.standard_normal((16, 8)) * 0.3).astype(np.float32)
@@ -242,7 +242,7 @@ def test_a_net_in_qdq_form() -> None:
 
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
 def test_weights_of_four_bits(dtype: str) -> None:
-    """As weight-only quantisation of language models has them: blocks of one axis."""
+    """Weights are quantised in blocks of one axis, as in weight-only quantisation of language models."""
     generator, b = rng(dtype), Builder(21)
     low, high = (-8, 8) if dtype == "int4" else (0, 16)
     w = generator.integers(low, high, (9, 5)).astype(dtype.replace("4", "8"))

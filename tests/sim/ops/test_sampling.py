@@ -34,7 +34,7 @@ def run(kind: str, inputs: list[Array], opset: int = 20, **attributes: Any) -> A
 
 
 def pixel(image: Array, y: int, x: int, padding: str, corners: bool) -> Array:
-    """A pixel of [c, h, w], outside as the padding has it."""
+    """Return a pixel of an image [c, h, w]; outside the image as the padding mode says."""
     places = []
     for at, size in ((y, image.shape[1]), (x, image.shape[2])):
         if padding == "zeros" and not 0 <= at < size:
