@@ -1,6 +1,6 @@
-"""AIPP: a set of parameters, its checks one by one and together, and what models answer.
+"""AIPP: sets of parameters, the checks of each parameter and of the whole set, and the results of models.
 
-The rules, the order of fields and the sizes are those of GE's own code.
+The rules, the order of fields and the sizes are those of GE's code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def parameters_model() -> bytes:
-    """A model with an image, and its parameters as a further input, which comes back as it is."""
+    """Return a model with an image and, as a further input, its parameters, which are also an output, unchanged."""
     made = Builder()
     made.input("image", "float32", [2])
     made.input("ascend_dynamic_aipp_data", "uint8", [HEAD + 2 * IMAGE])
@@ -37,7 +37,7 @@ def parameters_model() -> bytes:
 
 
 class Scene:
-    """What the rows' arguments are made of."""
+    """The objects that the rows' arguments name."""
 
     def __init__(self) -> None:
         self.set = api.aclmdlCreateAIPP(2)
@@ -191,7 +191,7 @@ def test_an_onnx_models_inputs_have_no_preprocessing(scene: Scene) -> None:
 
 
 def good(images: int) -> int:
-    """A set that a model would take."""
+    """Return a set of parameters that a model accepts."""
     made: int = api.aclmdlCreateAIPP(images)
     assert api.aclmdlSetAIPPInputFormat(made, RGB888) == 0
     assert api.aclmdlSetAIPPSrcImageSize(made, 64, 32) == 0
@@ -199,7 +199,7 @@ def good(images: int) -> int:
 
 
 def given(scene: Scene, made: int) -> int:
-    """The code of handing it to the model; the set is destroyed."""
+    """Pass a set to the model and destroy it; return the code of the call."""
     code: int = api.aclmdlSetInputAIPP(scene.model, scene.dataset, 1, made)
     assert api.aclmdlDestroyAIPP(made) == 0
     return code

@@ -38,7 +38,7 @@ EXPECTED = (X + 10, X * 3, -X)
 
 
 def archive(*members: tuple[str, bytes | None], form: int = tarfile.PAX_FORMAT) -> bytes:
-    """A tar archive; None is a folder."""
+    """Return a tar archive of the members; a member without data (None) is a folder."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=form) as tar:
         for name, data in members:
@@ -56,7 +56,7 @@ BUNDLE = archive(*zip(NAMES, MODELS, strict=True))
 
 
 def open_memory(data: bytes, function: str = "aclmdlBundleLoadFromMem") -> tuple[int, int]:
-    """The status and the number of a bundle in memory."""
+    """Load a bundle from memory; return the status and the bundle's number."""
     number = out(ctypes.c_uint32)
     more = (None, 0) if "Init" in function else ()
     return getattr(api, function)(data, len(data), *more, ctypes.byref(number)), number.value

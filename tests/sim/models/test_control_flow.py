@@ -1,4 +1,4 @@
-"""If, Loop, Scan, sequences and functions: right results, every tensor from the stream's allocator."""
+"""If, Loop, Scan, sequences and functions: right results, and every tensor from the stream's allocator."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_an_if_within_an_if_sees_both_around_it() -> None:
 
 
 def test_shape_arithmetic_of_both_branches_stays_on_the_host(raw_stream: int) -> None:
-    """What torch.onnx makes of a squeeze: the shape that a Reshape takes comes from a branch."""
+    """A branch computes the shape for a Reshape, as in the files that torch.onnx exports for a squeeze."""
     b = Builder()
     x = b.input("x", "float32", ["n", "m"])
     first = b.add("Gather", b.add("Shape", x), b.constant(scalar(0)))
@@ -183,7 +183,7 @@ def test_a_turn_without_memory_fails_the_run_and_the_blocks_come_back(raw_stream
 
 
 def test_a_loop_of_shape_arithmetic_runs_on_the_host(raw_stream: int) -> None:
-    """The turn slices: Slice takes its bounds without waiting, and they cost no block."""
+    """In each iteration Slice gets its bounds without waiting for the device, and they use no block."""
     b, body = Builder(), Builder()
     x = b.input("x", "float32", ["n", 2])
     rows = b.add("Gather", b.add("Shape", x), b.constant(scalar(0)))
@@ -208,7 +208,7 @@ def test_a_loop_of_shape_arithmetic_runs_on_the_host(raw_stream: int) -> None:
 
 
 def test_a_state_that_leaves_the_host_is_never_read_too_early(raw_stream: int) -> None:
-    """It begins as a constant; a turn makes it the device's, so nothing of it is the host's."""
+    """The state begins as a constant; after an iteration it is on the device, so the host must not read it."""
     b, body = Builder(), Builder()
     x = b.input("x", "float32", ["n"])
     body.input("turn", "int64", [])
@@ -388,7 +388,7 @@ def test_a_list_without_memory_fails_the_run_and_the_blocks_come_back(raw_stream
 
 
 def test_functions_stand_for_their_nodes() -> None:
-    """One within another, with attributes and an input that is left out; names inside are their own."""
+    """Functions may be nested, with attributes and an input that is left out; their inner names are local."""
     soft, norm, b = Builder(), Builder(), Builder()
     soft.add("Softmax", soft.input("x", "float32", None), axis=Reference("axis", 2), outputs=["t"])
     soft.add("Clip", "t", "", soft.input("most", "float32", None), outputs=["y"])

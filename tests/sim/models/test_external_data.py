@@ -1,4 +1,4 @@
-"""Initializers whose data lies in a file beside the model."""
+"""Initializers whose data is in a file beside the model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def product(location: str, offset: int = 0) -> Builder:
-    """x times a matrix [3, 2] from a file."""
+    """Return a model of x times a matrix [3, 2] from a file."""
     b = Builder(21)
     b.add("MatMul", b.input("x", "float32", ["n", 3]), b.outside("float32", [3, 2], location, offset), outputs=["y"])
     b.output("y")
@@ -24,7 +24,7 @@ def product(location: str, offset: int = 0) -> Builder:
 
 
 class FileModel(SimModel):
-    """A model from a file."""
+    """A model that is loaded from a file."""
 
     def __init__(self, path: Path) -> None:
         number = out(ctypes.c_uint32)

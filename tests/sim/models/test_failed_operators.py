@@ -1,4 +1,4 @@
-"""Which operator of a model failed: asked with the numbers that an exception callback is told."""
+"""Which operator of a model failed: a query with the numbers that an exception callback receives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def picking_model() -> bytes:
-    """Rows of x by number: a number that is none fails when the kernel runs."""
+    """Return a model that selects rows of x by index; an index out of range fails when the kernel runs."""
     made = Builder()
     x, rows = made.input("x", "float32", [4, 3]), made.input("rows", "int64", [2])
     made.output(made.add("Gather", x, rows, axis=0), "float32", [2, 3])
@@ -49,7 +49,7 @@ def shape(desc: int) -> tuple[int, ...]:
 
 @pytest.fixture
 def failed(raw_stream: int) -> Iterator[tuple[tuple[int, int, int], list[int]]]:
-    """Device, stream and task of a failed operator, and its inputs' addresses."""
+    """Yield device, stream and task of a failed operator, and the addresses of its inputs."""
     told: list[tuple[int, int, int]] = []
 
     def on_exception(info: int) -> None:

@@ -1,4 +1,4 @@
-"""Files that are no models, or nearly: refused or read, never a crash (the sanitizers' lane runs this too)."""
+"""Damaged and wrong model files: refused or read, never a crash (the sanitizers' lane runs this too)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def builtin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tried(data: bytes) -> int:
-    """What loading says; a model that loads is unloaded again."""
+    """Load a model from memory and return the code; unload it if it was loaded."""
     number = out(ctypes.c_uint32)
     status: int = api.aclmdlLoadFromMem(data, len(data), ctypes.byref(number))
     if status == 0:
@@ -36,7 +36,7 @@ def tried(data: bytes) -> int:
 
 
 def nested() -> bytes:
-    """A loop with a branch in it, a function, a sequence, packed and typed constants."""
+    """Return a model with a branch in a loop, a function, a sequence, packed and typed constants."""
     b, body, yes, no, half = (Builder(21) for _ in range(5))
     half.add("LeakyRelu", half.input("x", "float32", None), alpha=Reference("slope", 1), outputs=["y"])
     half.output("y")
@@ -86,7 +86,7 @@ def test_a_file_with_wrong_bits(name: str) -> None:
 
 
 def test_an_attribute_that_is_not_what_it_says() -> None:
-    """A tensor by its type, and no tensor: the field that held it is one that nobody knows."""
+    """The attribute's type says tensor, but the field with the tensor has an unknown number."""
     b = Builder()
     b.add("Constant", value=np.array([7.5], np.float32), outputs=["y"])
     b.output("y")
@@ -117,7 +117,7 @@ def test_the_nested_model_is_right() -> None:
 
 @pytest.mark.parametrize("kind", ["ConstantOfShape", "chain"])
 def test_constants_are_bounded_by_what_the_file_justifies(kind: str) -> None:
-    """The file has a few bytes and asks for a constant of a gigabyte: it is refused before that is allocated."""
+    """A file of a few bytes that defines a constant of a gigabyte is refused before the memory is allocated."""
     b = Builder(17)
     if kind == "chain":
         x = b.constant(np.ones(1024, np.float32))

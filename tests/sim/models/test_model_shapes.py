@@ -1,4 +1,4 @@
-"""What a model's description says of sizes, and which part of a user's description counts."""
+"""The sizes in a model's description, and which parts of a user's description are used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load(folder: Path, model: Builder, **metadata: str) -> int:
 
 
 def output_of(number: int) -> tuple[int, list[int]]:
-    """The size and the dimensions of the first output."""
+    """Return the size and the dimensions of the first output."""
     desc = acl.mdl.create_desc()
     assert acl.mdl.get_desc(desc, number) == 0
     found = acl.mdl.get_output_size_by_index(desc, 0), acl.mdl.get_output_dims(desc, 0)[0]["dims"]
@@ -36,7 +36,7 @@ def output_of(number: int) -> tuple[int, list[int]]:
 
 
 def flat(dims: list[Any], dtype: str = "float32") -> Builder:
-    """x -> two rows for each of its rows, by arithmetic on its shape; the output's shape is not declared."""
+    """Return a model that makes two rows of each row of x by shape arithmetic; its output's shape is not declared."""
     b = Builder()
     x = b.input("x", dtype, dims)
     rows = b.add("Gather", b.add("Shape", x), b.constant(np.array([0], np.int64)))
@@ -155,7 +155,7 @@ def test_a_size_that_depends_on_data_stays_open(tmp_path: Path) -> None:
 
 
 def run(number: int, x: np.ndarray, descs: list[tuple[int, list[int], int]]) -> tuple[int, np.ndarray, list[int]]:
-    """Runs with descriptions set one after the other, each destroyed at once; result, output, its dims."""
+    """Set descriptions one after the other, destroying each at once, and run; return the code, the output, its dims."""
     source, target = np.ascontiguousarray(x), np.zeros(x.size, x.dtype)
     device, _ = acl.rt.malloc(x.nbytes, 0)
     place, _ = acl.rt.malloc(x.nbytes, 0)

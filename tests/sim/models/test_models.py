@@ -81,7 +81,7 @@ def test_tensors_and_workspaces_come_from_the_registered_allocator(raw_stream: i
         assert api.aclrtSynchronizeStream(raw_stream) == 0
         tensors = [size for size in allocator.sizes if size == padded(160)]
         others = [size for size in allocator.sizes if size != padded(160)]
-        assert len(tensors) == 2  # relu and matmul; the last one is the user's
+        assert len(tensors) == 2  # relu and matmul; the last output is the user's
         assert len(others) == 1 and others[0] % 512 == 0  # matmul's workspace
         assert not allocator.live
         call.close()
@@ -224,7 +224,7 @@ def test_default_memory_of_a_stream_goes_with_it(failing: bool, device: None) ->
         call, stream = Call([np.ones((5, 8), np.float32)], 1, [160]), out()
         before = acl.sim.physical_bytes()
         assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
-        # The last block is refused, also when the stream has been waited for: there is too little left.
+        # The last block is refused even after a wait for the stream: there is too little memory left.
         hog = out()
         if failing:
             first = out()

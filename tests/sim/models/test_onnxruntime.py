@@ -1,6 +1,6 @@
 """ONNX Runtime: as the oracle of the built-in engine, and as the second engine.
 
-Not collected where the package is not installed (conftest.py): it is the extra `aclpool[onnx]`.
+Not collected if the package is not installed (conftest.py); the extra `aclpool[onnx]` installs it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def test_architecture(
 
 
 def strange_model() -> Builder:
-    """With an operator that the built-in engine lacks."""
+    """Return a model with an operator that the built-in engine does not have."""
     b = Builder()
     b.add("Neg", b.add("Hardmax", b.add("Exp", b.input("x", "float32", ["n", 5]))), outputs=["y"])
     b.output("y")
@@ -147,7 +147,7 @@ def branch_inputs(rng: np.random.Generator) -> Inputs:
 
 
 def qdq_net() -> Builder:
-    """A convolution and a product with Q and DQ around them, weights by channel."""
+    """Return a convolution and a product, each between Q and DQ, with weights quantised by channel."""
     rng, b = np.random.default_rng(3), Builder(17)
 
     def fake(x: str, scale: float, zero: int) -> str:
@@ -181,7 +181,7 @@ def test_control_flow_and_quantised_nets(
 ) -> None:
     monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
     model, rng = build(), np.random.default_rng(6)
-    options = ort.SessionOptions()  # without its fusions, which move what lies between two numbers
+    options = ort.SessionOptions()  # without fusions, which change how values between two quantised numbers are rounded
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(model.to_bytes(), options, providers=["CPUExecutionProvider"])
     with SimModel(model.to_bytes()) as loaded:
@@ -189,5 +189,5 @@ def test_control_flow_and_quantised_nets(
             inputs = make(rng)
             expected = session.run(None, dict(zip(model.inputs, inputs, strict=True)))
             for got, wanted in zip(loaded(*inputs), expected, strict=True):
-                if wanted.size:  # what no turn collected has no shape to agree on
+                if wanted.size:  # the shape of an output that no iteration collected is undefined
                     np.testing.assert_allclose(got, wanted, rtol=2e-3, atol=5e-3)

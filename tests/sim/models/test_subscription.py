@@ -1,4 +1,4 @@
-"""Watching a model's operators: a record of each run comes through a pipe, and tells its names and times."""
+"""Subscription to a model's operators: a pipe delivers a record of each run, with its names and times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 @dataclass
 class OpRun:
-    """What a record says."""
+    """The contents of a record."""
 
     kind: str
     name: str
@@ -39,7 +39,7 @@ class OpRun:
 
 
 def name_of(what: str, data: Any, length: int, index: int) -> str:
-    """The type or the name in a record, as a program fetches it."""
+    """Return the type or the name in a record, read as a program reads it."""
     size = out(ctypes.c_size_t)
     assert getattr(api, f"aclprofGetOp{what}Len")(data, length, index, ctypes.byref(size)) == 0
     text = ctypes.create_string_buffer(size.value)
@@ -63,7 +63,7 @@ def parsed(data: bytes) -> list[OpRun]:
 
 
 def small_model() -> bytes:
-    """x @ w + b, and its relu."""
+    """Return a model of relu(x @ w + b)."""
     made = Builder()
     x = made.input("x", "float32", [2, 3])
     product = made.add("MatMul", x, made.constant(np.ones((3, 4), np.float32)))
@@ -88,7 +88,7 @@ class Watch:
             self.model(np.ones((2, 3), np.float32))
 
     def end(self) -> bytes:
-        """Unsubscribes while another thread reads; all that came."""
+        """Unsubscribe while another thread reads; return everything that it read."""
         chunks: list[bytes] = []
 
         def read() -> None:
