@@ -1,4 +1,4 @@
-"""aclblas: products of matrices and vectors, their layouts, handles, and argument rules as rows."""
+"""aclblas: products of matrices and vectors, their layouts, handles, and a table of argument rules."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def host(address: int, like: Array) -> Array:
-    """What lies there, of the array's type and shape."""
+    """Copy an array of the type and shape of `like` from a device address."""
     made = np.empty_like(like)
     assert api.aclrtMemcpy(made.ctypes.data, made.nbytes, address, made.nbytes, 2) == 0
     return made
 
 
 def tiled(matrix: Array, width: int) -> Array:
-    """FRACTAL_NZ: columns of tiles, each of 16 rows and `width` columns, filled up with zeros."""
+    """Return the matrix in FRACTAL_NZ: columns of tiles of 16 rows and `width` columns, padded with zeros."""
     rows, columns = (-(-matrix.shape[0] // 16) * 16, -(-matrix.shape[1] // width) * width)
     full = np.zeros((rows, columns), matrix.dtype)
     full[: matrix.shape[0], : matrix.shape[1]] = matrix
@@ -44,7 +44,7 @@ def untiled(tiles: Array, rows: int, columns: int) -> Array:
 
 
 def laid_out(matrix: Array, trans: int, is_b: bool = False) -> Array:
-    """The matrix as its flag says that it lies."""
+    """Return the matrix in the memory layout that its flag says."""
     if trans == T:
         return np.ascontiguousarray(matrix.T)
     if trans == NZ and matrix.dtype == np.int8:
@@ -90,7 +90,7 @@ class Operands:
         self.memory = [device_array(x) for x in [*placed, self.c_placed]]
 
     def multiply(self, stream: int, factors: tuple[int, int] | None = None) -> int:
-        """aclblasGemmEx; its code."""
+        """Call aclblasGemmEx and return its code."""
         m, n, k = self.sizes
         alpha, beta = factors or (self.alpha.ctypes.data, self.beta.ctypes.data)
         code: int = api.aclblasGemmEx(
@@ -249,7 +249,7 @@ def test_handles(raw_stream: int, function: str, arguments: tuple[int, ...], siz
 
 
 class Scene:
-    """What the rows' arguments are made of."""
+    """The objects that the rows' arguments name."""
 
     def __init__(self, stream: int) -> None:
         self.operands = Operands((2, 2, 2), (np.float16, np.float16))

@@ -1,4 +1,4 @@
-"""Kernels chosen for forms of calls: found again by shape, and let go by aclopSetMaxOpQueueNum."""
+"""Kernels chosen for calls: found again by shape, and discarded as aclopSetMaxOpQueueNum limits them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 class Chooser:
-    """An operator of the user's own, whose compile function counts its calls."""
+    """A user-defined operator whose compile function counts its calls."""
 
     def __init__(self, name: str, binary: bytes, stream: int) -> None:
         self.name, self.stream, self.chosen = name.encode(), stream, 0
@@ -106,7 +106,7 @@ def test_the_longest_unused_goes(chooser: Chooser) -> None:
     assert api.aclopSetMaxOpQueueNum(3) == 0
     for size in (1, 2, 3):
         assert chooser.update(size) == 0
-    assert chooser.execute(1) == 0  # used: 2 is the oldest
+    assert chooser.execute(1) == 0  # now 2 is the least recently used
     assert chooser.update(4) == 0
     assert [chooser.execute(size) for size in (1, 2, 3, 4)] == [0, NOT_FOUND, 0, 0]
     assert chooser.update(2) == 0

@@ -1,4 +1,4 @@
-"""Single operators through aclopExecuteV2: the library's, and kernels of the user's own."""
+"""Single operators through aclopExecuteV2: those of the library, and user-defined kernels."""
 
 from __future__ import annotations
 
@@ -189,9 +189,9 @@ def view(size: list[int], stride: list[int], offset: int) -> list[Array]:
 
 
 def test_viewcopy_writes_a_view_that_is_described_by_its_storage(raw_stream: int) -> None:
-    """As torch_npu does `c[:, 7] = x`: storage's shape, the view's address, the output described as the view.
+    """torch_npu's `c[:, 7] = x` passes the storage's shape, the view's address, and the output described as the view.
 
-    The mapped memory ends with the storage: what the description covers behind that is nobody's.
+    The mapped memory ends with the storage, so the description covers addresses behind it that are not mapped.
     """
     storage, column = np.zeros((16, 8), np.float32), np.arange(16, dtype=np.float32)
     prop, range_, physical = PhysicalProp(attribute=4, location=Location(0, DEVICE)), out(), out()
@@ -394,7 +394,7 @@ def scaled_kernel(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 class OwnOp:
-    """An operator `name` whose compile function appends workspaces as it is told."""
+    """An operator `name` whose compile function appends the given workspaces."""
 
     def __init__(self, name: str, binary: bytes, kernel: bytes = b"scaled") -> None:
         self.name, self.sizes, self.result, self.kernel_id = name, [[48], [48]], 0, b"id"
@@ -530,7 +530,7 @@ def test_registering_twice_and_unknown_types() -> None:
 
 
 def test_a_described_output_with_more_elements_than_64_bits_count_is_refused(raw_stream: int) -> None:
-    """2**32 times 2**32 elements are not the none that the operator makes."""
+    """2**32 times 2**32 elements must not be counted as 0, the size of the operator's result."""
     op = Op([np.empty((0, 2), np.float32)], [("float32", (0, 2))])
     op.out_descs = [tensor_desc(np.empty((0, 2), np.float32))]
     assert op.execute("Relu", raw_stream) == 0, sim_message()
