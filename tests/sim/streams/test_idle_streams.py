@@ -1,4 +1,4 @@
-"""What sleeps costs nothing: the work of one stream wakes no thread of another."""
+"""Idle streams cost nothing: the work of one stream wakes no thread of another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STREAMS, TASKS = 300, 2000
 
 
 def wakes(name: str) -> int:
-    """How often the threads of that name went to sleep."""
+    """Return how often the threads whose names begin with `name` went to sleep."""
     total = 0
     for status in Path("/proc/self/task").glob("*/status"):
         fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)

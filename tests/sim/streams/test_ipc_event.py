@@ -37,7 +37,7 @@ class Scene:
         self.keep = HOST_FUNCTION(lambda _: self.gate.wait(30) and None)
 
     def record_late(self) -> None:
-        """A record that is reached when the gate opens."""
+        """Queue a record of the event behind a host function that waits for the gate."""
         assert api.aclrtLaunchHostFunc(self.stream, ctypes.cast(self.keep, ctypes.c_void_p), None) == 0
         assert api.aclrtRecordEvent(self.event, self.stream) == 0
 

@@ -1,4 +1,4 @@
-"""The limits of a device: streams, events, pinned memory; and copies that the link slows."""
+"""The limits of a device: streams, events, pinned memory; and the speed of copies over the link."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_pinned_limit_by_configure_and_none_by_default() -> None:
 
 @pytest.fixture
 def ends(sim: ModuleType) -> tuple[int, int, int, int]:
-    """Device memory, pinned memory and other device memory of one MiB, and a stream."""
+    """Return device memory, pinned memory and other device memory of one MiB each, and a stream."""
     api.aclInit(None)
     assert api.aclrtSetDevice(0) == 0
     device, pinned, other, stream = out(), out(), out(), out()
@@ -139,7 +139,7 @@ def ends(sim: ModuleType) -> tuple[int, int, int, int]:
 
 
 def test_copies_over_the_link_take_as_long_as_its_rate_says(sim: ModuleType, ends: tuple[int, int, int, int]) -> None:
-    """A lower bound, which no load of the machine breaks; without the model a MiB takes a hundredth of it."""
+    """The test checks a lower bound, which holds on a busy machine; unmodelled, a copy takes a hundredth of that."""
     device, pinned, other, stream = ends
     sim.configure(latency="pcie:10MB")
     assert sim.configuration()["latency"] == "pcie:10MB"
@@ -153,7 +153,7 @@ def test_copies_over_the_link_take_as_long_as_its_rate_says(sim: ModuleType, end
                                     ctypes.c_void_p(stream)) == 0
         assert api.aclrtSynchronizeStream(ctypes.c_void_p(stream)) == 0
         assert middle - begin >= seconds and time.perf_counter() - middle >= seconds
-    sim.configure(latency="pcie:1MB")           # a copy inside the device does not use the link: else it takes a second
+    sim.configure(latency="pcie:1MB")           # over the link this copy inside the device would take 1 s
     begin = time.perf_counter()
     assert api.aclrtMemcpy(ctypes.c_void_p(other), size, ctypes.c_void_p(device), size, 3) == 0
     inside = time.perf_counter() - begin

@@ -1,4 +1,4 @@
-"""The order checker: a table of small programs in C and Python, each right and wrong by one wait."""
+"""The order checker: a table of small programs in C and Python, each correct and with one wait missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES = [
     "mapped_twice", "pool_block", "host_copy", "neighbours", "columns", "readers", "graph_inside",
     "graph_outside", "graph_freed",
 ]
-#: What the wrong program is told, if it is not two tasks without an order.
+#: The kind of finding in the wrong program, if it is not two tasks without an order.
 FINDINGS = {"freed": "freed", "freed_unrun": "freed", "freed_pinned": "freed", "graph_freed": "freed",
             "stream_forced": "freed", "unmapped": "unmapped"}
 
@@ -40,7 +40,7 @@ def findings(path: Path) -> list[dict[str, Any]]:
 
 
 def run_case(program: Path, case: str, which: str, path: Path) -> subprocess.CompletedProcess[str]:
-    # The programs leave events and graphs behind.
+    # The programs do not destroy their events and graphs.
     watched = {"ACL_SIM_RACES": "1", "ACL_SIM_RACES_FAIL": "1", "ACL_SIM_RACES_JSON": str(path),
                "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1"}
     return subprocess.run([str(program), case, which], capture_output=True, text=True, timeout=120,
@@ -108,7 +108,7 @@ if right:
     two.wait_event(one.record())
 acl.copy_async(target, source, stream=two)
 """,
-    # What another stream does with a pool's block has to be told to the pool.
+    # The pool must be told which other streams use its block.
     "pool": """
 pool = acl.Pool(0)
 buffer = pool.alloc(4096, one)
@@ -136,7 +136,7 @@ if right:
     two.wait_event(one.record())
 acl.fill(memory, 1, stream=two, wait=False)
 """,
-    # With declared accesses, two kernels that write are a race and two that read are none.
+    # With declared accesses, two kernels that write are a race, but two that read are not.
     "kernel_declared": KERNEL + """
 acl.sim.declare_kernel("nothing", 0, 4096, writes=not right)
 address = memory.address

@@ -1,4 +1,4 @@
-"""aclrtRandomNumAsync: distributions, repeatability, and its place in the stream's order."""
+"""aclrtRandomNumAsync: distributions, repeatability, and its order in the stream."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_parameters_in_device_memory_are_read_in_stream_order(device: Device) ->
         part.size = 8
         ctypes.memmove(part.value, struct.pack("<Q", where.value + offset), 8)
     assert api.aclrtMemsetAsync(where, 4, 1, 4, device.stream) == 0
-    got = device.run(task)  # 0x01010101 .. 0: empty, so the lower end
+    got = device.run(task)  # the range 0x01010101 .. 0 is empty, so every number is its lower end
     assert set(got) == {0x01010101}
     assert api.aclrtFree(where) == 0
 

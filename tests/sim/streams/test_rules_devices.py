@@ -1,6 +1,6 @@
-"""Init, devices and contexts: sequences of calls, each in a process of its own, and their codes.
+"""Init, devices and contexts: sequences of calls, each in a new process, and their codes.
 
-The codes are those that the runtime's own code gave (shared/probes) or that its sources state.
+The codes are those that the real runtime returned (shared/probes) or that its sources state.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""In which order arguments are looked at, and which codes become the thread's last error.
+"""In which order arguments are checked, and which codes become the thread's last error.
 
-The runtime checks NULL in its outer layer, then whether handles live, then sizes and flags, and only
-then whether a context is current and whose stream it is.  Codes that only answer a question ("which
-device is current", "is this supported for such an event") are not remembered.
+The runtime first checks for NULL in its outer layer, then whether handles are live, then sizes and flags, and
+only then whether a context is current and owns the stream.  Codes that only answer a query ("which
+device is current", "is this supported for such an event") do not become the last error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda argument: None)
 
 
 def made(function: str, *arguments: Any) -> int:
-    """A handle that `function` makes."""
+    """Return a handle that `function` creates."""
     handle = out()
     assert getattr(api, function)(ctypes.byref(handle), *arguments) == 0, function
     assert handle.value is not None
@@ -29,7 +29,7 @@ def made(function: str, *arguments: Any) -> int:
 
 
 class Scene:
-    """What the calls of a row are about."""
+    """The objects that the rows' calls use."""
 
     def __init__(self) -> None:
         self.buffer = (ctypes.c_ubyte * 8192)()
@@ -69,7 +69,7 @@ def in_a_thread(work: Callable[[], Any]) -> Any:
     return results[0]
 
 
-# Without a context.  A text is a field of the scene; anything else is passed as it is.
+# Calls without a current context.  A text is the name of a field of the scene; other values are passed unchanged.
 WITHOUT_CONTEXT: list[tuple[str, list[Any], int]] = [
     ("aclrtMemcpy", ["a", 63, "b", 64, 1], RT),
     ("aclrtMemcpyAsync", ["a", 63, "b", 64, 1, None], RT),

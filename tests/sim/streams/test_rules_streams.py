@@ -1,7 +1,7 @@
 """Argument rules of streams, events, callbacks, notifies, values, labels and captures.
 
-Each row is a call, its arguments, and the code it gives: the codes that the runtime's own code gave
-(shared/probes) or that its sources state.  Rows of one scene are asked in one process.
+Each row is a call, its arguments, and the code that it returns: those that the real runtime returned
+(shared/probes) or that its sources state.  The rows of one scene are called in one process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda argument: None)
 
 
 class Scene:
-    """What the rows' arguments are made of; a fresh one for each row."""
+    """The objects that the rows' arguments name, made anew for each row."""
 
     def __init__(self) -> None:
         self.buffer = (ctypes.c_ubyte * 8192)()
@@ -63,7 +63,7 @@ class Scene:
 
     @staticmethod
     def foreign_stream() -> tuple[int, int]:
-        """A context that is not current, and a stream of it."""
+        """Return a context that is not current, and a stream of it."""
         here = made("aclrtGetCurrentContext")
         context = made("aclrtCreateContext", 0)
         stream = made("aclrtCreateStream")
@@ -89,9 +89,9 @@ def scene() -> Iterator[Scene]:
     assert api.aclrtResetDevice(0) == 0
 
 
-# A text is the name of a field of the scene; anything else is passed as it is.
+# A text is the name of a field of the scene; other values are passed unchanged.
 ROWS: list[tuple[str, list[Any], int]] = [
-    # making and ending streams
+    # creating and destroying streams
     ("aclrtCreateStream", [NULL], P),
     ("aclrtCreateStream", ["out"], 0),
     ("aclrtCreateStreamWithConfig", [NULL, 0, 0], P),
@@ -145,7 +145,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtStreamQuery", ["garbage", "out"], HANDLE),
     ("aclrtStreamQuery", ["dead", "out"], HANDLE),
     ("aclrtStreamQuery", ["foreign", "out"], 0),
-    # what a stream is
+    # properties of a stream
     ("aclrtStreamGetId", ["stream", NULL], P),
     ("aclrtStreamGetId", [NULL, "out"], 0),
     ("aclrtStreamGetId", ["dead", "out"], HANDLE),
@@ -185,7 +185,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtPersistentTaskClean", ["persistent"], 0),
     ("aclrtDeviceTaskAbort", [99, 100], 107001),
     ("aclrtDeviceTaskAbort", [0, 1000], 0),
-    # making and ending events
+    # creating and destroying events
     ("aclrtCreateEvent", [NULL], P),
     ("aclrtCreateEventWithFlag", [NULL, 1], P),
     ("aclrtCreateEventWithFlag", ["out", 0], RT),
@@ -238,7 +238,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtStreamWaitEventWithFlag", ["stream", "recorded", 0, 2], P),
     ("aclrtStreamWaitEventWithFlag", ["stream", "recorded", 5, 1], P),
     ("aclrtStreamWaitEventWithFlag", ["stream", "recorded", 0, 0], 0),
-    # asking events
+    # querying events
     ("aclrtQueryEventStatus", [NULL, "out"], P),
     ("aclrtQueryEventStatus", ["event", NULL], P),
     ("aclrtQueryEventStatus", ["garbage", "out"], HANDLE),
@@ -479,7 +479,7 @@ def test_an_ex_event_never_recorded_is_complete(scene: Scene) -> None:
 
 
 def test_destroying_a_context_waits_for_its_streams(scene: Scene) -> None:
-    """A stream of it waits for an event of another one, which is recorded after a host function."""
+    """One stream of the context waits for an event of another one, which is recorded after a host function."""
     before = made("aclrtGetCurrentContext")
     context, event = made("aclrtCreateContext", 0), made("aclrtCreateEventWithFlag", 1)
     first, second, done = made("aclrtCreateStream"), made("aclrtCreateStream"), []
