@@ -1,4 +1,4 @@
-"""aclrtAllocator*: what registering keeps, replaces and forgets, and the strict mode."""
+"""aclrtAllocator*: what registering stores, replaces and removes, and the strict mode."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 ADVISE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 ADDRESS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
-STREAM = 0x1234560  # registration looks at no stream's memory
+STREAM = 0x1234560  # not a stream: registration does not read a stream's memory
 
 
 class Custom:
-    """An allocator that notes its calls; block n stands for the address n * 16."""
+    """An allocator that records its calls; block n has the address n * 16."""
 
     def __init__(self, object_: int = 0x77) -> None:
         self.calls: list[tuple[Any, ...]] = []

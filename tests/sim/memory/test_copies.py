@@ -1,4 +1,4 @@
-"""What copies, fills, reductions and cache operations do, and in which order."""
+"""The results of copies, fills, reductions and cache operations, and their order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Scene(MemoryScene):
         self._hold = HOST_FUNCTION(lambda _: self.gate.wait(20) and None)
 
     def hold(self) -> None:
-        """The stream waits here until `release`."""
+        """Let the stream wait until `release` is called."""
         self.gate.clear()
         assert api.aclrtLaunchHostFunc(self.stream, ctypes.cast(self._hold, ctypes.c_void_p), None) == 0
 
@@ -58,7 +58,7 @@ PAGE = mmap.PAGESIZE
 
 @pytest.fixture
 def short() -> Iterator[int]:
-    """The address of two pages of host memory; the one behind them cannot be touched."""
+    """Yield the address of two pages of host memory; the page behind them cannot be accessed."""
     area = mmap.mmap(-1, 4 * PAGE)
     area.write(b"x" * 2 * PAGE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(area))
@@ -170,7 +170,7 @@ def test_synchronous_copies_wait_for_no_stream(scene: Scene) -> None:
 
 @pytest.mark.parametrize("register", [False, True])
 def test_pageable_memory_is_copied_in_step(scene: Scene, register: bool) -> None:
-    """Host memory that is neither pinned nor registered: the call waits for the stream and copies."""
+    """If host memory is neither pinned nor registered, the call waits for the stream and then copies."""
     if register:
         assert api.aclrtHostRegister(scene.page, 8192, 0, scene.out) == 0
     scene.hold()
@@ -223,7 +223,7 @@ def test_during_a_capture(scene: Scene) -> None:
     assert api.aclrtMemset(scene.device, 64, 0, 64) == 107030
     assert api.aclrtMemcpy2d(scene.device, 64, scene.host, 64, 32, 2, H2D) == 107030
     assert api.aclrtMemsetD32(scene.device, 64, 0, 4) == 107030
-    assert api.aclrtMemcpyAsync(scene.device, 64, scene.host, 64, H2D, None) == 107041  # pageable
+    assert api.aclrtMemcpyAsync(scene.device, 64, scene.host, 64, H2D, None) == 107041  # pageable memory
     assert api.aclrtMemcpyAsync(scene.device, 64, scene.pinned, 64, H2D, scene.stream) == 0
     api.aclmdlRICaptureEnd(scene.stream, ctypes.byref(graph))
     if graph.value:
@@ -275,7 +275,7 @@ BATCHES = ["aclrtMemcpyBatch", "aclrtMemcpyBatchV2", "aclrtMemcpyBatchAsync", "a
 
 
 class Batch:
-    """Three copies to the device, the first attribute for the first copy, the second for the rest."""
+    """Three copies to the device; the first attribute is for the first copy, the second for the other two."""
 
     def __init__(self, scene: Scene) -> None:
         self.stream = scene.stream

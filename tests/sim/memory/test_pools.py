@@ -1,4 +1,4 @@
-"""Stream-ordered pools: order, reuse, thresholds, attributes, ends; and managed memory."""
+"""Stream-ordered pools: order, reuse, thresholds, attributes, destruction; and managed memory."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_same_stream_reuses_at_once_another_waits(scene: Scene) -> None:
     assert again == first
     assert scene.free(again, scene.stream) == scene.free(other, scene.second) == 0
     scene.finish()
-    late = scene.malloc(100, scene.second)  # both are reached by now
+    late = scene.malloc(100, scene.second)  # the stream has reached both frees by now
     assert late in (first, other)
     assert scene.free(late, scene.second) == 0
     scene.finish()
@@ -169,7 +169,7 @@ def test_free_async_of_plain_memory_frees_in_stream_order(scene: Scene) -> None:
     assert api.aclrtMalloc(ctypes.byref(plain), 64, 0) == 0
     scene.hold()
     assert scene.free(plain.value, scene.stream) == 0
-    assert api.aclrtMemset(plain, 64, 1, 64) == 0  # its place is not reached
+    assert api.aclrtMemset(plain, 64, 1, 64) == 0  # the stream has not reached the free
     scene.finish()
     assert api.aclrtFree(plain) == 107000
 
@@ -191,7 +191,7 @@ def test_a_pool_that_ends_first(scene: Scene) -> None:
 
 
 def location(kind: int, number: int = 0) -> int:
-    """An aclrtMemManagedLocation, which fits one register."""
+    """Return an aclrtMemManagedLocation as an integer, because it is passed in one register."""
     return kind | (number & 0xFFFFFFFF) << 32
 
 
@@ -262,7 +262,7 @@ def test_a_long_block_is_split_for_a_short_request(scene: Scene) -> None:
     assert scene.free(long, scene.stream) == 0
     short = scene.malloc(2 * MIB, scene.stream)
     assert (scene.attribute(USED), scene.attribute(RESERVED)) == (2 * MIB, 64 * MIB)
-    rest = scene.malloc(62 * MIB, scene.stream)  # the free was not reached: still only for this stream
+    rest = scene.malloc(62 * MIB, scene.stream)  # the free is not reached: only this stream may reuse it
     assert (scene.attribute(USED), scene.attribute(RESERVED)) == (64 * MIB, 64 * MIB)
     assert {short, rest} == {long, long + 2 * MIB}
     assert scene.free(rest, scene.stream) == scene.free(short, scene.stream) == 0

@@ -1,4 +1,4 @@
-"""Host memory that users register."""
+"""Host memory that the user registers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_register_gives_the_devices_address(scene: MemoryScene, kind: int) -> No
     again = out()
     assert api.aclrtHostGetDevicePointer(scene.page, ctypes.byref(again), 0) == 0
     assert again.value == there.value
-    assert api.aclrtHostRegister(scene.page, 4096, kind, ctypes.byref(again)) == 0  # twice is the same
+    assert api.aclrtHostRegister(scene.page, 4096, kind, ctypes.byref(again)) == 0  # again: the same address
     assert again.value == there.value
     assert api.aclrtHostUnregister(scene.page) == 0
     assert api.aclrtHostUnregister(scene.page) == NOT_REGISTERED

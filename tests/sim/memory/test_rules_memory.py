@@ -1,7 +1,7 @@
-"""Argument rules of memory: each row is a call, its arguments, and the code it gives.
+"""Argument rules of memory: each row is a call, its arguments, and the code that it returns.
 
-The codes are those that the runtime's own code gave (shared/probes) or that its sources state; a few
-follow the documentation's words.
+The codes are those that the real runtime returned (shared/probes) or that its sources state; a few are
+from the documentation.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtHostGetDevicePointer", ["page", NULL, 0], P),
     ("aclrtHostGetDevicePointer", ["page", "out", 1], P),
     ("aclrtHostGetDevicePointer", ["page", "out", 0], RT),
-    # what there is
+    # queries
     ("aclrtGetMemInfo", [1, NULL, "out"], P),
     ("aclrtGetMemInfo", [1, "out", NULL], P),
     ("aclrtGetMemInfo", [-1, "out", "host"], MEMORY_TYPE),
@@ -131,11 +131,11 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemcpy", ["device", 64, "device", 64, 3], 0),
     ("aclrtMemcpy", ["device", 64, "host", 64, 4], 0),
     ("aclrtMemcpy", ["device", 64, "host", 64, 5], 0),
-    ("aclrtMemcpy", ["device", MOST, "host", 64, 1], 0),  # a nonsense maximum is the caller's
+    ("aclrtMemcpy", ["device", MOST, "host", 64, 1], 0),  # a wrong destMax is not detected
     ("aclrtMemcpy", ["device+65536", 1 << 20, "host", 65536, 1], RT),  # past the allocation
     ("aclrtMemcpy", ["host", 1 << 20, "device+65500", 65536, 2], RT),
     ("aclrtMemcpy", ["free_place", 64, "host", 64, 1], RT),  # reserved, not mapped
-    ("aclrtMemcpy", ["mapped+2097120", 64, "host", 64, 1], RT),  # from a mapping into nothing
+    ("aclrtMemcpy", ["mapped+2097120", 64, "host", 64, 1], RT),  # beyond the end of a mapping
     ("aclrtMemcpyAsync", [NULL, 0, NULL, 0, 99, "garbage"], 0),
     ("aclrtMemcpyAsync", [NULL, 64, "pinned", 64, 1, "stream"], P),
     ("aclrtMemcpyAsync", ["device", 64, NULL, 64, 1, "stream"], P),
@@ -145,8 +145,8 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemcpyAsync", ["device", 63, "pinned", 64, 1, "stream"], RT),
     ("aclrtMemcpyAsync", ["pinned", 64, "pinned+64", 64, 0, "stream"], UNSUPPORTED),
     ("aclrtMemcpyAsync", ["pinned", 64, "pinned+64", 64, 4, "stream"], UNSUPPORTED),
-    ("aclrtMemcpyAsync", ["pinned", 64, "pinned+64", 64, 1, "stream"], UNSUPPORTED),  # known addresses decide
-    ("aclrtMemcpyAsync", ["device", 64, "host", 64, 2, "stream"], RT),  # an unknown one allows two kinds
+    ("aclrtMemcpyAsync", ["pinned", 64, "pinned+64", 64, 1, "stream"], UNSUPPORTED),  # known addresses decide, not the kind
+    ("aclrtMemcpyAsync", ["device", 64, "host", 64, 2, "stream"], RT),  # only one is known: two kinds allowed
     ("aclrtMemcpyAsync", ["device", 64, "host", 64, 1, "stream"], 0),
     ("aclrtMemcpyAsync", ["device", 64, "pinned", 64, 2, "stream"], 0),
     ("aclrtMemcpyAsync", ["device", 64, "pinned", 64, 5, "stream"], 0),
@@ -202,7 +202,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemsetD32Async", ["device", 15, 1, 4, "stream"], P),
     ("aclrtMemsetD32Async", [NULL, 64, 1, 0, "stream"], 0),
     ("aclrtMemsetD32Async", ["device", 64, 1, 4, "dead"], HANDLE),
-    # by pointers and by descriptor
+    # addresses by pointer, and by descriptor
     ("aclrtMemcpyAsyncWithOffset", [NULL, 0, 0, NULL, 0, 0, 99, "garbage"], 0),
     ("aclrtMemcpyAsyncWithOffset", [NULL, 64, 0, "device", 16, 0, 6, "stream"], RT),
     ("aclrtMemcpyAsyncWithOffset", ["device", 64, 0, NULL, 16, 0, 6, "stream"], RT),

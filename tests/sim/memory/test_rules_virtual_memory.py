@@ -19,7 +19,7 @@ MOST = 2**64 - 1
 
 
 class Scene(MemoryScene):
-    """And descriptions of accesses."""
+    """The objects of MemoryScene, and access descriptors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Scene(MemoryScene):
         self.bad_place = AccessDesc(3, Location(99, ON_DEVICE))
         self.here = Location(0, ON_DEVICE)
         self.nowhere = Location(0, 3)
-        ctypes.memset(self.host, 1, 64)  # a number that is not 0 where one is read
+        ctypes.memset(self.host, 1, 64)  # so that a number that is read from it is not 0
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def scene() -> Iterator[Scene]:
 
 
 def managed_location(kind: int, number: int) -> int:
-    """An aclrtMemManagedLocation, which fits one register."""
+    """Return an aclrtMemManagedLocation as an integer, because it is passed in one register."""
     return kind | (number & 0xFFFFFFFF) << 32
 
 
@@ -88,7 +88,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMapMem", ["free_place", 4096, 0, "handle", 0], RT),
     ("aclrtMapMem", ["free_place", 2 * GRANULE, 0, "handle", 0], RT),
     ("aclrtMapMem", ["free_place+4096", GRANULE, 0, "handle", 0], RT),
-    ("aclrtMapMem", ["mapped", GRANULE, 0, "handle", 0], RT),  # taken
+    ("aclrtMapMem", ["mapped", GRANULE, 0, "handle", 0], RT),  # already mapped
     ("aclrtMapMem", ["device", GRANULE, 0, "handle", 0], RT),  # not reserved
     ("aclrtMemMapNoAccess", [NULL, GRANULE, 0, "handle", 0], P),
     ("aclrtMemMapNoAccess", ["free_place", GRANULE, 0, NULL, 0], P),
@@ -209,7 +209,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemPoolSetAttr", ["pool", 7, "out"], INTERNAL),
     ("aclrtMemPoolSetAttr", ["pool", 6, "host"], INTERNAL),  # accepts only 0
     ("aclrtMemPoolSetAttr", ["pool", 8, "host"], INTERNAL),
-    ("aclrtMemPoolSetAttr", ["pool", 4, "host"], INTERNAL),  # more than the pool
+    ("aclrtMemPoolSetAttr", ["pool", 4, "host"], INTERNAL),  # larger than the pool
     ("aclrtMemPoolSetAttr", ["pool", 6, "garbage"], 0),
     ("aclrtMemPoolSetAttr", ["pool", 1, "host"], 0),
     ("aclrtMemPoolGetAttr", [NULL, 4, "out"], P),
@@ -273,7 +273,7 @@ def test_rule(scene: Scene, row: tuple[str, list[Any], int]) -> None:
     assert code_of(scene, function, arguments) == code, api.aclGetRecentErrMsg()
 
 
-# What aclrtMallocPhysical says of each memAttr, on the device and on the host.
+# The memAttr values that aclrtMallocPhysical refuses, on the device and on the host.
 ON_DEVICE_REFUSED = {-1, 0, 1, 2, 3, 6, 7, 8, 9, 11, 18, 19}
 ON_HOST_REFUSED = {-1, 0, 1, 8, 9, 11, 18, 19}
 

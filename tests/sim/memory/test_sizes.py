@@ -1,4 +1,4 @@
-"""How much memory a request takes, where it comes from, what is left, and that it goes back."""
+"""How much memory a request takes, from which kind, how much is left, and that it is all given back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def size_of(address: int) -> int:
-    """The bytes that the driver was asked for."""
+    """Return the size that the driver reports for the block at `address`."""
     base, size = out(), out(ctypes.c_size_t)
     assert api.aclrtMemGetAddressRange(address, ctypes.byref(base), ctypes.byref(size)) == 0
     assert base.value == address
@@ -103,7 +103,7 @@ def test_pages_of_malloc_with_config(policy: int, page: int) -> None:
     ([(0, 0)], 0), ([(1, 33)], 0), ([(1, 65535)], 0), ([(2, 0)], 0), ([(2, 1)], 107000), ([(2, 99)], 107000),
     ([(3, 0)], 107000), ([(3, 1)], 107000), ([(4, 0)], 107000), ([(-1, 0)], 107000),
     ([(1, 3), (2, 0)], 0), ([(1, 3), (3, 0)], 107000),
-    ([(2, 0), (2, 1)], 107000), ([(2, 1), (2, 0)], 0),  # the last of one sort counts
+    ([(2, 0), (2, 1)], 107000), ([(2, 1), (2, 0)], 0),  # of two attributes of a kind the last one counts
 ])
 def test_attributes_of_malloc(attributes: list[tuple[int, int]], code: int) -> None:
     cfg, address = config(*attributes), out()
@@ -146,7 +146,7 @@ def test_memory_info_adds_up() -> None:
     assert everything == (huge[0] + normal[0], huge[1] + normal[1])
     assert everything[1] - everything[0] == sim.physical_bytes()
     assert memory_info(12) == normal and memory_info(13) == huge
-    assert memory_info(0) == (0, 0)  # a chip with HBM has no DDR to tell of
+    assert memory_info(0) == (0, 0)  # a chip with HBM reports no DDR
     for address in held:
         assert api.aclrtFree(address) == 0
 
@@ -265,7 +265,7 @@ def test_physical_memory_pools_and_malloc_share_the_capacity() -> None:
 
 
 def backed_bytes() -> int:
-    """What the files behind device memory hold."""
+    """Return the bytes that the files behind device memory occupy."""
     total = 0
     for entry in os.scandir("/proc/self/fd"):
         try:
@@ -303,7 +303,7 @@ def test_neighbours_keep_their_bytes_when_a_block_goes_back() -> None:
         assert api.aclrtMemset(block, 300, number, 300) == 0
     for block in blocks[::2]:
         assert api.aclrtFree(block) == 0
-    for _ in range(40):  # so much that the freed ranges are given back
+    for _ in range(40):  # enough frees that the simulator gives freed ranges back to the system
         address = made("aclrtMalloc", 900 * KIB, 0)
         assert api.aclrtFree(address) == 0
     for number, block in enumerate(blocks):
@@ -313,7 +313,7 @@ def test_neighbours_keep_their_bytes_when_a_block_goes_back() -> None:
 
 
 def test_blocks_below_a_page_have_addresses_for_the_whole_device() -> None:
-    """They come from a zone of their own, which pages follow: its length is what such blocks can take."""
+    """Such blocks have their own address zone, and pages follow it: its length limits their total size."""
     done = run_python("""
         import ctypes
         from support.calls import api
@@ -326,7 +326,7 @@ def test_blocks_below_a_page_have_addresses_for_the_whole_device() -> None:
 
 
 def test_a_device_that_grew_has_addresses_for_all_of_it() -> None:
-    """Where nothing lives on it: the first arena was made for 1 GiB."""
+    """If the device has no live block, its addresses are reserved anew: at first they were for 1 GiB."""
     done = run_python("""
         import ctypes
         from acl import sim

@@ -1,4 +1,4 @@
-"""Virtual memory: what is mapped where, with which bytes, who may touch it, and what it costs."""
+"""Virtual memory: mappings and their bytes, access rights, and the memory that they cost."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def release(base: int) -> None:
 def test_a_reservation_costs_nothing_and_is_aligned() -> None:
     before = sim.physical_bytes()
     base = reserve(72 << 30)
-    small = reserve(512)  # torch_npu's probe
+    small = reserve(512)  # torch_npu probes with this size
     assert base % GRANULE == small % GRANULE == 0
     assert sim.physical_bytes() == before
     release(base)
@@ -109,7 +109,7 @@ def test_new_memory_does_not_show_through_a_freed_one() -> None:
     map_at(base, first)
     write(base, b"old" * 1000)
     unmap(base)
-    second = physical()  # while the first still holds its place
+    second = physical()  # while the first handle still has its memory
     map_at(base, second)
     write(base, b"new")
     unmap(base)
@@ -147,7 +147,7 @@ def test_a_retained_handle_keeps_the_memory() -> None:
     map_at(base, again)
     assert read(base, 4) == b"kept"
     free(again)
-    another = made_from(base)  # no handle lived any more
+    another = made_from(base)  # no handle was left
     unmap(base)
     map_at(base, another)
     assert read(base, 4) == b"kept"
@@ -205,7 +205,7 @@ def test_reservation_maps_memory_of_one_device_at_a_time() -> None:
     map_at(base, here)
     assert api.aclrtMapMem(base + GRANULE, GRANULE, 0, there, 0) == RT
     unmap(base)
-    map_at(base, there)  # nothing of the other is left in it
+    map_at(base, there)  # allowed: nothing of device 0 is mapped in it any more
     unmap(base)
     free(here, there)
     release(base)
@@ -278,14 +278,14 @@ def test_neighbours_are_one_mapping_of_the_kernel() -> None:
     bases = [reserve(count * GRANULE), reserve(count * GRANULE)]
     before = kernel_mappings()
     handles = []
-    for i in range(count):  # two ranges that grow in turn
+    for i in range(count):  # two ranges grow alternately
         for base in bases:
             handles.append(physical())
             map_at(base + i * GRANULE, handles[-1])
     assert kernel_mappings() - before == 2
     for base in bases:
         unmap(*(base + i * GRANULE for i in range(count)))
-    for base in bases:  # each back at its own place: still one
+    for base in bases:  # each mapped where it was: still one mapping for each range
         for i in range(count):
             map_at(base + i * GRANULE, handles[2 * i + bases.index(base)])
     assert kernel_mappings() - before == 2
@@ -310,7 +310,7 @@ def test_all_of_a_device_in_granules() -> None:
     release(base)
 
 
-@pytest.mark.release_only            # sanitizers map memory of their own, and die at the limit
+@pytest.mark.release_only            # sanitizers map memory too, and crash at the limit
 @pytest.mark.parametrize("others", [0, 1, 2])
 def test_the_systems_limit_of_mappings_is_named(others: int) -> None:
     done = run_python(f"""
@@ -361,7 +361,7 @@ def test_pages_of_freed_memory_go_back() -> None:
     assert api.aclrtMemset(base, 64 * GRANULE, 1, 64 * GRANULE) == 0
     assert backed() - start >= 64 * GRANULE
     unmap(base)
-    assert backed() - start >= 64 * GRANULE  # the handle's
+    assert backed() - start >= 64 * GRANULE  # still held by the handle
     free(handle)
     assert backed() - start < GRANULE
     release(base)
