@@ -257,7 +257,7 @@ static void stopped_end(pthread_t thread)
 static void test_an_owner_that_wakes_up_revoked_stays_out(void)
 {
     pthread_t thread = stopped_start();
-    lock_enter(&lock); /* revokes: nobody is inside */
+    lock_enter(&lock); /* revokes at once: no thread is inside */
     step_set(STEP_GO);
     step_wait(STEP_TRIED);
     CHECK(!entered);

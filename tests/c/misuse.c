@@ -119,7 +119,7 @@ static void overflow_rows(void)
     OK(aclrtMemcpy2d(memory + (right ? 0 : 1024), 1024, host, 1024, 1024, 16, ACL_MEMCPY_HOST_TO_DEVICE));
 }
 
-/* ---- lives --------------------------------------------------------------------------------------- */
+/* ---- lifetimes ----------------------------------------------------------------------------------- */
 
 static void freed_copy(void)
 {

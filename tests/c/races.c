@@ -331,7 +331,7 @@ static void stream_forced(void)
     OK(aclrtSynchronizeDevice());
 }
 
-/* ---- memory that goes ---------------------------------------------------------------------------- */
+/* ---- memory that is freed or unmapped ------------------------------------------------------------ */
 
 static void freed(void)
 {

@@ -76,7 +76,7 @@ static void streams_belong_to_contexts(void)
     OK(aclrtResetDevice(0));
 }
 
-/* Threads set, use and reset one device repeatedly; the context of one thread may be set by another one. */
+/* Threads set, use and reset one device repeatedly; a thread may use a context that another one created. */
 static void *set_and_reset(void *argument)
 {
     (void)argument;

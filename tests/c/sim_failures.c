@@ -30,7 +30,7 @@ static void on_exception(aclrtExceptionInfo *info)
     atomic_fetch_add(&told, 1);
 }
 
-/* By default the stream goes on, and the next wait reports the failure, once. */
+/* By default the stream continues after a failed task, and the next wait reports the failure, once. */
 static void going_on(void)
 {
     int32_t id;

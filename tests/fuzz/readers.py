@@ -134,7 +134,7 @@ def changed_array(dice: random.Random, array: np.ndarray[Any, Any]) -> np.ndarra
     return made
 
 
-# ---- readers: what is right, how a case is made of it, what reading it may end in
+# ---- readers: the correct inputs, how a case is made of them, how reading a case may end
 
 class Files:
     """Recordings, traces and snapshots, read by `aclpool replay` and `aclpool view`."""

@@ -1,4 +1,4 @@
-"""The example service and its engine under the load of an asyncio client: swaps, faults, and a killed neighbour."""
+"""The example service under the load of an asyncio client: model swaps, faults, and a second process that is killed."""
 
 from __future__ import annotations
 

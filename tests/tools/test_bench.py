@@ -285,7 +285,7 @@ def test_workloads_do_not_depend_on_the_run() -> None:
     assert bench_workloads.inference(steps=1) == bench_workloads.inference(steps=1)
 
 
-# ---- what an allocator is ----
+# ---- what counts as an allocator ----
 
 def test_the_c_librarys_version_and_build_are_told() -> None:
     with candidate_of("glibc").open() as opened:

@@ -331,7 +331,7 @@ def test_an_unsure_row_is_marked(more: dict[str, Any], mark: str | None) -> None
     assert with_floor([*quiet, merged([round_of(10, **more)])])[-1]["mark"] == mark
 
 
-# ---- allocators of one's own ----
+# ---- user-defined allocators ----
 
 class Mine:
     """What a factory may return: an allocator whose blocks have an address in `ptr`."""

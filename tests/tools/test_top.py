@@ -466,7 +466,7 @@ def test_a_tiny_terminal_shows_what_fits(service: Service) -> None:
     assert terminal.end() == 0
 
 
-# ---- what others may say
+# ---- wrong answers of other processes
 
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\nrow\0"

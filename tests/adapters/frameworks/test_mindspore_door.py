@@ -161,7 +161,7 @@ def test_the_exit_with_tensors_alive(run) -> None:
 
 
 def test_operators_want_canns_library(run) -> None:
-    """Operators are the first thing that fails on the simulator."""
+    """On the simulator operators fail, because CANN's library is missing."""
     out = run("""
     tensor = ms.Tensor(np.ones(10, np.float32)).to("Ascend")
     try:

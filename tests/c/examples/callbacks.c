@@ -41,7 +41,7 @@ static void note(void *argument)
     call->log->order[call->log->count++] = call->number;
 }
 
-/* Each stream's callbacks run on the thread that subscribed for it, in order. */
+/* The callbacks of each stream run in order, on the thread that subscribed to its reports. */
 static void reports(void)
 {
     static Call calls[STREAMS][CALLS];

@@ -145,7 +145,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemcpyAsync", ["device", 63, "pinned", 64, 1, "stream"], RT),
     ("aclrtMemcpyAsync", ["pinned", 64, "pinned+64", 64, 0, "stream"], UNSUPPORTED),
     ("aclrtMemcpyAsync", ["pinned", 64, "pinned+64", 64, 4, "stream"], UNSUPPORTED),
-    ("aclrtMemcpyAsync", ["pinned", 64, "pinned+64", 64, 1, "stream"], UNSUPPORTED),  # known addresses decide, not the kind
+    ("aclrtMemcpyAsync", ["pinned", 64, "pinned+64", 64, 1, "stream"], UNSUPPORTED),  # both addresses are known
     ("aclrtMemcpyAsync", ["device", 64, "host", 64, 2, "stream"], RT),  # only one is known: two kinds allowed
     ("aclrtMemcpyAsync", ["device", 64, "host", 64, 1, "stream"], 0),
     ("aclrtMemcpyAsync", ["device", 64, "pinned", 64, 2, "stream"], 0),

@@ -277,7 +277,7 @@ def test_scan_over_the_first_axis(direction: int) -> None:
     np.testing.assert_array_equal(collected, np.stack(each[::-1] if direction else each))
 
 
-# --- what is refused -------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------
 
 
 def test_a_body_that_does_not_fit_its_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def small_model() -> bytes:
 
 
 class Watch:
-    """A model that is subscribed to, and the read end of the pipe."""
+    """A model with a subscription, and the read end of its pipe."""
 
     def __init__(self) -> None:
         self.model = SimModel(small_model())

@@ -348,7 +348,7 @@ def test_small_model_of_huge_constants_is_refused(chain: bool, monkeypatch: pyte
         pass
 
 
-# --- numbers that are no integers ------------------------------------------------------------------
+# --- numbers that are not integers -----------------------------------------------------------------
 
 
 def test_axes_that_are_not_integers_are_refused() -> None:

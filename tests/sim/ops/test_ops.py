@@ -534,7 +534,7 @@ def test_nonzero_has_the_size_that_the_data_says() -> None:
     assert run("NonZero", [np.zeros((2, 2), np.float32)])[0].shape == (2, 0)
 
 
-# --- what an operator refuses ----------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------
 
 Row = tuple[str, list[Array], dict[str, Any], str]
 F = np.zeros((2, 3, 4), np.float32)

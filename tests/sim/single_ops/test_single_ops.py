@@ -358,7 +358,7 @@ def test_null_type_is_refused(raw_stream: int) -> None:
     assert api.aclopExecuteV2(None, 0, None, None, 0, None, None, None, raw_stream) == 100000
 
 
-# --- operators of the user's own -------------------------------------------------------------------
+# --- user-defined operators ------------------------------------------------------------------------
 
 SOURCE = """
 #include <string.h>

@@ -45,7 +45,7 @@ def altered(path: Path, target: Path, **changes: Any) -> Path:
     return target
 
 
-# ---- lives and spans ----
+# ---- lifetimes and address spans ----
 
 def test_lifetimes_of_reused_ids() -> None:
     op, ids = np.array([0, 0, 1, 0, 1]), np.array([7, 8, 7, 7, 8])
