@@ -1,13 +1,13 @@
 """The pool for C and C++: the functions behind `aclpool.h`, in a capsule.
 
-One static table, filled when the module is imported, shared by every extension module of the
-process.  The names in the header are opaque; each function here turns them into the core's structs
-and forwards, so that the core may change its layout, but for the first two fields of a block, whose
-place is checked below.
+There is one static table.  It is filled when the module is imported, and all extension modules of
+the process share it.  The types in the header are opaque.  Each function here casts them to the
+core's structs and forwards the call, so the core may change its layout.  Only the first two fields
+of a block must stay where they are; that is checked below.
 
-The functions that say `with gil` want the GIL and may raise; the others take any thread, with or
-without it, and touch no Python object.  Not here: making pools, tags, captures, hooks, which stay
-Python's business.
+The functions that say `with gil` take the GIL and may raise.  The others may be called from any
+thread, with or without the GIL, and use no Python object.  Pools, tags, captures and hooks can be
+made in Python only.
 """
 
 from cpython.pycapsule cimport PyCapsule_New
@@ -136,7 +136,7 @@ cdef int api_record_stream(AclPoolArena *arena, AclPoolBlock *block,
     return arena != NULL and block_share(<Arena *> arena, <Block *> block, stream)
 
 
-# --- the house ----------------------------------------------------------------------------------
+# --- trim, statistics, check --------------------------------------------------------------------
 
 cdef size_t api_trim(AclPool *pool, size_t to, uint32_t flags) noexcept nogil:
     cdef CorePool *core = core_of(pool)

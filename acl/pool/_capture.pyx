@@ -1,6 +1,6 @@
-"""Capture: what a stream takes while it is captured belongs to the graph.
+"""Capture: memory that a stream allocates while it is captured belongs to the graph.
 
-Thread rule: as for `Pool`; the capture itself is the caller's to begin and to end.
+Thread rule: as for `Pool`.  The caller begins and ends the capture of the stream itself.
 """
 
 from acl.core._arena cimport pool_arena
@@ -16,13 +16,13 @@ __all__ = ["Capture"]
 cdef class Capture:
     """The memory of one captured graph.
 
-    A context manager around the capture.  What the stream takes meanwhile stays the graph's own
-    until `release`: it is used again only inside the same capture, never moved or given away.
-    Before another graph it is released, or another one made.
+    Use it as a context manager around the capture.  What the stream allocates inside belongs to
+    the graph until `release`: it is used again only inside the same capture, never moved or given
+    away.  Before you capture another graph, release it or make another `Capture`.
     """
 
-    cdef Arena *main[2]             # for buffers and, where it has one of its own, for ACL; or NULL
-    cdef Arena *private[2]          # of the graph, for each of them; NULL before and afterwards
+    cdef Arena *main[2]             # the stream's arena for buffers; the one for ACL, or NULL
+    cdef Arena *private[2]          # the graph's arena for each of `main`; NULL without a graph
     cdef readonly Pool pool
 
     def __init__(self, Pool pool not None, stream):
@@ -66,7 +66,7 @@ cdef class Capture:
         return pages * self.pool.core.options.granule
 
     def release(self):
-        """The graph is gone; a second call does nothing."""
+        """Make the blocks ordinary memory, once the graph is destroyed; again: does nothing."""
         cdef int i
         for i in range(2):
             if self.private[i] is NULL:
@@ -80,7 +80,7 @@ cdef class Capture:
 
 
 def release_of(Pool pool not None, capture):
-    """What `Pool.release_capture` does."""
+    """Check and release a capture for `Pool.release_capture`."""
     if not isinstance(capture, Capture):
         raise TypeError(f"capture must be a Capture, not {type(capture).__name__}")
     if (<Capture> capture).pool is not pool:

@@ -1,13 +1,13 @@
-"""DLPack and array interfaces: our memory for other libraries, and theirs as our arrays.
+"""DLPack and array interfaces: share device and host memory with other libraries, both ways.
 
-Device memory is of DLPack's device type 12 (extensions), which is what PyTorch uses for backends
-like the NPU's; host memory is the CPU's.  A capsule keeps the buffer alive until its consumer calls
-the deleter, on whatever thread that is.
+Device memory has DLPack's device type 12 (extensions), which PyTorch uses for backends such as the
+NPU's; host memory has that of the CPU.  A capsule keeps the buffer alive until the consumer calls
+the deleter, in any thread.
 
-Streams: memory that a stream orders is handed over in the order of the consumer's stream: an event
-is waited for there, and the memory is not used again before that stream has passed.  A consumer
-that names no stream gets memory that is ready, as the host has waited.  What we take goes back to
-its producer once our stream has passed, if we were told which.
+Streams: if the consumer names its stream, that stream waits for an event of the stream that orders
+the memory, and freed memory is not used again before the consumer's stream has done its work on it.
+If the consumer names no stream, the host waits, and the memory is ready.  A producer's memory is
+returned to it once our stream has done its work on it, if `from_dlpack` was given a stream.
 
 Nothing here imports NumPy, and nothing is copied unless the consumer asks for it.
 """
@@ -45,9 +45,9 @@ cdef enum:
     DEVICE_EXTENSION = 12
     FLAG_READ_ONLY = 1
     FLAG_COPIED = 2
-    MAJOR = 1                   # of the DLPack that we speak
+    MAJOR = 1                   # version of DLPack that this module exports
     MINOR = 0
-    MOST_DIMS = 64              # as NumPy; a shape is followed so far
+    MOST_DIMS = 64              # most dimensions of a tensor that is read, as in NumPy
 
 cdef struct Tensor:             # DLTensor
     void *data
@@ -74,7 +74,7 @@ cdef struct Versioned:          # DLManagedTensorVersioned
     uint64_t flags
     Tensor tensor
 
-# Codes of DLPack by the kind of an element: int, uint, float, bfloat, complex, bool, 8-bit floats.
+# DLPack's code for each kind of element.
 KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6,
          "float8_e4m3fn": 10, "float8_e5m2": 12, "float8_e8m0fnu": 14}
 # Events that consumers' streams wait for.
@@ -85,10 +85,10 @@ LETTERS = {"int": "i", "uint": "u", "float": "f", "bfloat": "V", "complex": "c",
 
 
 def element_of(dtype):
-    """Kind and bits of an element, such as ``("float", 16)``."""
+    """Return kind and bits of an element, such as ``("float", 16)``."""
     name = dtype_name(dtype)
     if name in KINDS:
-        return name, 8                          # bool, and names with the bits inside
+        return name, 8                          # bool, and the floats of 8 bits
     kind = name.rstrip("0123456789")
     return kind, int(name[len(kind):])
 
@@ -114,7 +114,7 @@ cdef void versioned_delete(Versioned *self) noexcept nogil:
 
 
 cdef void on_capsule_end(object capsule) noexcept:
-    """Nobody took the tensor: its deleter is ours to call."""
+    """Call the tensor's deleter if no consumer has taken the tensor out of the capsule."""
     cdef Managed *old
     cdef Versioned *new
     if PyCapsule_IsValid(capsule, "dltensor"):
@@ -181,7 +181,7 @@ cdef object versioned_make(object keeper, size_t address, device, tuple shape, d
 
 
 def device_of(buffer):
-    """DLPack's device of a Buffer or HostBuffer."""
+    """Return DLPack's device type and number of a Buffer or HostBuffer."""
     if isinstance(buffer, HostBuffer):
         return DEVICE_CPU, 0
     ordinal = (<Buffer?> buffer).device
@@ -189,9 +189,9 @@ def device_of(buffer):
 
 
 def marks_drop():
-    """Close the events that are complete: none should go while a stream waits for it.
+    """Close the events that are complete: an event must exist while a stream waits for it.
 
-    One thread's at a time; another one has them looked at by that thread, or at the next call.
+    If another thread is here already, return at once: that thread or the next call closes them.
     """
     if not marks_lock.acquire(blocking=False):
         return
@@ -203,7 +203,7 @@ def marks_drop():
 
 
 cdef list progresses_of(Buffer buffer):
-    """How far the streams are that may be at work on the memory: its own, and those of works."""
+    """Return the Progress of each stream that may use the memory: its own, and those of works."""
     cdef Buffer root = buffer_root(buffer)
     cdef list found = []
     if buffer.stream is not None:
@@ -216,7 +216,7 @@ cdef list progresses_of(Buffer buffer):
 
 
 cdef Stream consumers_stream(object stream):
-    """A consumer's stream, by itself or by its handle; 0 is the default one."""
+    """Return the consumer's stream, given as a Stream or a handle; 0 is the default stream."""
     cdef aclrtStream raw = handle_of(stream)    # raises if it is closed, or can't be a handle
     if isinstance(stream, Stream):
         return stream
@@ -226,7 +226,7 @@ cdef Stream consumers_stream(object stream):
 
 
 def hand_over(Buffer buffer not None, stream):
-    """Order the memory's use on another stream behind what is queued on its own."""
+    """Let `stream` wait for work queued on the memory; None: wait on the host, -1: do nothing."""
     cdef Progress progress
     cdef Stream other
     cdef Buffer root = buffer_root(buffer)
@@ -252,13 +252,13 @@ def hand_over(Buffer buffer not None, stream):
 
 
 cdef int host_ready(HostBuffer buffer) except -1:
-    """Wait for asynchronous copies of ours; one that failed is the consumer's to know."""
+    """Wait for our asynchronous copies of the memory; raise if one of them failed."""
     works_settle(buffer.pending)
     return works_check(buffer.pending)
 
 
 cdef int keeper_note(Buffer root, Stream stream) except -1:
-    """The memory may not be used again before the stream has passed."""
+    """Note that the memory may be used again only after the work queued on the stream until now."""
     cdef Work work
     if hasattr(root.keeper, "record_stream"):
         root.keeper.record_stream(root, stream)
@@ -270,7 +270,7 @@ cdef int keeper_note(Buffer root, Stream stream) except -1:
 
 
 def copied(buffer, device):
-    """A copy of a buffer's memory on a device of DLPack's."""
+    """Return a copy of a buffer's memory on a device, given as DLPack's type and number."""
     from acl.runtime._array import stream_memory
     from acl.runtime._copy import copy
 
@@ -285,7 +285,7 @@ def copied(buffer, device):
 
 
 cdef int export_check(object stream, object max_version, object dl_device, object copy) except -1:
-    """Of what type a consumer's wishes are."""
+    """Raise if an argument of `__dlpack__` has a wrong type."""
     if isinstance(stream, bool) or not (stream is None or isinstance(stream, (Stream, int))):
         kind = type(stream).__name__
         raise TypeError(f"stream must be a Stream, a handle or None, not {kind}")
@@ -299,26 +299,27 @@ cdef int export_check(object stream, object max_version, object dl_device, objec
 
 
 def export(buffer, tuple shape, dtype, stream, max_version, dl_device, copy):
-    """A capsule of a buffer's memory: what `__dlpack__` returns.
+    """Return a capsule of a buffer's memory, as `__dlpack__` does.
 
     Parameters
     ----------
     buffer : Buffer or HostBuffer
         The memory.
     shape, dtype
-        What it holds.
+        Shape and element type of its contents.
     stream : Stream, int or None
         The consumer's, for device memory: None waits on the host, 0 is the default stream, -1 does
         not order anything.
     max_version : tuple of int, optional
-        The newest DLPack that the consumer knows; without it, it gets a capsule of before 1.0.
+        The newest DLPack that the consumer knows; if None, the capsule is one from before 1.0.
     dl_device : tuple of int, optional
         Where the memory should be: its own device, or ``(1, 0)`` for a copy on the host.
     copy : bool, optional
-        True: always; False: never, `BufferError` instead; None: only if the device differs.
+        True: copy always; False: raise `BufferError` rather than copy; None: copy only if the
+        device differs.
     """
     export_check(stream, max_version, dl_device, copy)
-    size = buffer.address and buffer.size       # raises if it is closed
+    size = buffer.address and buffer.size       # `address` raises if the buffer is closed
     device = device_of(buffer) if dl_device is None else dl_device
     moves = device != device_of(buffer)
     if moves and copy is False:
@@ -332,7 +333,7 @@ def export(buffer, tuple shape, dtype, stream, max_version, dl_device, copy):
         hand_over(buffer, stream)
     elif stream is None:
         host_ready(buffer)
-    # An open view, so that a HostBuffer cannot be closed under the consumer.
+    # An open memoryview keeps a HostBuffer from being closed while the consumer uses it.
     keeper = memoryview(buffer) if isinstance(buffer, HostBuffer) else buffer
     address = buffer.address if size else 0
     if max_version is None or max_version[0] < MAJOR:
@@ -341,7 +342,7 @@ def export(buffer, tuple shape, dtype, stream, max_version, dl_device, copy):
 
 
 def npu_interface(Buffer buffer not None, tuple shape, dtype):
-    """A description of device memory, in the form of CUDA's array interface, version 3."""
+    """Return a description of device memory, in the form of CUDA's array interface, version 3."""
     kind, bits = element_of(dtype)
     order = "|" if bits == 8 else "<"
     return {
@@ -356,7 +357,7 @@ def npu_interface(Buffer buffer not None, tuple shape, dtype):
 
 @cython.final
 cdef class ForeignEnd(WorkEnd):
-    """Somebody else's tensor that is used no more, once our stream has passed."""
+    """The end of another library's tensor: calls its deleters once our stream has done its work."""
 
     cdef Managed *managed
     cdef Versioned *versioned
@@ -371,18 +372,19 @@ cdef class ForeignEnd(WorkEnd):
 
 @cython.no_gc_clear
 cdef class Foreign:
-    """Somebody else's tensor: keeps it until our last use is gone."""
+    """Another library's tensor: keeps it until we no longer use it."""
 
     cdef Managed *managed
     cdef Versioned *versioned
-    cdef Stream stream              # ours that uses the memory, or None
+    cdef Stream stream              # our stream that uses the memory, or None
 
     def __dealloc__(self):
         cdef ForeignEnd end = ForeignEnd.__new__(ForeignEnd)
         end.managed = self.managed
         end.versioned = self.versioned
         if self.stream is not None and not leaving:
-            # The producer may use it again at once: after what the stream was given until now.
+            # The deleter lets the producer reuse the memory at once, so it must be called only
+            # after the work that is queued on the stream now.
             end.works = work_begin(self.stream.progress, "the use of a DLPack tensor")
             work_queued(<Work> end.works)
         end_soon(end)
@@ -392,7 +394,7 @@ cdef class Foreign:
 
 
 cdef Buffer buffer_of(Foreign foreign):
-    """Our own buffer, if the tensor is ours, or None."""
+    """Return the Buffer whose memory the tensor is, if this module exported it, or None."""
     cdef void *keeper = NULL
     if foreign.managed is not NULL and foreign.managed.deleter is managed_delete:
         keeper = foreign.managed.context
@@ -421,7 +423,7 @@ cdef Foreign foreign_take(object capsule):
 
 
 cdef int tensor_check(Tensor *tensor) except -1:
-    """What a producer says of its tensor; nothing is followed that cannot be right."""
+    """Raise if the producer's description of its tensor is invalid; no address in it is read."""
     cdef int i
     if not 0 <= tensor.ndim <= MOST_DIMS:
         raise BufferError(f"ndim must be from 0 to {MOST_DIMS}, not {tensor.ndim}")
@@ -436,7 +438,7 @@ cdef int tensor_check(Tensor *tensor) except -1:
 
 
 cdef size_t tensor_bytes(Tensor *tensor, str dtype) except? <size_t> -1:
-    """How many bytes it has, at an address that can be one."""
+    """Return the tensor's bytes; raise if they are too many, or if its address cannot be one."""
     from acl.runtime._array import Array
 
     nbytes = Array.nbytes_of(tuple([tensor.shape[i] for i in range(tensor.ndim)]), dtype)
@@ -450,11 +452,11 @@ cdef size_t tensor_bytes(Tensor *tensor, str dtype) except? <size_t> -1:
 
 
 cdef tuple shape_of(Tensor *tensor):
-    """The shape; raises unless the elements are in C's order."""
+    """Return the shape; raise unless the elements are contiguous in C's order."""
     cdef int i
     cdef int64_t step = 1
     for i in range(tensor.ndim):
-        if tensor.shape[i] == 0:                # no element, so no order
+        if tensor.shape[i] == 0:                # no elements: any strides are right
             return tuple(tensor.shape[i] for i in range(tensor.ndim))
     for i in reversed(range(tensor.ndim)):
         if tensor.strides is not NULL and tensor.shape[i] != 1 and tensor.strides[i] != step:
@@ -475,33 +477,34 @@ cdef str dtype_of(Tensor *tensor):
 
 
 cdef object capsule_of(object source, Stream stream):
-    """What `__dlpack__` gives, of as new a version as the producer knows."""
+    """Return the capsule of `source.__dlpack__`, of the newest version that both sides know."""
     handle = None if stream is None else stream.handle
     if not hasattr(source, "__dlpack__"):
         kind = type(source).__name__
         raise TypeError(f"source must have __dlpack__, or be a capsule of it, not {kind}")
     try:
         return source.__dlpack__(stream=handle, max_version=(MAJOR, MINOR))
-    except TypeError:                           # a producer of before DLPack 1.0
+    except TypeError:                           # the producer knows DLPack before 1.0 only
         return source.__dlpack__(stream=handle)
 
 
 def from_dlpack(source, *, Stream stream=None):
-    """Somebody else's device memory as an `Array`, without a copy.
+    """Return another library's device memory as an `Array`, without a copy.
 
     Parameters
     ----------
     source
-        An object with `__dlpack__` whose memory is a device's, or a capsule from it.
+        An object with `__dlpack__` whose memory is on a device, or a capsule from it.
     stream : Stream, optional
-        Our stream that will use the memory; the producer orders its own work before it, and gets
-        the memory back once the stream has done what it was given until then.  Without it, as the
-        producer does it for None.  torch_npu orders nothing: wait for its stream.
+        Our stream that will use the memory.  The producer makes it wait for the producer's own
+        work.  When the array is closed, the memory is returned to the producer once the stream has
+        done the work queued until then.  If None, the producer is called with ``stream=None``.
+        torch_npu orders nothing: wait for its stream.
 
     Returns
     -------
     Array
-        It keeps the producer's memory until it is closed or dropped.
+        It keeps the producer's memory alive until it is closed or dropped.
     """
     from acl.runtime._array import Array
 
@@ -521,7 +524,7 @@ def from_dlpack(source, *, Stream stream=None):
     address = <size_t> tensor.data + tensor.byte_offset
     mine = buffer_of(foreign)
     if mine is not None:
-        # A view: what is queued through one name is known through the other.
+        # Both arrays use the same root buffer, so work queued through one is known to the other.
         if stream is not None:
             keeper_note(buffer_root(mine), stream)
         buffer = buffer_wrap(<void *> <size_t> (address or 1), nbytes, NULL, NULL, NULL,

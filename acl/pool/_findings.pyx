@@ -1,11 +1,12 @@
 """The history of guarded blocks, and the errors that were found: from C to Python's log.
 
 Allocations and frees of guarded blocks are noted in one ring, with the thread's Python and C
-stacks.  An error is put down with the block's last allocation and free, and told through `logging`
-(the logger ``acl.guard``) by the main thread as soon as it runs Python again: the callbacks that
-find errors hold no GIL, and wait for nobody.
+stacks.  An error is stored with the block's last allocation and free.  The callbacks that find
+errors hold no GIL and do not wait, so the main thread logs the error (logger ``acl.guard``) as soon
+as it runs Python code again.
 
-Thread rule: `happened` and `found` from any thread, without GIL and locks; the rest with the GIL.
+Thread rule: `happened` and `found` may be called from any thread, without GIL and locks; everything
+else with the GIL.
 """
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
@@ -39,13 +40,13 @@ cdef enum:
     WAITING = 64                # errors that Python has not seen yet
     KEPT = 256
 
-cdef struct Note:               # a guarded block was handed out, or freed
-    uint64_t number             # 0: nothing
+cdef struct Note:               # one allocation or one free of a guarded block
+    uint64_t number             # 0: this note is empty
     Arena *arena
     Block *block
     char *addr
     size_t size
-    uint32_t python             # numbers of stacks
+    uint32_t python             # number of the Python stack (`_stacks`); `native`: of the C stack
     uint32_t native
     bint freed
 
@@ -55,9 +56,9 @@ cdef struct Error:
     aclrtStream stream
     Arena *arena
     Block *block
-    Note allocated              # number 0: not known
+    Note allocated              # its number is 0 if the ring does not have it any more
     Note freed
-    Note now                    # the stacks of whoever found it
+    Note now                    # the stacks of the thread that found the error; no other field
 
 cdef SpinLock lock
 cdef Note history[HISTORY]
@@ -74,7 +75,7 @@ kept: deque = deque(maxlen=KEPT)
 # ---- in C ---------------------------------------------------------------------------------------
 
 cdef void on_fork() noexcept nogil:
-    spin_enter(&lock)                           # no other thread is in the middle of a change then
+    spin_enter(&lock)           # so that the child does not inherit a half-made change
 
 
 cdef void on_forked() noexcept nogil:
@@ -108,7 +109,7 @@ cdef uint64_t happened(Arena *arena, Block *block, size_t size, bint freed) noex
 
 
 cdef void notes_find(Error *error, uint64_t last) noexcept nogil:
-    """Under the lock: the block's newest free and the allocation before it."""
+    """Find the block's newest free and the allocation before it.  The caller holds the lock."""
     cdef uint64_t number = last if last != 0 else notes
     cdef uint64_t end = notes - HISTORY if notes > HISTORY else 0
     cdef Note *note
@@ -127,16 +128,16 @@ cdef void found(Found kind, Arena *arena, Block *block, uint64_t last) noexcept 
     cdef Error error
     memset(&error, 0, sizeof(error))
     record_stacks_here(&error.now.python, &error.now.native)
-    error.kind = <uint32_t> kind                # an enum
+    error.kind = <uint32_t> kind
     error.device = arena.pool.options.device
     error.stream = arena.stream
     error.arena = arena
     error.block = block
     spin_enter(&lock)
-    if kind != FOUND_FOREIGN:                   # no note is of a pointer that is not a block
+    if kind != FOUND_FOREIGN:                   # a foreign pointer is not a block and has no notes
         notes_find(&error, last)
-    reported[<uint32_t> kind] += 1              # an enum
-    if error_count - errors_read < WAITING:     # else it is only counted
+    reported[<uint32_t> kind] += 1
+    if error_count - errors_read < WAITING:     # if there is no room, it is only counted
         errors[error_count % WAITING] = error
         error_count += 1
     spin_leave(&lock)
@@ -164,7 +165,7 @@ cdef int on_pending(void *argument) noexcept with gil:
 
 
 cdef tuple stack_of(const Note *note):
-    """A Python stack if there is one, else a C stack."""
+    """Return the lines of the note's Python stack if it has one, else those of its C stack."""
     if note.python:
         return tuple([f"{file}:{line} in {name}"
                       for file, line, name in python_frames(note.python)])
@@ -177,9 +178,9 @@ cdef object GuardFinding = None
 
 
 def findings_prepare():
-    """Import what telling needs: a pending call may run in the middle of any import."""
+    """Import what logging needs now: a pending call may run in the middle of any import."""
     global GuardFinding
-    from acl.inside import _guard_finding       # dataclasses cost a third of our import
+    from acl.inside import _guard_finding       # late: dataclasses cost a third of our import time
 
     GuardFinding = _guard_finding.GuardFinding
 
@@ -187,7 +188,7 @@ def findings_prepare():
 cdef object finding_of(const Error *error):
     cdef const Note *known = &error.allocated if error.allocated.number else &error.freed
     if GuardFinding is None:
-        findings_prepare()                      # a pool that only C made
+        findings_prepare()                      # not done yet if only C code made a pool
     return GuardFinding(
         KINDS[error.kind], error.device, <size_t> error.stream, <size_t> error.block,
         <size_t> known.addr, known.size, stack_of(&error.allocated), stack_of(&error.freed),
@@ -195,7 +196,7 @@ cdef object finding_of(const Error *error):
 
 
 def drain():
-    """Log and keep what C has found since the last time."""
+    """Log and keep the errors that were found since the last call."""
     cdef Error error
     while error_take(&error):
         finding = finding_of(&error)
@@ -204,18 +205,18 @@ def drain():
 
 
 def findings_listen():
-    """Hand the two functions to the guards, which stand below."""
+    """Give `happened` and `found` to `core/_guard`, which may not import this module."""
     _guard.on_happened = happened
     _guard.on_found = found
 
 
 def guard_findings():
-    """The last 256 errors that guarded blocks have found in this process, the oldest first."""
+    """Return the last 256 errors that guarded blocks have found in this process, oldest first."""
     drain()
     return tuple(kept)
 
 
 def reports():
-    """How many errors of each kind have been found in this process."""
+    """Return the number of errors of each kind that were found in this process."""
     drain()
     return {kind: reported[i] for i, kind in enumerate(KINDS)}

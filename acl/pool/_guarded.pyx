@@ -1,12 +1,13 @@
-"""Buffers of a pool that looks for memory errors: what `Pool.alloc` does where ``debug`` is on.
+"""Guarded buffers: the extra work of `Pool.alloc` in a pool with ``debug``.
 
-As `core/_guard` does it for what ACL takes: the block in so many has guard bytes right behind the
-size that was asked for, and when its Buffer is closed or dropped it is filled and held back.  Both
-is work on the buffer's stream, so nothing is done where other streams use the buffer too, nor where
-the default stream is meant and another context than the arena's is current.
+It works as `core/_guard` does for ACL's allocations.  All blocks, or one in N, have guard bytes
+right behind the size that was asked for.  When such a Buffer is closed or dropped, its block is
+filled with a pattern and put into quarantine.  Both is work on the buffer's stream.  So it is left
+out if other streams use the buffer too, or if the buffer's stream is the default stream and the
+current context is not the arena's.
 
-Thread rule: any thread; with the GIL where a Buffer is made or goes, which is dropped for all that
-calls the runtime.
+Thread rule: any thread.  The functions that make and free a Buffer hold the GIL, and drop it around
+calls of the runtime.
 """
 
 from libc.stdint cimport uint32_t
@@ -27,7 +28,7 @@ __all__: list = []
 
 
 cdef bint elsewhere(Arena *arena) noexcept nogil:
-    """Whether the default stream is meant, and in this thread it is that of another context."""
+    """Return True if the arena's stream is the default one and another context is current here."""
     return arena.stream is NULL and context_here(arena.pool) != arena_context(arena)
 
 
@@ -55,7 +56,7 @@ cdef int buffer_guard(Arena *arena, Block *block, size_t size) except -1:
 
 
 cdef void guarded_back(void *arena, void *block) noexcept nogil:
-    """What a Buffer calls at its end: it has the GIL."""
+    """Free a Buffer's block.  The Buffer calls this at its end, with the GIL held."""
     if (<Block *> block).flags & BLOCK_GUARDED:
         with gil:
             guarded_free(<Arena *> arena, <Block *> block)
@@ -81,7 +82,7 @@ cdef uint64_t buffers_flush(Pool *pool) noexcept nogil:
     cdef uint32_t i
     cdef aclrtContext before
     for i in range(count_read(&pool.arena_count)):
-        context_enter(pool, pool.arenas[i].context, &before)    # one that is gone: nothing is read
+        context_enter(pool, pool.arenas[i].context, &before)    # if destroyed: no byte is checked
         count += guard_flush(pool.arenas[i], False)
         context_leave(pool, before)
     return count

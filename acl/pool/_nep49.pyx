@@ -1,15 +1,15 @@
 """NumPy's data memory handler (NEP 49) over a pool of pinned host memory.
 
-`with acl.numpy_pool():` makes every array that NumPy allocates in the block pinned and pooled,
-whoever asks for it.  An array keeps its handler, and that the pool, so arrays outlive the block and
-are freed from any thread.  The four functions are C and touch Python only where an asynchronous
-copy of the array may still be under way.
+Inside `with acl.numpy_pool():`, every array that NumPy allocates is in pinned memory of a pool,
+also arrays that other libraries make.  An array keeps its handler, and the handler keeps the pool,
+so arrays outlive the block and are freed from any thread.  The four functions are C, and use
+Python objects only if an asynchronous copy of the array may still be under way.
 
-In front of the data lies a header of 64 bytes with the block and with the streams of such copies:
-`acl.copy_async` takes these arrays for pinned memory, as they are.
+In front of the data lies a header of 64 bytes: the block, and the works of such copies.  With it
+`acl.copy_async` accepts these arrays as pinned memory.
 
-NumPy's table is read at run time, so nothing is built against it; its two slots are checked by a
-test against the installed headers.  Importing this module imports NumPy.
+NumPy's function table is read at run time, so nothing is built against NumPy.  A test compares the
+two slots used here with the installed headers.  Importing this module imports NumPy.
 """
 
 from cpython.object cimport PyObject
@@ -73,7 +73,7 @@ cdef extern from *:
 
 cdef enum:
     HEADER_BYTES = 64
-    SLOT_SET_HANDLER = 304      # of NumPy's C API
+    SLOT_SET_HANDLER = 304      # index of PyDataMem_SetHandler in NumPy's table
 
 HANDLER_NAME = "aclpool_pinned"
 
@@ -81,10 +81,10 @@ cdef struct Header:             # in front of an array's data
     Block *block
     PyObject *pending           # NULL, or the works of copies under way (`_work`), owned
 
-cdef struct Handler:            # what a capsule of ours holds
+cdef struct Handler:            # the contents of a capsule that `handler_make` made
     AclpoolMemHandler numpy
     Arena *arena
-    PyObject *pool              # the PinnedPool, which the capsule keeps
+    PyObject *pool              # the PinnedPool; the capsule owns the reference
     int device
 
 ctypedef PyObject *(*SetHandler)(PyObject *handler)
@@ -122,11 +122,11 @@ cdef void *on_calloc(void *ctx, size_t count, size_t size) noexcept nogil:
 
 
 cdef class ArrayEnd(WorkEnd):
-    """The memory of an array that was dropped while copies of it were under way."""
+    """Frees the memory of an array that was dropped while copies of it were under way."""
 
     cdef Arena *arena
     cdef Block *block
-    cdef object pool                # keeps the arena
+    cdef object pool                # keeps the arena alive
 
     cdef int finish(self) except -1:
         arena_free(self.arena, self.block)
@@ -134,7 +134,7 @@ cdef class ArrayEnd(WorkEnd):
 
 
 cdef bint pending_wait(Header *header) noexcept with gil:
-    """False if that failed, or is forbidden here."""
+    """Wait for the copies of an array; False if that failed, or if waiting is forbidden here."""
     try:
         works_settle(<object> header.pending)
     except BaseException:
@@ -143,7 +143,7 @@ cdef bint pending_wait(Header *header) noexcept with gil:
 
 
 cdef bint pending_note(Header *header, Handler *handler) noexcept with gil:
-    """Whether the block may be freed now; else that is done once the copies are."""
+    """True if the block may be freed now; otherwise it will be freed once the copies are done."""
     cdef ArrayEnd end
     works = <object> header.pending
     Py_XDECREF(header.pending)
@@ -170,7 +170,7 @@ cdef void *on_realloc(void *ctx, void *data, size_t size) noexcept nogil:
     moved = on_malloc(ctx, size)
     if moved == NULL:
         return NULL
-    # A copy may still be on its way in.
+    # A copy may still be writing into the array.
     if header_of(data).pending != NULL and not pending_wait(header_of(data)):
         on_free(ctx, moved, 0)
         return NULL
@@ -195,14 +195,14 @@ cdef SetHandler set_handler = NULL
 
 
 cdef int numpy_bind() except -1:
-    """Read the function out of NumPy's table."""
+    """Read the address of PyDataMem_SetHandler from NumPy's table."""
     cdef void **table = <void **> PyCapsule_GetPointer(numpy_core._ARRAY_API, NULL)
     (<void **> &set_handler)[0] = table[SLOT_SET_HANDLER]
     return 0
 
 
 cdef void on_capsule_end(object capsule) noexcept:
-    """No array is left that this handler made: its pool may go."""
+    """Free a handler and drop its reference to the pool: no array of this handler is left."""
     free(PyCapsule_GetPointer(capsule, "mem_handler"))
     Py_XDECREF(<PyObject *> PyCapsule_GetContext(capsule))
 
@@ -228,7 +228,7 @@ cdef object handler_make(PinnedPool pool):
 
 
 cdef object handler_set(object handler):
-    """Make a handler the current one of this context; the one before."""
+    """Make a handler the current one of this context; return the previous one."""
     cdef PyObject *before = set_handler(<PyObject *> handler)
     if before is NULL:
         raise RuntimeError("NumPy refused the memory handler")
@@ -238,7 +238,7 @@ cdef object handler_set(object handler):
 
 
 cdef PyObject **pending_of(object array) except? NULL:
-    """Where an array of ours keeps its copies' streams; NULL for any other object."""
+    """Return where an array's header has `pending`; NULL if a pool did not make the array."""
     cdef size_t address
     if not isinstance(array, numpy.ndarray):
         return NULL
@@ -248,12 +248,12 @@ cdef PyObject **pending_of(object array) except? NULL:
     return &header_of(<void *> address).pending
 
 
-# The blocks that this thread or task is in: (NumpyPool, the handler before it, those around it).
+# The innermost open block of this thread or task: (NumpyPool, previous handler, block around it).
 entered = ContextVar("acl.numpy_pool", default=None)
 
 
 class NumpyPool:
-    """What `numpy_pool` returns; it may be entered again, also while it is open, and by any thread.
+    """The context manager of `numpy_pool`; any thread may enter it, also again while it is open.
 
     Attributes
     ----------
@@ -283,7 +283,7 @@ class NumpyPool:
 def numpy_pool(pool=None):
     """Put the arrays that NumPy makes in a `with` block into pinned, pooled memory.
 
-    It holds for the thread, or the asyncio task, that enters the block.  Arrays may outlive it.
+    It applies to the thread, or the asyncio task, that enters the block.  Arrays may outlive it.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ def numpy_pool(pool=None):
     Returns
     -------
     NumpyPool
-        A context manager; it gives the pool.
+        A context manager; entering it returns the pool.
     """
     if pool is None:
         pool = default_pool()

@@ -1,4 +1,4 @@
-"""What a pool may be told, for `cimport`: see `_options.pyx`."""
+"""The options of a pool, for `cimport`: see `_options.pyx`."""
 
 from acl.core._bins cimport size_possible
 from acl.core.types cimport PoolOptions
@@ -8,10 +8,11 @@ from acl.runtime._stream cimport Stream
 cdef extern from "Python.h":
     size_t PyLong_AsSize_t(object number) except? <size_t> -1
 
-# The options of a `Pool`, by name; raises for what makes no sense.  The device must be current.
+# Fill in `options` from the options of a `Pool` by name.  Raises if one is invalid.  The device
+# must be current.
 cdef int options_fill(PoolOptions *options, int device, dict given) except -1
 
-# Bytes to allocate, of a text or of a number that may be out of bounds.
+# Return the bytes to allocate, for a text or a number out of bounds; raises if it is invalid.
 cdef size_t odd_bytes(object size) except? <size_t> -1
 
 
@@ -28,11 +29,12 @@ cdef inline size_t wanted_bytes(object size) except? <size_t> -1:
     return odd_bytes(size)
 
 
-# Refuse a stream of ours that was made on another device than the pool.
+# Raise if a Stream was made on another device than the pool.
 cdef int stream_on(Stream stream, int device) except -1
 
-# Bytes behind a user's input or output on the chip in use; addresses that a range reserves.
+# Bytes that the chip in use needs behind an input or output.
 cdef size_t soc_padding() noexcept nogil
+# Bytes of addresses to reserve for one stream if the option `virtual` is not given.
 cdef size_t virtual_default(size_t limit) noexcept nogil
-cdef size_t device_memory() noexcept nogil      # all bytes that the current device has; 0: unknown
-cdef aclrtMemAttr memory_kind() noexcept nogil          # the kind that the current device has
+cdef size_t device_memory() noexcept nogil      # bytes of the current device's memory; 0: unknown
+cdef aclrtMemAttr memory_kind() noexcept nogil  # the kind of memory that the current device has

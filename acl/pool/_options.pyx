@@ -1,7 +1,7 @@
-"""What a pool may be told, read and checked; and what the device says about its memory.
+"""The options of a pool, read and checked, and the device's facts about its memory.
 
-`options_fill` refuses what makes no sense before anything is made, and names the argument.  Sizes
-are numbers or texts such as ``"8GiB"``.  Nothing here keeps state.
+`options_fill` raises for an invalid option, and names it, before anything is made.  Sizes are
+numbers or texts such as ``"8GiB"``.  Nothing here keeps state.
 """
 
 from libc.stdint cimport uint32_t
@@ -33,11 +33,12 @@ SIZES = {
 PAGES = {"huge": ACL_HBM_MEM_HUGE, "normal": ACL_HBM_MEM_NORMAL, "huge1g": ACL_HBM_MEM_HUGE1G}
 GUARDS = {"": 0, "0": 0, "1": 1, "all": 1}
 GRANULE_LEAST = {"huge": 2 << 20, "normal": 2 << 20, "huge1g": 1 << 30}
-# An option of `Pool`: its kind, its default, what docs/pool.md says, its environment variable.
+# An option of `Pool`: kind, default, sentence in docs/pool.md, environment variable.
 Option = namedtuple("Option", "kind default sentence variable", defaults=("",))
 SIZE, SHARE, BOOL, MS, TEXT, OWN = "size", "share", "bool", "ms", "text", "own"
-# All options, in the order of docs/pool.md.  A variable is asked before the default is taken, and a
-# default of None is worked out.  A SHARE may be a part of the device; OWN ones are checked alone.
+# All options, in the order of docs/pool.md.  If an option is not given, its environment variable is
+# read, then the default is used; a default of None is computed.  SHARE: a size, which may be a
+# percentage of the device's memory.  OWN: the option has a check of its own.
 OPTIONS = {
     "limit": Option(
         SHARE, None, "the most device memory that the pool may hold; checked when it grows",
@@ -72,11 +73,11 @@ OPTIONS = {
                     "ACL_POOL_DEBUG"),
     "name": Option(TEXT, None, "the pool's name in ledger, metrics and log", "ACL_POOL_NAME"),
 }
-GRANULES_OF_LIMIT = 512         # with fewer in the live peak the waste rises; see docs/design.md
+GRANULES_OF_LIMIT = 512         # with fewer pages in the live peak waste grows: docs/design.md
 
 
 def bytes_of(value, name):
-    """Bytes from an int, or from a text such as ``"8GiB"`` or ``"1.5 MB"``."""
+    """Return the bytes that an int, or a text such as ``"8GiB"`` or ``"1.5 MB"``, stands for."""
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
         if match is None or match[2].upper() not in SIZES:
@@ -92,7 +93,7 @@ def bytes_of(value, name):
 
 
 def share_of(value, name, total):
-    """Bytes as `bytes_of` reads them, or a share such as ``"40%"`` of the device's `total`."""
+    """Return bytes as `bytes_of` does; `value` may also be a share such as ``"40%"`` of `total`."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
     if match is None:
         return bytes_of(value, name)
@@ -105,7 +106,7 @@ def share_of(value, name, total):
 
 
 cdef int environment_take(dict given, size_t total) except -1:
-    """Fill in what was not given, from the environment or else the default."""
+    """Fill in each option that was not given, from its environment variable or its default."""
     for key, option in OPTIONS.items():
         if key not in given or given[key] is not None:
             continue
@@ -127,7 +128,7 @@ cdef int environment_take(dict given, size_t total) except -1:
 
 
 cdef int sizes_take(dict given, size_t total, int device) except -1:
-    """Sizes as bytes; refuse, or warn of, what is more than the device has."""
+    """Turn sizes into bytes; raise for a size, or warn of a limit, above the device's memory."""
     for key, option in OPTIONS.items():
         if option.kind == SHARE and given[key] is not None:
             given[key] = share_of(given[key], key, total)
@@ -149,16 +150,16 @@ cdef size_t odd_bytes(object size) except? <size_t> -1:
 
 
 def in_memory(value, name):
-    """A number of bytes that an address can have."""
+    """Return `value`, a number of bytes; raise if it does not fit into 63 bits."""
     if value >= 2**63:
         raise ValueError(f"{name} must be below 2**63, not {value}")
     return value
 
 
 cdef size_t soc_padding() noexcept nogil:
-    """Bytes behind a user's input or output; as `aclrtMalloc` adds them on this chip.
+    """Return the bytes needed behind an input or output, as `aclrtMalloc` adds them on this chip.
 
-    Cores of all but a few chips read up to 32 bytes past a buffer's end.
+    The cores of all but a few chips read up to 32 bytes past a buffer's end.
     """
     cdef const char *name = aclrtGetSocName()
     if name is NULL:
@@ -167,13 +168,13 @@ cdef size_t soc_padding() noexcept nogil:
 
 
 cdef size_t memory_total(aclrtMemAttr attr) noexcept nogil:
-    """Bytes of the current device's memory of a kind; 0 if it has none."""
+    """Return the bytes of the current device's memory of a kind; 0 if it has none."""
     cdef size_t room = 0, total = 0
     return total if aclrtGetMemInfo(attr, &room, &total) == ACL_SUCCESS else 0
 
 
 cdef aclrtMemAttr memory_kind() noexcept nogil:
-    """The kind of memory that the current device has."""
+    """Return the kind of memory that the current device has."""
     return ACL_HBM_MEM if memory_total(ACL_HBM_MEM) != 0 else ACL_DDR_MEM
 
 
@@ -182,7 +183,10 @@ cdef size_t device_memory() noexcept nogil:
 
 
 cdef size_t virtual_default(size_t limit) noexcept nogil:
-    """Addresses for one stream: four times what the pool may hold, so that holes may stay."""
+    """Return the bytes of addresses for one stream: four times what the pool may hold.
+
+    The rest leaves room for holes.
+    """
     cdef size_t total = device_memory()
     if total == 0:
         total = <size_t> 32 << 30
@@ -190,7 +194,7 @@ cdef size_t virtual_default(size_t limit) noexcept nogil:
 
 
 cdef int granule_check(object granule, int device, aclrtMemAttr attr, dict given) except -1:
-    """The driver maps multiples of its own granularity only."""
+    """Raise if the page size is not a multiple of the driver's granularity."""
     cdef aclrtPhysicalMemProp prop
     cdef size_t least = 0
     cdef aclError status
@@ -213,7 +217,7 @@ cdef int granule_check(object granule, int device, aclrtMemAttr attr, dict given
 
 
 def granule_of(dict given):
-    """Bytes of a page; ``"auto"`` is the largest power of two of which the limit holds 512."""
+    """Return the page size; ``"auto"``: the largest power of two of which the limit holds 512."""
     if given["granule"] != "auto":
         granule = bytes_of(given["granule"], "granule")
         if granule < 65536 or granule & (granule - 1):
@@ -278,7 +282,7 @@ cdef int stream_on(Stream stream, int device) except -1:
 
 
 def early_frees_default():
-    """Whether GE runs its launches on several threads, so that frees may come before launches."""
+    """True if GE launches from several threads: memory may then be freed before its launch."""
     try:
         return int(os.environ.get("MAX_RUNTIME_CORE_NUMBER", "1")) > 1
     except ValueError:
@@ -286,7 +290,7 @@ def early_frees_default():
 
 
 def name_of(name, number, taken):
-    """What reports call a pool: no two have the same name, or their rows would be one."""
+    """Return the pool's name for reports, made unique: rows of equal names would be merged."""
     wanted = found = f"pool-{number}" if name is None else str(name)
     again = 2
     while found in taken:
@@ -296,9 +300,9 @@ def name_of(name, number, taken):
 
 
 def guard_every(debug):
-    """One in how many blocks is guarded, for the argument `debug`; 0 for none.
+    """Return N if one in N blocks is to be guarded, for the argument `debug`; 0: none is guarded.
 
-    Without it the environment's ``ACL_POOL_DEBUG`` is read in the same way.
+    If it is None, the environment variable ``ACL_POOL_DEBUG`` is read in the same way.
     """
     name = "debug"
     if debug is None:

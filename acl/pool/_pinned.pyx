@@ -1,12 +1,12 @@
 """Pinned host memory from a pool, reused by exact size.
 
-The blocks are those of the device pool's core, over slabs of `aclrtMallocHost`: rounded to 512
-bytes and no further, coalesced when they are free, found again in nanoseconds.  A buffer that is
-dropped while an asynchronous copy still uses it costs no wait: an event stands on the copy's
-stream, and the memory is not handed out before that is complete.
+The device pool's core manages the blocks, over slabs from `aclrtMallocHost`.  Sizes are rounded up
+to 512 bytes only; free blocks are coalesced, and a free block is found in nanoseconds.  If a buffer
+is dropped while an asynchronous copy still uses it, nothing waits: an event is recorded on the
+copy's stream, and the memory is not handed out before that event is complete.
 
-Any thread may allocate and free; one that has no context gets the pool's device for the driver's
-calls.  Nothing here imports NumPy but `empty`.
+Any thread may allocate and free.  If a thread has no context, the pool's device is made current in
+it before the driver is called.  Only `empty` imports NumPy.
 """
 
 cimport cython
@@ -49,10 +49,10 @@ from acl.pool._options import bytes_of
 __all__ = ["PinnedPool", "default_pool", "pinned_empty"]
 
 cdef enum:
-    ROOM_SLABS = 16             # units that may lie free, whatever is live
+    ROOM_SLABS = 16             # slab units that may be unused in any case: `slabs_balance`
 
-# Stands for a stream that the host's memory belongs to: no stream's handle, so that every stream is
-# another one, whose work is waited for.
+# Its address is the arena's stream.  It is not the handle of a stream, so every real stream counts
+# as another stream, whose work must finish before a block is used again.
 cdef char nobodys
 
 
@@ -61,7 +61,7 @@ cdef char nobodys
 cdef aclError host_malloc(void **addr, size_t size, aclrtMemMallocPolicy policy) noexcept nogil:
     cdef aclError status = aclrtMallocHost(addr, size)
     if status == ACL_SUCCESS and <size_t> addr[0] % 512 != 0:
-        aclrtFreeHost(addr[0])  # status: the refusal is told
+        aclrtFreeHost(addr[0])  # status: the allocation fails anyway
         return ACL_ERROR_RT_MEMORY_ALLOCATION   # blocks have to be aligned (I5)
     return status
 
@@ -71,7 +71,7 @@ cdef aclError host_free(void *addr) noexcept nogil:
 
 
 cdef aclError host_sync(aclrtStream stream, int32_t timeout_ms) noexcept nogil:
-    return ACL_SUCCESS                          # free blocks are in nobody's hands
+    return ACL_SUCCESS                          # no stream uses a free block of the host
 
 
 cdef aclError host_query(aclrtStream stream, aclrtStreamStatus *status) noexcept nogil:
@@ -115,15 +115,15 @@ cdef Block *pinned_alloc(Arena *arena, int device, size_t size) noexcept nogil:
     if block != NULL:
         return block
     if aclrtGetCurrentContext(&context) != ACL_SUCCESS or context == NULL:
-        aclrtSetDevice(device)  # status: the driver's calls tell
+        aclrtSetDevice(device)  # status: if this fails, the driver's calls below fail too
     slabs_balance(arena, size)
     return arena_alloc(arena, size, 0)
 
 
 cdef void slabs_balance(Arena *arena, size_t size) noexcept nogil:
-    """Before more is pinned: give free slabs back, so that no more than a quarter is unused.
+    """Give free slabs back before more memory is pinned: at most a quarter may be unused.
 
-    Sizes that never repeat would otherwise each leave a slab behind.
+    Otherwise each size that never repeats would leave a slab behind.
     """
     cdef CorePool *pool = arena.pool
     cdef size_t needed = stale_read(&arena.live) + size
@@ -137,7 +137,7 @@ cdef void slabs_balance(Arena *arena, size_t size) noexcept nogil:
 
 
 cdef bint work_note(Arena *arena, Block *block, Work work) noexcept:
-    """The block may still be copied by a stream: an event tells, where one can be recorded."""
+    """Let the block wait for a copy that may still use it; False if no event can be recorded."""
     cdef Progress progress = work.progress
     return work.over() or (
         progress.raw is not NULL and progress.context is current_context()
@@ -158,7 +158,7 @@ cdef void block_back(void *arena, void *block) noexcept nogil:
 
 
 cdef str table_text(CorePool *core):
-    """What to say of the last failure if it was for want of a place in a table."""
+    """Return the text to add to an error if the last allocation failed as the table is full."""
     if core.reports.oom.attempt.stopped & STOP_TABLE:
         return f"; the pool has {MAX_RANGES} slabs, the most that it can: take fewer buffers"
     return ""
@@ -168,17 +168,17 @@ cdef str table_text(CorePool *core):
 
 @cython.final
 cdef class PinnedPool:
-    """Pinned host memory, taken in slabs and reused by exact size.
+    """Pinned host memory, allocated in slabs and reused by exact size.
 
     Parameters
     ----------
     limit : int or str, optional
-        Most bytes that the pool may hold, such as ``"2GiB"``; beyond it `MemoryError`.  No limit
-        without.
+        Most bytes that the pool may hold, such as ``"2GiB"``; beyond it `MemoryError` is raised.
+        No limit if not given.
     slab : int or str
         Unit in which host memory is pinned, a power of two of at least 64 KiB.  Blocks of up to
-        512 KiB share slabs of eight units; a larger one gets a slab of its own size, which smaller
-        ones may use after it.
+        512 KiB share slabs of eight units.  A larger block gets a slab of its own size; once it is
+        freed, smaller blocks may use that slab.
     """
 
     def __cinit__(self):
@@ -201,7 +201,8 @@ cdef class PinnedPool:
             raise host_memory_error("a pool")
 
     def __dealloc__(self):
-        # With live blocks it is left to the system.  Nothing here waits: events are only asked.
+        # A pool with live blocks is not destroyed: its memory is left to the system.  Nothing here
+        # waits: events are only queried.
         if self.core is not NULL and not leaving and self.made == fork_count:
             with nogil:
                 waiting_end(self.core)
@@ -218,7 +219,7 @@ cdef class PinnedPool:
         cdef Block *block
         self.open_check()
         if later_count:
-            later_drain()                       # what was dropped at work may be done by now
+            later_drain()                       # frees dropped buffers whose copies are done by now
         block = arena_try(self.arena, size, 0)
         if block is NULL:
             current_ensure(NULL)
@@ -238,7 +239,7 @@ cdef class PinnedPool:
             block.addr, size, block_back, pinned_settle, self.arena, block, self)
 
     def alloc(self, nbytes):
-        """Pinned memory as a `HostBuffer`; closed or dropped, it comes back, without a wait.
+        """Allocate pinned memory as a `HostBuffer`; closing or dropping it frees it without a wait.
 
         Parameters
         ----------
@@ -248,7 +249,7 @@ cdef class PinnedPool:
         Raises
         ------
         OutOfMemoryError
-            The limit is reached, or the host has no more.
+            The limit is reached, or the host has no more memory.
         """
         size = bytes_of(nbytes, "nbytes")
         if size < 1 or not size_possible(size):
@@ -256,14 +257,14 @@ cdef class PinnedPool:
         return self.take(size)
 
     def empty(self, shape, dtype="float64", *, order="C"):
-        """A NumPy array in pinned memory, not initialised.
+        """Return a NumPy array in pinned memory, not initialised.
 
         Parameters
         ----------
         shape : int or tuple of int
-            Its extents.
+            The array's shape.
         dtype
-            What NumPy understands; no Python objects.
+            Any type that NumPy understands, but not Python objects.
         order : {"C", "F"}
             Which index changes fastest.
         """
@@ -280,14 +281,14 @@ cdef class PinnedPool:
         return numpy.ndarray(extents, kind, buffer=self.alloc(max(size, 1)), order=order)
 
     def numpy(self):
-        """A context manager: the arrays that NumPy makes inside are in this pool's memory."""
+        """Return a context manager: arrays that NumPy makes inside are in this pool's memory."""
         from acl.pool._nep49 import NumpyPool
 
         self.open_check()
         return NumpyPool(self)
 
     def trim(self, to=0):
-        """Give whole free slabs back until `to` bytes stay; says how many bytes went."""
+        """Give whole free slabs back until `to` bytes are left; return the bytes given back."""
         cdef size_t target = bytes_of(to, "to")
         cdef size_t freed
         self.open_check()
@@ -301,7 +302,7 @@ cdef class PinnedPool:
         return freed
 
     def stats(self):
-        """A `PinnedStats`: what the pool holds and has done, at this moment."""
+        """Return a `PinnedStats`: what the pool holds now, and what it has done so far."""
         cdef ArenaStats stats
         from acl.inside._snapshot import PinnedStats
 
@@ -319,18 +320,18 @@ cdef class PinnedPool:
             unpinned=self.core.source.calls[<uint32_t> CALL_FREE])
 
     def check(self):
-        """Walk every block: 0, or the number of the first invariant that is broken.
+        """Check every block; return 0, or the number of the first broken invariant.
 
-        Nothing else may use the pool meanwhile.
+        No other thread may use the pool meanwhile.
         """
         self.open_check()
         return pool_check(self.core)
 
     def close(self):
-        """Give back all that is free; a second call does nothing.
+        """Give all free memory back; a second call does nothing.
 
-        Buffers and arrays that are alive stay valid; their memory is the pool's until the last of
-        them is gone, and then the host's.
+        Buffers and arrays that are alive stay valid; the pool keeps their memory until the last of
+        them is dropped, and then gives it back to the host.
         """
         if self.is_closed or self.core is NULL:
             return
@@ -345,7 +346,7 @@ cdef class PinnedPool:
 
     @property
     def closed(self):
-        """Whether `close` has run."""
+        """True once `close` was called."""
         return bool(self.is_closed)
 
     def __enter__(self):
@@ -364,7 +365,7 @@ cdef PinnedPool shared = None
 
 
 def default_pool():
-    """The process's own `PinnedPool`, made at the first call."""
+    """Return the `PinnedPool` of the process; the first call makes it."""
     global shared
     if shared is None or shared.made != fork_count or shared.is_closed:
         shared = PinnedPool()
@@ -372,10 +373,10 @@ def default_pool():
 
 
 def pinned_empty(shape, dtype="float64", *, order="C", pool=None):
-    """A NumPy array in pinned host memory, not initialised.
+    """Return a NumPy array in pinned host memory, not initialised.
 
-    Asynchronous copies between it and the device run beside the host.  Dropped while one is under
-    way, its memory waits for it.
+    Asynchronous copies between it and the device run beside the host.  If the array is dropped
+    while a copy is under way, its memory is freed after the copy.
 
     Parameters
     ----------

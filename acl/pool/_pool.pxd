@@ -1,4 +1,4 @@
-"""The pool, for `cimport`."""
+"""`Pool` of Python, for `cimport`: see `_pool.pyx`."""
 
 cimport cython
 
@@ -12,20 +12,20 @@ from acl.runtime._stream cimport Stream
 
 @cython.final
 cdef class Pool:
-    cdef CorePool *core             # NULL once closed and given back
-    cdef Arena *recent              # streams come again and again
-    cdef size_t padding             # bytes that the SoC wants behind a buffer of the user's
-    cdef int made                   # fork_count at its making
+    cdef CorePool *core             # NULL until `__init__` has made it
+    cdef Arena *recent              # the arena that was used last, tried first; NULL: none
+    cdef size_t padding             # bytes that the chip needs behind a user's buffer
+    cdef int made                   # fork_count when the pool was made
     cdef readonly int device        # ordinal
-    cdef readonly str name          # what reports call it
-    cdef readonly object number     # pools count from 0 in a process
-    cdef readonly bint guarded      # streams are registered with the callbacks of `_guard`
-    cdef readonly uint32_t guard_every      # which look at one block in so many; 0: at none
+    cdef readonly str name          # its name in reports
+    cdef readonly object number     # pools of a process are numbered from 0
+    cdef readonly bint guarded      # streams are registered with the callbacks of `core/_guard`
+    cdef readonly uint32_t guard_every      # N: those guard one block in N; 0: none
     cdef uint32_t unloads           # models that are being unloaded
     cdef bint is_closed
-    cdef bint segments_told         # that it works in segments is in the log
-    cdef dict tags                  # name -> index
-    cdef list tag_names
+    cdef bint segments_told         # the warning that it works in segments was logged
+    cdef dict tags                  # name -> tag, for the first 62 names
+    cdef list tag_names             # the name of each tag; [0] is "", for blocks without a tag
     cdef readonly object budgeted   # frozenset of the tags that have a budget
     cdef object oom_hook
     cdef object failed_runs         # None, or a frozenset: models whose last run found no memory
@@ -41,8 +41,9 @@ cdef class Pool:
     cdef Buffer take(self, size_t size, Stream stream, object tag)
     cdef int set_modes(self, uint32_t set, uint32_t clear) except -1
 
-# With driver calls, if it must; raises where there is no memory, after the hook.
+# Allocate a block, with driver calls if needed.  If there is no memory, call the hook and try once
+# more; then raise.
 cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
                       uint16_t tag) except NULL
-# A Pool over a core that C code has made; the core is the Pool's from then on.
+# Return a Pool for a core that C code has made.  From then on the Pool owns the core.
 cdef Pool pool_adopt(CorePool *core)

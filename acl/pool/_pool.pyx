@@ -1,12 +1,12 @@
-"""Pool: the Python face of the allocator.
+"""`Pool`, the Python class of the allocator.
 
-A pool belongs to one device and gives each stream an arena; `register` hands the arena and the four
-C functions to ACL, so that whatever runs on the stream takes its memory here.  Nothing in this file
-runs inside a callback of ACL's: what may call the driver drops the GIL, and the out-of-memory hook
-is called after everything has returned.
+A pool belongs to one device and has an arena for each stream.  `register` gives the arena and four
+C functions to ACL, so that ACL allocates from the arena for all that runs on the stream.  No code
+of this file runs inside ACL's callbacks.  Code that may call the driver drops the GIL.  The
+out-of-memory hook is called after the failed allocation has returned.
 
-A registered pool lives until it is unregistered, and its memory until the last block is free; at
-the interpreter's exit all of it is left to the system.
+A pool is kept alive until its streams are unregistered, and its memory until the last block is
+freed.  At the interpreter's exit all of it is left to the system.
 """
 
 cimport cython
@@ -59,7 +59,7 @@ OTHER_TAGS = "(other tags)"
 
 
 cdef Pool pool_adopt(CorePool *core):
-    """The Python face of a pool that C code made, on its device."""
+    """Return a Pool for a core that C code made."""
     cdef Pool pool = Pool.__new__(Pool)
     pool.core = core
     pool.device = core.options.device
@@ -84,51 +84,53 @@ cdef class Pool:
         Ordinal of the device; it becomes current in this thread.
     limit : int or str, optional
         Most bytes of device memory that the pool may hold, such as ``"8GiB"``, or ``"40%"`` of the
-        device.  Without, no limit, or what ``ACL_POOL_LIMIT`` says.
+        device.  If not given, ``ACL_POOL_LIMIT`` is read; without that there is no limit.
     headroom : int or str, optional
-        Bytes that the pool leaves free on the device for HCCL, GE and neighbours; 0 without.
+        Bytes that the pool leaves free on the device for HCCL, GE and other processes; default 0.
     granule : int or str, optional
-        Bytes of a page, the unit in which memory is taken and moved: a power of two; by default
-        ``"2MiB"``.  512 pages in the live peak waste about 2 %; 64 pages 3 to 10 %.
-        ``"auto"``: the largest page of which `limit` holds 512.
+        Page size, the unit in which memory is allocated from the driver and moved: a power of two;
+        by default ``"2MiB"``.  If the live peak has 512 pages, about 2 % is wasted; with 64 pages,
+        3 to 10 %.  ``"auto"``: the largest page size of which `limit` holds 512.
     pages : {"huge", "normal", "huge1g"}
-        What the driver backs a page with; ``"huge1g"`` wants a granule of 1 GiB.
+        The kind of memory that backs a page; ``"huge1g"`` needs a granule of 1 GiB.
     virtual : int or str, optional
         Bytes of addresses, not memory, to reserve for each stream: by default four times the limit
-        or the device's memory; less with more than 16 streams.  If they are used up it gets more.
+        or the device's memory; less with more than 16 streams.  If they are used up, more are
+        reserved.
     preallocate : int or str
-        Bytes to take from the device at the start, at most `limit`.
+        Bytes to allocate from the device at the start, at most `limit`.
     stream : Stream, optional
         The stream that gets the preallocated memory; by default the first that uses the pool.
     steal : bool
         Whether free pages may move to other addresses.  Switch it off if the pool's memory is
         registered for RDMA or shared by IPC.
     views : bool or str
-        Whether a free page may be mapped at a second address of its stream, instead of being moved:
-        that needs no wait, and no driver call when shapes repeat.  ``"always"``: also where they do
-        not.  Switch it off if the driver or device does not support it; `steal=False` implies that.
+        Whether a free page may be mapped at a second address of its stream, instead of being moved.
+        That needs no wait, and no driver call when shapes repeat.  ``"always"``: also if they do
+        not repeat.  Switch it off if the driver or device does not support it; `steal=False`
+        switches it off too.
     early_frees : bool, optional
         Whether memory is freed before the work that uses it is queued, as with
         ``MAX_RUNTIME_CORE_NUMBER`` above 1 (the default reads that variable) or a framework's task
-        queue.  Then no page moves or goes back, except by ``trim(drained=True)``.
+        queue.  Then no page is moved or given back, except by ``trim(drained=True)``.
     watch_captures : bool
         Ask at each allocation whether the stream is being captured, for programs that capture
         without `Pool.capture`.  It costs a driver call each time.
     decay_ms : int, optional
-        Give memory back that nothing has needed for this long, from a background thread; 0: never.
+        A background thread gives memory back that was not needed for this long; 0: never.
     sync_timeout_ms : int
         Longest wait for a stream inside an allocation; -1 for no limit.  A caller that holds the
         GIL, as CANN's own module does, waits 200 ms at most: a Python callback may need the GIL.
     segments : bool
-        Do without virtual memory, as where the driver has none: more waste, for comparison.
+        Do not use virtual memory, as if the driver had none.  It wastes more; for comparisons.
     debug : bool or str, optional
-        Guard buffers, and the blocks of registered streams, all (True or ``"all"``) or one in N
-        (``"sample:N"``): overflows, writes to freed blocks, double frees and foreign pointers are
-        logged (``acl.guard``), kept for `guard_findings` and counted.  With all, each free waits
-        for its stream; samples wait for nothing and may stay on in production.  The default asks
-        the variable ``ACL_POOL_DEBUG``.
+        Guard buffers and the blocks of registered streams: all (True or ``"all"``), or one in N
+        (``"sample:N"``).  Overflows, writes to freed blocks, double frees and foreign pointers are
+        logged (``acl.guard``), kept for `guard_findings` and counted.  If all are guarded, each
+        free waits for its stream; samples wait for nothing and may stay on in production.  The
+        default reads the variable ``ACL_POOL_DEBUG``.
     name : str, optional
-        Its name in ledger, metrics and log; ``"pool-0"`` and so on if not given.
+        The pool's name in ledger, metrics and log; ``"pool-0"`` and so on if not given.
     """
 
     def __cinit__(self):
@@ -165,29 +167,29 @@ cdef class Pool:
         self.guard_every = guard_every(debug)
         self.core.options.guard_every = self.guard_every
         self.guarded = self.guard_every != 0
-        if self.guarded:                        # whoever guards wants to know who took and freed
+        if self.guarded:                        # findings have the stacks of allocation and free
             self.core.notes.python += 1
             record_native_open()
         self.padding = self.core.options.padding = soc_padding()
-        if given["preallocate"]:                # with what is put behind a buffer it is so many
+        if given["preallocate"]:                # `alloc` adds the padding again
             self.alloc(max(1, given["preallocate"] - self.padding), stream).close()
-            if stream is None and not self.guarded:     # a guarded buffer is held back for a while
+            if stream is None and not self.guarded:     # a guarded buffer is in quarantine for now
                 arena_offer(self.recent)
         if given["decay_ms"]:
             from acl.pool._scopes import Decay
             self.decay = Decay(self, given["decay_ms"])
-        # A name, not the pool: a record in somebody's log would keep it alive.
+        # The name, not the pool: a log record that a handler keeps would keep the pool alive.
         debug_log("pool", "%s made on device %d", self.name, self.device)
 
     def __dealloc__(self):
-        # A pool that cannot go yet (live blocks, work in flight) is tried again later.
+        # If the pool cannot be destroyed yet (live blocks, work in flight), it is retried later.
         if self.core is not NULL and not leaving and self.made == fork_count:
             with nogil:
                 buffers_close(self.core)
                 pool_drop(self.core)
 
     cdef int enlist(self, object name) except -1:
-        """From here on reports know the pool."""
+        """Give the pool a name and a number, and enter it into the list that reports read."""
         self.number = next(numbers)
         self.name = name_of(name, self.number, {one.name for one in open_pools() if not one.closed})
         self.core.life.orphan = False
@@ -207,7 +209,7 @@ cdef class Pool:
         return 0
 
     cdef Arena *arena_of(self, aclrtStream stream, aclrtContext known=NULL) except NULL:
-        """The arena that `alloc` uses for a stream, which lives in a context that may be known."""
+        """Return the arena that `alloc` uses for a stream; `known` is its context, or NULL."""
         cdef Arena *arena = self.recent
         if arena is not NULL and arena_is_of(
                 arena, stream, NULL if stream is not NULL else context_here(self.core)):
@@ -230,7 +232,7 @@ cdef class Pool:
         if len(self.tag_names) == TAGS:
             return TAGS - 1
         if len(self.tag_names) == TAGS - 1:
-            # A count by tag has so many places: all names that come later share the last one.
+            # Statistics have TAGS entries: all names after the first 62 share the last one.
             self.tag_names.append(OTHER_TAGS)
             return TAGS - 1
         self.tags[tag] = len(self.tag_names)
@@ -246,16 +248,16 @@ cdef class Pool:
     def tag(self, name):
         """Context manager: allocations inside it that have no tag of their own get this one.
 
-        It holds for `alloc` in this thread or asyncio task, and for memory that ACL takes in calls
-        of this thread.  In a coroutine ACL's memory gets the tag only in calls of `Model` and
+        It applies to `alloc` in this thread or asyncio task, and to ACL's allocations in calls of
+        this thread.  In a coroutine ACL's allocations get the tag only in calls of `Model` and
         `Op`, because other tasks run in between.  While it is open, each allocation by ACL in this
-        thread costs some 10 ns more.
+        thread costs about 10 ns more.
 
         Parameters
         ----------
         name : str
-            The name in ledger, metrics and reports.  A pool tells 62 names apart; all later ones
-            count as ``"(other tags)"``.
+            The name in ledger, metrics and reports.  A pool counts its first 62 names separately;
+            all later ones count as ``"(other tags)"``.
         """
         self.open_check()
         index = self.tag_index(name, "name")
@@ -263,10 +265,10 @@ cdef class Pool:
         return tagging_make(self, self.core, index)
 
     def tag_stream(self, stream, name):
-        """Name what the stream holds without a tag of its own; None takes the name back.
+        """Name the stream's blocks that have no tag of their own; None removes the name.
 
-        It is a name for the reports, so it costs nothing and holds for what is live already.
-        Without one a stream has the name of the model that ran there last.
+        Reports look the name up when they are made, so it costs nothing and applies to live blocks
+        too.  A stream without a name has the name of the model that ran there last.
 
         Parameters
         ----------
@@ -284,16 +286,16 @@ cdef class Pool:
         stream_name(self.core, raw, index, True)
 
     def budget(self, tag, limit):
-        """Bound the live bytes of a tag: what goes beyond is out of memory for that tag alone.
+        """Bound the live bytes of a tag: only that tag's allocations fail beyond the limit.
 
-        What is live already counts.  A `Model` whose name has a budget takes the inputs, outputs
-        and workspaces of its runs from it, unless a `tag` is open.  Allocations of a tag with a
-        budget take a slower path; others are as fast as before.
+        Live blocks of the tag count from the start.  If a `Model`'s name has a budget, the inputs,
+        outputs and workspaces of its runs count in it, unless a `tag` is open.  Allocations of a
+        tag with a budget take a slower path; others are as fast as before.
 
         Parameters
         ----------
         tag : str
-            A name as for `tag`, one of the 62 that the pool tells apart.
+            A name as for `tag`, one of the first 62 names of the pool.
         limit : int, str or None
             Bytes, as the pool rounds them up to 512, such as ``"2GiB"``, or ``"40%"`` of the
             device; None for no limit.
@@ -318,7 +320,7 @@ cdef class Pool:
         Parameters
         ----------
         nbytes : int or str
-            Bytes; the pool adds what the chip wants behind a buffer.
+            Bytes; the pool adds the bytes that the chip needs behind a buffer.
         stream : Stream, optional
             The default stream if not given.
         tag : str, optional
@@ -361,15 +363,15 @@ cdef class Pool:
                            self, stream, self.device)
 
     def empty(self, shape, dtype="float32", Stream stream=None, *, tag=None):
-        """Device memory for an array, not initialised: an `Array` of that shape and type."""
+        """Allocate an `Array` of this shape and type in device memory, not initialised."""
         from acl.runtime._array import Array
         return Array(self, shape, dtype, stream, tag)
 
     def record_stream(self, Buffer buffer not None, stream):
         """Note that work on another stream uses the buffer.
 
-        When the buffer is freed, its memory is not used again before all work that is queued there
-        by then is complete.
+        After the buffer is freed, its memory is used again only once all work is complete that was
+        queued on that stream before the free.
         """
         cdef aclrtStream raw = handle_on(stream, self.device)
         cdef aclrtContext context = home_of(stream)
@@ -387,15 +389,15 @@ cdef class Pool:
     # -- registration
 
     def register(self, stream, *, bint replace=False):
-        """Serve a stream: what ACL runs there takes its memory from the pool from now on.
+        """Serve a stream: from now on ACL allocates from the pool for all that it runs there.
 
-        Register right after making the stream, before anything ran on it: GE keeps the allocator
+        Register right after making the stream, before anything runs on it: GE keeps the allocator
         that it finds at the first single operator.  A stream may be registered again at any time.
 
         Parameters
         ----------
         stream : Stream or int
-            A stream of this device; not the default stream, for which ACL looks nothing up.
+            A stream of this device; not the default stream, for which ACL asks no allocator.
         replace : bool
             Whether to take over a stream that another pool serves.
         """
@@ -413,10 +415,10 @@ cdef class Pool:
         registered[<size_t> raw] = self
 
     def unregister(self, stream):
-        """End the registration; memory handed out before can still be freed.
+        """End the registration; memory that was allocated before can still be freed.
 
-        Do it once the stream's work is done and its models are unloaded.  A stream that is not
-        registered is no error.
+        Do it once the stream's work is done and its models are unloaded.  If the stream is not
+        registered, nothing happens.
         """
         cdef aclrtStream raw = handle_of(stream)
         cdef Arena *arena
@@ -432,7 +434,7 @@ cdef class Pool:
         check(status, "aclrtAllocatorUnregister")
 
     def serves(self, stream):
-        """Return whether a stream, or the handle of one, is registered, by Python or by C."""
+        """Return True if Python or C code registered this stream, or the stream of this handle."""
         cdef aclrtStream raw = handle_of(stream)
         cdef Arena *arena = NULL
         if self.core is not NULL and not self.is_closed and self.made == fork_count:
@@ -441,14 +443,14 @@ cdef class Pool:
 
     @property
     def streams(self):
-        """The handles of the streams that are registered."""
+        """Handles of the registered streams."""
         self.open_check()
         return tuple(
             <size_t> self.core.arenas[i].stream for i in range(count_read(&self.core.arena_count))
             if self.core.arenas[i].ending.registered)
 
     def use(self):
-        """Register every stream made from here on; see `use_pool`."""
+        """Register every stream that is made from now on; see `use_pool`."""
         return use_pool(self)
 
     def capture(self, stream):
@@ -463,16 +465,17 @@ cdef class Pool:
         release_of(self, capture)
 
     def unloading(self):
-        """Context manager for unloading a model: frees inside it wait for the device.
+        """Context manager for unloading a model: frees inside it are deferred.
 
-        Streams of the model's own may still use it.
+        They take effect once the device is synchronised, as the model's own streams may still use
+        the memory.
         """
         from acl.pool._scopes import Unloading
         self.open_check()
         return Unloading(self)
 
     cdef int set_modes(self, uint32_t set, uint32_t clear) except -1:
-        cdef uint32_t i             # with the GIL, so that no other change comes in between
+        cdef uint32_t i             # the GIL keeps other threads from changing modes meanwhile
         spin_enter(&self.core.lock)
         self.core.modes = (self.core.modes & ~clear) | set
         spin_leave(&self.core.lock)
@@ -491,30 +494,30 @@ cdef class Pool:
         cdef bint done
         self.open_check()
         self.unloads -= self.unloads > 0
-        if self.unloads == 0:       # else another model's blocks still come back
+        if self.unloads == 0:       # otherwise another model is still being unloaded
             self.set_modes(0, ARENA_UNLOADING)
         with nogil:
             done = waiting_sync(self.core, False)
         return bool(done)
 
-    # -- keeping the house
+    # -- giving memory back, checks
 
     def trim(self, to=0, *, idle=False, drained=False):
-        """Give memory that nobody uses back to the device.
+        """Give unused memory back to the device.
 
         Parameters
         ----------
         to : int or str
             Bytes that may stay reserved.
         idle : bool
-            Only from streams that have nothing in flight; without it, streams are waited for.
+            Only from streams that have nothing in flight; if False, the call waits for streams.
         drained : bool
-            The framework's task queue is empty: pages of arenas with early frees may go too.
+            The framework's task queue is empty, so arenas with early frees give pages back too.
 
         Returns
         -------
         int
-            Bytes that went back; the log says if a stream was waited for in vain.
+            Bytes that were given back; the log says if a wait for a stream timed out.
         """
         cdef size_t target = bytes_of(to, "to")
         self.open_check()
@@ -522,7 +525,7 @@ cdef class Pool:
         return trim_told(self.core, self.name, target, not idle, bool(drained))
 
     def sleep(self, tags=None, *, offload=True, drained=False):
-        """Give back the memory of blocks of `tags`, or all; addresses stay: docs/sleep.md."""
+        """Give back the memory of blocks of `tags`, or all; addresses are kept: docs/sleep.md."""
         from acl.pool._sleep import pool_sleep
         return pool_sleep(self, tags, offload, drained)
 
@@ -532,7 +535,7 @@ cdef class Pool:
         return pool_wake(self, tags)
 
     def decay_tick(self):
-        """Give back memory that nothing has needed since the last tick; return its bytes."""
+        """Give back memory that was not needed since the last decay step; return its bytes."""
         cdef size_t freed
         self.open_check()
         current_ensure(NULL)
@@ -549,7 +552,7 @@ cdef class Pool:
     def check(self):
         """Check every block; return 0, or the number of the first broken invariant.
 
-        Nothing else may use the pool meanwhile.
+        No other thread may use the pool meanwhile.
         """
         cdef uint32_t broken
         self.open_check()
@@ -568,7 +571,7 @@ cdef class Pool:
         self.oom_hook = hook
 
     cdef bint oom_tell(self, object report) except -1:
-        """Call the hook; whether there is one."""
+        """Call the hook with the report; return False if there is no hook or no report."""
         if self.oom_hook is None or report is None:
             return False
         self.oom_hook(report)
@@ -576,19 +579,19 @@ cdef class Pool:
         return True
 
     def last_oom(self):
-        """Return the last `OomReport`, of `alloc` or of ACL's allocations; None if none failed."""
+        """Return the last `OomReport`, of `alloc` or ACL's allocations; None if none has failed."""
         from acl.inside import _books
 
         self.open_check()
         return _books.last_oom(self)
 
     def stats(self):
-        """Return what the pool holds and has done so far.
+        """Return what the pool holds now, and what it has done so far.
 
         Returns
         -------
         PoolStats
-            Counted block by block, under each part's lock; `acl.metrics.read` takes none.
+            Counted block by block, under the lock of each arena; `acl.metrics.read` takes no lock.
         """
         from acl.inside import _books
 
@@ -613,10 +616,10 @@ cdef class Pool:
         Parameters
         ----------
         capacity : int
-            Events that are kept of each stream, 64 bytes each, rounded up to a power of two; the
-            oldest go first.
+            Most events kept for each stream, 64 bytes each, rounded up to a power of two; new
+            events replace the oldest.
         stacks : {False, "python", "native", "all"}
-            Which stacks to note with each allocation.  One costs some microseconds.
+            Which stacks to note with each allocation.  A stack costs some microseconds.
         """
         from acl.inside._recording import Recording
 
@@ -640,9 +643,9 @@ cdef class Pool:
         Parameters
         ----------
         older_than : float, optional
-            Only those known to be live for this many seconds; the age of tracked blocks is known.
+            Only blocks known to be live for this many seconds; the age is known of tracked blocks.
         since : Mark, optional
-            Only those that were allocated after a mark; exact for all blocks.
+            Only blocks that were allocated after this mark; exact for all blocks.
         """
         from acl.inside import _leaks
 
@@ -664,14 +667,14 @@ cdef class Pool:
     def close(self):
         """Unregister all streams and give all free memory back; a second call does nothing.
 
-        Buffers that are alive stay valid; their memory is freed with the last of them and this
-        object.  The log warns of live blocks, and of streams that are at work.
+        Buffers that are alive stay valid; their memory is freed once the last of them and this
+        object are deleted.  The log warns of live blocks, and of streams that are at work.
         """
         if self.is_closed or self.core is NULL:
             return
         if self.made != fork_count:
             forked_raise(self)
-        current_ensure(NULL)                    # raises in a callback, where nothing is undone yet
+        current_ensure(NULL)                    # raises in a callback, before anything has changed
         if self.decay is not None:
             self.decay.stop()
             self.decay = None
@@ -685,14 +688,14 @@ cdef class Pool:
 
     @property
     def closed(self):
-        """Whether `close` has run."""
+        """True once `close` was called."""
         return bool(self.is_closed)
 
     @property
     def limit(self):
-        """Most bytes that the pool may hold, 0 for no limit; may be set, also as ``"8GiB"``.
+        """Most bytes that the pool may hold, 0: no limit; may be set, also as ``"8GiB"``.
 
-        A limit below what is held gives nothing back: call `trim`.
+        Setting a limit below what the pool holds gives nothing back: call `trim`.
         """
         return 0 if self.core is NULL else self.core.options.limit
 
@@ -729,7 +732,7 @@ cdef class Pool:
 
 
 cdef int segments_tell(Pool pool) except -1:
-    """Once: that the pool had to do without virtual memory."""
+    """Log once, if so, that the pool works without virtual memory because the driver has none."""
     if pool.core.no_virtual and not pool.core.options.segments and not pool.segments_told:
         pool.segments_told = True
         warning_log("pool", "%s works in segments, which wastes more: device %d has no virtual "
@@ -738,14 +741,14 @@ cdef int segments_tell(Pool pool) except -1:
 
 
 cdef aclrtContext home_of(object stream) noexcept:
-    """The context of a Stream of ours; NULL where nobody knows it."""
+    """Return the context of a Stream; NULL for a handle, whose context is not known."""
     return (<Stream> stream).context if isinstance(stream, Stream) else NULL
 
 
 cdef int device_check(Pool pool, aclrtStream raw) except -1:
-    """The default stream is the current context's: that must be one of the pool's device."""
+    """Raise for the default stream if the current context is of another device than the pool."""
     current_ensure(NULL)
-    if raw is NULL and current_device() not in (pool.device, -1):   # -1: a lost device
+    if raw is NULL and current_device() not in (pool.device, -1):   # -1: the device is lost
         raise ValueError(
             f"the pool is for device {pool.device}, the current device is {current_device()}")
     return 0
@@ -753,7 +756,7 @@ cdef int device_check(Pool pool, aclrtStream raw) except -1:
 
 cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
                       uint16_t tag) except NULL:
-    """The ladder, without the GIL; then the hook, and the ladder once more."""
+    """Run the slow allocation without the GIL; if it fails, call the hook and run it once more."""
     cdef Block *block
     cdef uint32_t attempt
     cdef uint64_t before
@@ -778,12 +781,12 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
 
 
 def use_pool(pool):
-    """Register a pool for every stream made from now on, by `Stream` or `acl.rt`, on its device.
+    """Register a pool for every stream that `Stream` or `acl.rt` makes on its device from now on.
 
     Returns
     -------
     UsePool
-        Call its `close`, or use it as a context manager, to end that.
+        To stop, call its `close`, or use it as a context manager.
     """
     if not isinstance(pool, Pool):
         raise TypeError(f"pool must be a Pool, not {type(pool).__name__}")

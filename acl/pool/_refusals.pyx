@@ -1,11 +1,11 @@
-"""What the log says of a pool that could not do what it was asked: to grow, to trim, to close.
+"""Log messages of a pool that could not do what it was asked: grow, trim or close.
 
-A pool that may not grow goes on with memory of its own that it moves, which takes longer, or finds
-none.  Whoever tunes it wants to know; the callbacks that meet it hold no GIL and may not log.  So
-they count, and at most once a minute for each pool and kind ask Python's main thread to tell, as
-soon as it runs Python again (`acl.inside._books.refusals_tell`).
+If a pool may not grow, it moves pages that it has, which takes longer, or the allocation fails.
+The log says so, because limits are tuned by it.  The callbacks that are refused hold no GIL and may
+not log.  So they count the refusal.  At most once a minute for each pool and kind, they ask the
+main thread to log it as soon as it runs Python code again (`acl.inside._books.refusals_tell`).
 
-Thread rule: any thread, without locks; `growth_refused` without the GIL, all else with it.
+Thread rule: any thread, without locks.  `growth_refused` runs without the GIL, all else with it.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -32,7 +32,7 @@ cdef enum:
 
 
 cdef void growth_refused(Pool *pool, uint32_t kind, size_t bytes) noexcept nogil:
-    """Count a refusal; have Python told, once a minute at most for each pool and kind."""
+    """Count a refusal, and at most once a minute for each pool and kind ask Python to log it."""
     cdef Source *source = &pool.source
     cdef uint64_t now = record_ns(record_ticks())
     cdef bint due
@@ -52,7 +52,7 @@ cdef object loaded_books = None
 
 
 def refusals_prepare():
-    """Import what telling needs: a pending call may run in the middle of any import."""
+    """Import what logging needs now: a pending call may run in the middle of any import."""
     global loaded_books
     from acl.inside import _books
     from acl.pool import _findings
@@ -66,7 +66,7 @@ cdef object books():
 
 
 cdef int on_pending(void *argument) noexcept with gil:
-    if loaded_books is not None:                # else there is no Pool to tell of
+    if loaded_books is not None:                # if None, Python has made no Pool yet
         loaded_books.refusals_tell()
     return 0
 

@@ -1,18 +1,19 @@
-"""What ACL is told: an arena and four C functions for a stream.  See `_registry.pyx`."""
+"""Registration of pools with ACL: an arena and four C functions for a stream: `_registry.pyx`."""
 
 from acl.core.types cimport Arena
 from acl.bind.generated._libacl cimport aclError, aclrtStream
 
-# The handle of a Stream or of a number; None is the default stream, which has none.
+# Return the handle of a stream, given as a Stream or a number; NULL for None, the default stream.
 cdef aclrtStream handle_of(object stream) except? NULL
 
-# The same; raises for a Stream of another device.
+# Return the handle as `handle_of`; raises for a Stream of another device.
 cdef aclrtStream handle_on(object stream, int device) except? NULL
 
-# Raises for a handle that is no stream's; whether the stream is well is not asked.
+# Raise if the handle is not a stream's.  Errors of the stream's work are ignored.
 cdef int stream_exists(aclrtStream raw) except -1
 
-# Before a registration: raises for a handle that is no stream's, and for a stream of another pool.
+# Before a registration: raise for the default stream, for a handle that is not a stream's, and,
+# without `replace`, for a stream that another pool serves.
 cdef int register_check(object pool, aclrtStream raw, bint replace) except -1
 
 cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil

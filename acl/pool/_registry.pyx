@@ -1,7 +1,8 @@
-"""What ACL is told: an arena and four C functions for a stream, always the same five values.
+"""Registration of pools with ACL, and the lists of pools and of registered streams.
 
-ACL copies the values, so the descriptor goes at once; the arena must outlive every block that it
-gave out, whatever becomes of the registration.
+For each stream ACL gets five values: an arena and four C functions.  It copies them, so the
+descriptor is destroyed at once.  The arena must outlive every block that it handed out, also when
+the registration has ended.
 """
 
 import weakref
@@ -38,24 +39,24 @@ __all__ = ["Allocator", "allocator_of", "every", "open_pools", "pool_of", "regis
 
 findings_listen()
 
-every = weakref.WeakValueDictionary()   # all pools that are alive, closed ones too: by address
-# What keeps a pool alive that Python has registered: by stream handle.
+every = weakref.WeakValueDictionary()   # address of the core's struct -> Pool, closed ones too
+# Stream handle -> the Pool that Python registered for it.  This keeps the Pool alive.
 registered: dict = {}
 
 
 cdef list pools_alive():
-    """The pools of this moment: to walk `every` itself is an error once a thread makes another."""
+    """Return a list of the pools: iterating `every` fails if a thread makes a pool meanwhile."""
     return [pool for reference in every.valuerefs() if (pool := reference()) is not None]
 
 
 def open_pools(device=None):
-    """The pools of this process that may hold memory, of one device or of all, the oldest first."""
+    """Return the pools of this process that may hold memory, of one device or all, oldest first."""
     found = [pool for pool in pools_alive() if device is None or pool.device == device]
     return sorted(found, key=lambda pool: pool.number)
 
 
 def pool_of(size_t stream):
-    """The pool that serves a stream, by its handle, whether Python or C registered it, or None."""
+    """Return the pool that Python or C code registered for a stream's handle, or None."""
     pool = registered.get(stream)
     if pool is not None and pool.serves(stream):
         return pool
@@ -66,20 +67,20 @@ def pool_of(size_t stream):
 
 
 def stream_ended(handle):
-    """A stream is about to be destroyed: no pool goes by its handle any more."""
+    """End all that pools know of a stream by its handle: the stream is about to be destroyed."""
     cdef aclrtStream raw = <aclrtStream> <size_t> handle
     pool = registered.get(handle)
     if pool is not None:
         pool.unregister(handle)
     with nogil:
-        stream_end(raw)                         # a runtime that tells does this once more
+        stream_end(raw)                         # if the runtime reports the end, this runs twice
 
 
 ended_hooks.append(stream_ended)
 
 
 cdef aclError descriptor_fill(aclrtAllocatorDesc desc, Arena *arena, bint guard) noexcept nogil:
-    """All five values: a fresh descriptor's functions are not initialised by ACL."""
+    """Set all five values of a new descriptor: ACL does not initialise them."""
     cdef aclError status = aclrtAllocatorSetObjToDesc(desc, arena)
     if status == ACL_SUCCESS:
         status = aclrtAllocatorSetAllocFuncToDesc(desc, guard_alloc if guard else on_alloc)
@@ -94,7 +95,10 @@ cdef aclError descriptor_fill(aclrtAllocatorDesc desc, Arena *arena, bint guard)
 
 
 cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil:
-    """With the callbacks that look for errors if the pool wants them and they get memory."""
+    """Register an arena for a stream, with the checking callbacks if the pool guards blocks.
+
+    If there is no memory for guards, the usual callbacks are registered.
+    """
     cdef uint32_t every = arena.pool.options.guard_every
     cdef bint guard = every != 0 and guard_open(arena, every)
     cdef aclrtAllocatorDesc desc = aclrtAllocatorCreateDesc()
@@ -112,7 +116,7 @@ cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil:
 
 
 cdef aclError arena_unregister(Arena *arena, aclrtStream stream) noexcept nogil:
-    """An arena that is not registered is no error."""
+    """End an arena's registration; return success also if it is not registered."""
     cdef aclError status = ACL_SUCCESS
     if arena.ending.registered:
         arena.ending.registered = False
@@ -166,7 +170,7 @@ Allocator.__doc__ = (
 
 
 def allocator_of(stream):
-    """What is registered for a stream, as ACL says, whoever did it; None if nothing is.
+    """Return what ACL has registered for a stream, by any program; None if nothing is registered.
 
     Raises
     ------
@@ -181,7 +185,7 @@ def allocator_of(stream):
     cdef aclrtAllocatorAllocAdviseFunc advise = NULL
     cdef aclrtAllocatorGetAddrFromBlockFunc address = NULL
     if raw is NULL:
-        return None                             # the default stream never has one
+        return None                             # ACL keeps no allocator for the default stream
     current_ensure(NULL)
     cdef aclError status = aclrtAllocatorGetByStream(
         raw, &desc, &allocator, &alloc, &free, &advise, &address)
@@ -194,12 +198,12 @@ def allocator_of(stream):
 
 
 def strays():
-    """Calls of the callbacks in this process with what is no allocator, or no block of any."""
+    """Return the number of callback calls in this process with an unknown allocator or block."""
     return strays_read()
 
 
 def stream_fault(size_t handle):
-    """Return the status of a failed task of a stream that only a pool's wait was told of, or 0."""
+    """Return the status of a stream's failed task that only a pool's wait has seen, or 0."""
     return stream_fault_take(<aclrtStream> handle)
 
 

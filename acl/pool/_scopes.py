@@ -1,4 +1,4 @@
-"""What holds a pool for a while: an unload, a background decay, the registration of new streams."""
+"""Objects that act on a pool for a while: `Unloading`, `Decay` and `UsePool`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Decay", "Unloading", "UsePool"]
 
 
 class Unloading:
-    """What `Pool.unloading` returns."""
+    """The context manager of `Pool.unloading`."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -35,7 +35,7 @@ class Unloading:
 
 
 class Decay:
-    """A thread that ticks; it does not keep the pool alive."""
+    """A background thread that runs a decay step at each interval; it does not keep the pool alive."""
 
     def __init__(self, pool: Pool, interval_ms: int) -> None:
         if not isinstance(interval_ms, int):
@@ -50,7 +50,7 @@ class Decay:
 
     @staticmethod
     def run(reference: weakref.ref[Pool], done: threading.Event, interval: float) -> None:
-        """Tick until told to stop, or until the pool is gone; what fails is tried again at the next tick."""
+        """Run decay steps until `stop`, or until the pool is closed or deleted; a failed one is tried again."""
         worked = True
         while not done.wait(interval):
             pool = reference()
@@ -67,14 +67,14 @@ class Decay:
             del pool
 
     def stop(self) -> None:
-        """End the thread, and wait for its last tick."""
+        """End the thread, and wait until its last step is done."""
         self.done.set()
         if threading.current_thread() is not self.thread:
             self.thread.join()
 
 
 class UsePool:
-    """What `use_pool` returns: leaving it ends the registration of new streams."""
+    """The context manager of `use_pool`: its end ends the registration of new streams."""
 
     def __init__(self, pool: Pool) -> None:
         if pool.closed:
@@ -85,17 +85,17 @@ class UsePool:
         _raw_hooks.append(self.on_raw)
 
     def on_made(self, stream: Stream) -> None:
-        """A stream was made."""
+        """Register a new `Stream` with the pool, if it is of the pool's device."""
         if stream.device == self.pool.device and not self.pool.closed:
-            self.pool.register(stream, replace=True)    # of several, the last hook's pool
+            self.pool.register(stream, replace=True)    # if several pools are in use, the newest one wins
 
     def on_raw(self, handle: int, device: int) -> None:
-        """A program of pyACL made a stream."""
+        """Register a stream that a function of `acl.rt` made, if it is of the pool's device."""
         if device == self.pool.device and not self.pool.closed:
             self.pool.register(handle, replace=True)
 
     def close(self) -> None:
-        """New streams are not registered any more; those that are stay so."""
+        """Stop registering new streams; streams that are registered stay so."""
         if self.on_made in made_hooks:
             made_hooks.remove(self.on_made)
             _raw_hooks.remove(self.on_raw)
@@ -113,7 +113,7 @@ _raw_hooks: list[Callable[[int, int], object]] = []
 
 
 def _watch_pyacl() -> None:
-    """From the first `use_pool` on, `acl.rt`'s functions tell which streams they make and destroy."""
+    """Wrap the functions of `acl.rt` that make and destroy streams, so that they call the hooks."""
     from acl import rt
 
     if not hasattr(rt.create_stream, "__wrapped__"):
@@ -139,7 +139,7 @@ def _telling_made(function: Callable[..., Any], get_device: Callable[[], tuple[i
 def _telling_ended(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def destroy(*arguments: Any, **named: Any) -> Any:
-        # Before the handle is free: another thread's next stream may have it at once.
+        # This must run before the stream is destroyed: another thread's next stream may get the same handle.
         if len(arguments) == 1 and not named and arguments[0] in registered:
             stream_ended(arguments[0])
         return function(*arguments, **named)

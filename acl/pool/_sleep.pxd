@@ -1,10 +1,11 @@
-"""Sleep of one block, for those who keep blocks by themselves: see `_sleep.pyx`."""
+"""Sleep of single blocks, for code that keeps blocks itself: see `_sleep.pyx`."""
 
 from acl.core.types cimport Arena, Block
 from acl.pool._pool cimport Pool
 
-# Whatever its tag, without keeping its contents; the caller sees to it that nobody uses the block.
-# Each waits for the device, raises as `pool_sleep` and `pool_wake` do, and gives their report: of
-# no block if it slept, or was awake, already, or is one that cannot sleep.
+# Put one block to sleep without keeping its contents, or wake it; its tag does not matter.  The
+# caller makes sure that no work uses the block.  Each function waits for the device, raises as
+# `pool_sleep` and `pool_wake` do, and returns their report.  The report counts no block if the
+# block was asleep or awake already, or cannot sleep.
 cdef object block_sleep(Pool pool, Arena *arena, Block *block)
 cdef object block_wake(Pool pool, Arena *arena, Block *block)

@@ -1,12 +1,12 @@
-"""Sleep and wake: the memory of tagged blocks goes back to the device, and comes again.
+"""Sleep and wake: give the memory of tagged blocks back to the device, and allocate it again.
 
-What is to be kept is copied to pinned host memory, in pieces, by two streams of our own, so that
-one piece is copied while the next is pinned.  Then `_asleep` takes the pages away; addresses stay.
-A wake maps memory again and copies back.
+Contents that are to be kept are copied to pinned host memory, piece by piece, on two streams of
+this module, so that one piece is copied while the next is pinned.  Then `_asleep` unmaps the pages;
+the addresses stay reserved.  A wake maps memory there again and copies the contents back.
 
-One sleep or wake runs at a time in a process; frees and allocations may go on meanwhile, in any
-thread.  A step that fails is undone: what could not be undone is told.  The GIL is dropped around
-everything that may call the driver.
+One sleep or wake runs at a time in a process; any thread may allocate and free meanwhile.  A step
+that fails is undone; if that fails too, the error says so.  The GIL is dropped around everything
+that may call the driver.
 """
 
 import threading
@@ -40,20 +40,20 @@ from acl.inside._snapshot import SleepReport, readable
 __all__ = ["pool_sleep", "pool_wake"]
 
 cdef enum:
-    PIECE = 32 << 20            # bytes that one copy moves
+    PIECE = 32 << 20            # most bytes of one copy
     COPIERS = 2
 
 cdef struct Copier:
     aclrtStream streams[2]
-    uint32_t turn               # which of them is next
-    const char *call            # the one that failed
-    Pinned *pieces[TAGS]        # what is being filled, by tag: each tag wakes by itself
+    uint32_t turn               # number of the next copy; it runs on streams[turn % COPIERS]
+    const char *call            # name of the call that failed
+    Pinned *pieces[TAGS]        # pinned memory being filled, by tag: a tag may wake without others
     size_t left[TAGS]           # bytes of each tag that are still to be saved
-    Range *span                 # the copy that is being gathered: between these two,
-    Pinned *pinned
-    char *target                # from there to there
-    char *source
-    size_t size                 # 0: none
+    Range *span                 # the copy being gathered: its address range on the device,
+    Pinned *pinned              # its pinned memory,
+    char *target                # the address to copy to
+    char *source                # and the one to copy from
+    size_t size                 # its bytes; 0: no copy is being gathered
 
 cdef object one_at_a_time = threading.Lock()
 
@@ -75,7 +75,7 @@ cdef aclError copier_open(Copier *copier) noexcept nogil:
 
 
 cdef aclError copier_close(Copier *copier, bint wait) noexcept nogil:
-    """Wait for all copies and end the streams; the first failure of a wait."""
+    """Wait for all copies and destroy the streams; with `wait`, return the first wait's failure."""
     cdef aclError status
     cdef aclError first = ACL_SUCCESS
     cdef uint32_t index
@@ -87,12 +87,12 @@ cdef aclError copier_close(Copier *copier, bint wait) noexcept nogil:
             copier.call = b"aclrtSynchronizeStream"
             first = status
         if aclrtDestroyStream(copier.streams[index]) != ACL_SUCCESS:
-            aclrtDestroyStreamForce(copier.streams[index])  # status: the last resort
+            aclrtDestroyStreamForce(copier.streams[index])  # status: nothing is left to try
     return first
 
 
 cdef aclError copy_queue(Copier *copier, bint out) noexcept nogil:
-    """Queue the copy that was gathered."""
+    """Queue the gathered copy, if there is one; return ACL's status."""
     cdef aclError status
     if copier.size == 0:
         return ACL_SUCCESS
@@ -109,7 +109,10 @@ cdef aclError copy_queue(Copier *copier, bint out) noexcept nogil:
 
 cdef aclError copy_add(Copier *copier, Range *span, Pinned *pinned, char *target, char *source,
                        size_t size, bint out) noexcept nogil:
-    """Neighbours on both sides are copied by one call, within one reservation and allocation."""
+    """Append a copy to the gathered one if both its sides adjoin; otherwise queue that one first.
+
+    One copy stays within one address range and one allocation of pinned memory.
+    """
     cdef aclError status
     if (copier.size > 0 and span == copier.span and pinned == copier.pinned
             and copier.size + size <= PIECE
@@ -126,7 +129,7 @@ cdef aclError copy_add(Copier *copier, Range *span, Pinned *pinned, char *target
 
 
 cdef aclError piece_ready(Copier *copier, uint32_t tag, size_t least) noexcept nogil:
-    """Pin the next piece for what is left of a tag, if there is none or it is full."""
+    """If a tag has no piece or its piece is full, pin a new piece for the tag's remaining bytes."""
     cdef Pinned *piece = copier.pieces[tag]
     cdef aclError status = ACL_SUCCESS
     if piece != NULL and piece.used < piece.size:
@@ -141,7 +144,7 @@ cdef aclError piece_ready(Copier *copier, uint32_t tag, size_t least) noexcept n
 
 
 cdef aclError nap_save(Copier *copier, Range *span, Nap *nap, uint32_t tag) noexcept nogil:
-    """Queue the copies of a block's bytes to the host, pinning piece by piece."""
+    """Queue the copies of a block's bytes to the host; pin further pieces where needed."""
     cdef char *source = nap.block.addr
     cdef size_t left = nap.block.size
     cdef Chunk **last = &nap.chunks
@@ -191,24 +194,24 @@ cdef inline uint32_t nap_tag(Nap *nap, Arena *arena) noexcept nogil:
     return nap.block.tag if nap.block.tag != 0 else arena.default_tag
 
 
-# ---- turns --------------------------------------------------------------------------------------
+# ---- sleep batches ------------------------------------------------------------------------------
 
-cdef struct Trip:               # one sleep or wake of a pool
+cdef struct Trip:               # one call that puts blocks of a pool to sleep or wakes them
     CorePool *pool
-    Arena *arena                # NULL, or that of `block`
-    Block *block                # NULL, or the only one that turns
+    Arena *arena                # the arena of `block`; NULL: all arenas
+    Block *block                # the only block to put to sleep or wake; NULL: all of `tags`
     Turn *turns
     uint32_t count
-    uint32_t begun              # turns that were taken
-    uint64_t tags               # a bit for each
-    uint64_t keep               # tags whose bytes are copied
+    uint32_t begun              # sleep batches in `turns` that have begun: one for each arena
+    uint64_t tags               # bit t: blocks with tag t are put to sleep or woken
+    uint64_t keep               # bit t: the bytes of tag t are copied to the host
     size_t copied
-    const char *call            # that failed
+    const char *call            # name of the call that failed
     Copier copier
 
 
 cdef bint arena_may(Arena *arena, bint drained) noexcept nogil:
-    """Whether pages may leave an arena: its frees do not come early, or its queue is empty."""
+    """True if pages may leave an arena: it has no early frees, or its task queue is empty."""
     return arena.role == ROLE_CAPTURE or pages_may_leave(arena, drained)
 
 
@@ -236,7 +239,7 @@ cdef void trip_end(Trip *trip, bint asleep, bint partly) noexcept nogil:
 
 
 cdef aclError trip_rest(Trip *trip) noexcept nogil:
-    """Wait for all work of the device, then for each stream whose pages will go."""
+    """Wait for all work of the device, then for each stream whose pages will be unmapped."""
     cdef aclError status
     cdef uint32_t index
     trip.call = b"aclrtSynchronizeDeviceWithTimeout"
@@ -255,7 +258,7 @@ cdef inline bint nap_is_kept(Trip *trip, Nap *nap, Arena *arena) noexcept nogil:
 
 
 cdef void trip_measure(Trip *trip) noexcept nogil:
-    """How many bytes of each tag are to be kept."""
+    """Count the bytes of each tag that are to be copied to the host."""
     cdef Copier *copier = &trip.copier
     cdef uint32_t index
     cdef Arena *arena
@@ -270,7 +273,7 @@ cdef void trip_measure(Trip *trip) noexcept nogil:
 
 
 cdef aclError turn_copy(Trip *trip, Turn *turn, bint out) noexcept nogil:
-    """Queue the copies of one arena's blocks, which are in the order of their addresses."""
+    """Queue the copies of one arena's blocks; the batch has them in order of their addresses."""
     cdef Copier *copier = &trip.copier
     cdef Arena *arena = turn.arena
     cdef aclError status = ACL_SUCCESS
@@ -289,7 +292,7 @@ cdef aclError turn_copy(Trip *trip, Turn *turn, bint out) noexcept nogil:
 
 
 cdef aclError trip_copy(Trip *trip, bint out) noexcept nogil:
-    """Copy what is to be kept out, or what was kept in, and wait for it."""
+    """Copy the blocks' contents to the host (`out`) or back, and wait for the copies."""
     cdef Copier *copier = &trip.copier
     cdef aclError status = copier_open(copier)
     cdef aclError waited
@@ -420,7 +423,7 @@ cdef object trip_wake(Trip *trip, Pool pool):
 # ---- the two calls ------------------------------------------------------------------------------
 
 cdef uint64_t tags_mask(Pool pool, object tags, str name) except? 0xFFFFFFFFFFFFFFFF:
-    """A bit for each tag; "" is what has none."""
+    """Return the set of tags as bits; the name "" is bit 0, for blocks without a tag."""
     cdef uint64_t mask = 0
     if tags is None or tags is True:
         return ~<uint64_t> 0 >> 1 | <uint64_t> 1 << 63
@@ -441,7 +444,7 @@ cdef uint64_t tags_mask(Pool pool, object tags, str name) except? 0xFFFFFFFFFFFF
 
 
 def asleep_text(pool):
-    """What sleeps in a pool, in words, for an error."""
+    """Return the text about a pool's sleeping blocks that errors end with."""
     asleep = pool.stats().asleep
     return f"{readable(asleep)} of blocks are asleep" if asleep else "nothing is asleep"
 
@@ -449,14 +452,14 @@ def asleep_text(pool):
 def pool_sleep(Pool pool not None, tags, offload, drained):
     """Give the memory of live blocks back to the device; their addresses stay.
 
-    The blocks may not be used until they are awake; they may be freed.  All work of the device is
-    waited for first.  A page that somebody awake uses too stays.
+    The blocks may not be used until they are awake; they may be freed.  The call first waits for
+    all work of the device.  A page that also has blocks that stay awake keeps its memory.
 
     Parameters
     ----------
     pool : Pool
     tags : str or iterable of str, optional
-        Whose blocks; "" for those without a tag.  All blocks if None.
+        The tags whose blocks go to sleep; "" stands for blocks without a tag.  All blocks if None.
     offload : bool, str or iterable of str
         Keep the contents, in pinned host memory: all, none, or those of some tags.
     drained : bool
@@ -482,10 +485,10 @@ def pool_sleep(Pool pool not None, tags, offload, drained):
 
 
 def pool_wake(Pool pool not None, tags):
-    """Give sleeping blocks memory and their contents again, at their addresses.
+    """Give sleeping blocks memory and their contents again, at the same addresses.
 
-    What was not offloaded has no contents.  `tags` as for `pool_sleep`; raises `OutOfMemoryError`
-    if there is not enough memory, and everything sleeps on.
+    Blocks that were not offloaded have undefined contents.  `tags` is as for `pool_sleep`.  If
+    there is not enough memory, `OutOfMemoryError` is raised and all of the blocks stay asleep.
     """
     cdef Trip trip
     memset(&trip, 0, sizeof(Trip))

@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t
 
 from acl.core.types cimport Pool
 
-# Before and after a call into C that allocates: while a pool's notes want Python stacks, what the
-# thread allocates there is noted with this one.
+# Call `stack_enter` before, and, if it returned True, `stack_leave` after a C call that allocates.
+# If a pool's notes want Python stacks, allocations in between are noted with the caller's stack.
 cdef bint stack_enter(Pool *pool) except -1
 cdef void stack_leave() noexcept

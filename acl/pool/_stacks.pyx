@@ -1,8 +1,8 @@
-"""Stacks of Python and of C, each kept once in a process, by number; 0 stands for none.
+"""Python and C stacks; a process keeps each one once, under a number; 0 is no stack.
 
-A stack is taken where the GIL is held anyway, before a call into C, and its number is left with the
-thread: the allocator's callbacks have no Python stack of their own.  A stack costs about a
-microsecond, its text nothing until somebody asks.  The table only grows, up to a limit.
+The allocator's callbacks cannot read the Python stack.  So the stack is noted before a call into C,
+where the GIL is held anyway, and its number is stored in the thread.  Noting a stack takes about a
+microsecond; its text is made only when it is read.  The table only grows, up to a limit.
 
 Thread rule: with the GIL.
 """
@@ -30,20 +30,20 @@ cdef extern from "<dlfcn.h>" nogil:
 __all__ = ["native_frames", "python_frames"]
 
 cdef enum:
-    DEPTH = 64                  # frames of a stack, the innermost ones
-    MOST = 65536                # different stacks
-    NATIVE_DEPTH = 32           # of `core/record.h`
+    DEPTH = 64                  # most frames of a Python stack: the innermost ones are kept
+    MOST = 65536                # most different stacks
+    NATIVE_DEPTH = 32           # as in `core/record.h`
 
 #: The folder of this package, whose own frames tell a user nothing.
 OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 cdef dict numbers = {}          # what identifies a stack -> its number
 cdef list stacks = [()]         # by number: (code, offset) pairs, innermost first
-cdef dict codes = {}            # id -> code, so that no id comes again
+cdef dict codes = {}            # id -> code; this keeps the code alive, so no other gets its id
 
 
 cdef uint32_t stack_here() except? 0xFFFFFFFF:
-    """The number of the running thread's Python stack; 0 where the table is full."""
+    """Return the number of the running thread's Python stack; 0 if the table is full."""
     cdef list pairs = []
     cdef list key = []
     frame = sys._getframe()
@@ -96,7 +96,10 @@ def python_frames(number):
 
 
 def native_frames(number):
-    """The frames of a C stack: (library, 0, function), innermost first, without our own on top."""
+    """Return the frames of a C stack: (library, 0, function), innermost first.
+
+    The innermost frames are left out as long as they lie in the allocator itself.
+    """
     cdef void *frames[NATIVE_DEPTH]
     cdef Dl_info info
     cdef uint32_t i, count
@@ -105,7 +108,7 @@ def native_frames(number):
         count = record_native(wanted, frames)
     found = []
     for i in range(count):
-        if not dladdr(<char *> frames[i] - 1, &info):   # the call, not what it returns to
+        if not dladdr(<char *> frames[i] - 1, &info):   # -1: inside the call, not the line after it
             found.append(("", 0, hex(<size_t> frames[i])))
             continue
         library = (<bytes> info.dli_fname).decode(errors="replace") if info.dli_fname else ""

@@ -1,12 +1,14 @@
-"""Scopes of tags: whose memory it is that is taken while they are open.
+"""Tag scopes: memory that is allocated while a scope is open gets its tag.
 
-A scope is known in two places.  The context (`contextvars`) has it for what Python code takes; it
-follows an asyncio task.  The thread has it for what ACL takes through the callbacks, which are C
-and know no context (`TagScope`, a list without locks); a coroutine's scope is not put there, since
-other tasks run on the thread before it ends: `Model` and `Op` put it there for their own calls.
+A scope is noted in two places.  The context (`contextvars`), which follows an asyncio task, has it
+for allocations by Python code.  The thread has it for ACL's allocations, because the callbacks are
+C and cannot read the context (`TagScope`, a list without locks).  A coroutine's scope is not put
+into the thread's list, because other tasks run on the thread before it ends; `Model` and `Op` put
+it there for their own calls.
 
-Under the GIL, but for the callbacks' reading.  A scope that ends in another thread than it began
-is emptied there and kept for ever, as the first thread's list may still lead to it.
+All of it runs under the GIL, except that callbacks read the thread's list.  If a scope ends in
+another thread than it began in, it is emptied and never freed, because the first thread's list may
+still point to it.
 """
 
 import sys
@@ -21,7 +23,7 @@ from acl.core._tally cimport tag_scopes
 __all__ = ["Tagging", "tag_open"]
 
 cdef object innermost = ContextVar("acl.tag", default=None)
-cdef set kept = set()           # what a thread's list leads to
+cdef set kept = set()           # scopes that a thread's list points to: they must not be freed
 
 
 cdef bint in_coroutine() except -1:
@@ -37,7 +39,7 @@ cdef uint16_t tag_current(object pool) noexcept:
 
 
 def tag_open(pool):
-    """Whether a scope is open for the pool here."""
+    """True if a scope is open for the pool in this context."""
     return tag_current(pool) != 0
 
 
@@ -49,7 +51,8 @@ cdef bint tag_push(object pool, CorePool *core, TagScope *scope, uint16_t otherw
     scope.pool = core
     scope.outer = tag_scopes()[0]
     tag_scopes()[0] = scope
-    # An owner's way asks for no scope, so the thread owns nothing while one is open.
+    # The owner's fast path does not look for scopes, so the thread gives up all locks of the pool
+    # that it owns.
     for i in range(count_read(&core.arena_count)):
         lock_step_down(&core.arenas[i].lock)
     return True
@@ -84,13 +87,13 @@ cdef object tagging_make(object pool, CorePool *core, uint16_t tag):
 
 
 cdef class Tagging:
-    """What `Pool.tag` returns."""
+    """The context manager of `Pool.tag`."""
 
-    cdef TagScope scope             # in the thread's list
+    cdef TagScope scope             # its entry in the thread's list
     cdef CorePool *core
     cdef readonly object pool
-    cdef Tagging outer              # in the context
-    cdef object token               # to leave the context; None while the scope is not open
+    cdef Tagging outer              # the scope around it in the context
+    cdef object token               # resets the context variable; None while the scope is not open
     cdef uint16_t tag
 
     def __enter__(self):
