@@ -1,22 +1,22 @@
-"""The structs, constants and invariants of the block allocator: no function.
+"""The structs, constants and invariants of the block allocator.  There are no functions here.
 
-Glossary
-    pool      one device's memory: a limit, a source of frames and an arena for each stream
-    arena     what ACL is given as `aclrtAllocator`: the blocks of one stream, behind one lock
-    range     reserved addresses of an arena, cut into pages; small blocks have ranges of their own
-    page      `granule` bytes of a range; a frame backs it or it is missing
-    frame     physical memory of one page
-    view      a mapping: an address at which a frame is mapped; at most one view of a frame is
-              active, and the code says that this one holds the frame
-    shadow    an inactive view: its page counts as missing; the frame backs another page there
+Glossary (all words: docs/glossary.md)
+    pool      the memory of one device: a limit, a page source, and an arena for each stream
+    arena     the allocator state of one stream, behind one lock; ACL gets it as `aclrtAllocator`
+    range     reserved addresses of an arena, divided into pages; small blocks have their own ranges
+    page      `granule` bytes of a range; a frame backs it, or it is missing
+    frame     the physical memory of one page
+    view      a mapping: one address at which a frame is mapped; at most one view of a frame is
+              active: it holds the frame, and the frame backs its page
+    shadow    an inactive view: the driver still has the mapping, but the page counts as missing
     recall    to make a shadow active again while its frame is free; this needs no driver call
-    segment   a range that one aclrtMalloc backs whole, where the driver has no virtual memory
-    block     a contiguous part of a range: live, free, cached, a hole, moving, waiting or void
+    segment   a range that one aclrtMalloc backs as a whole, if the driver has no virtual memory
+    block     a contiguous part of a range with one state: see BlockState
+    hole      a block of missing pages
     nap       the sleep record of a live block that is asleep: some of its pages have no memory
     void      free addresses in a page without memory; the other blocks in that page are asleep
-    hole      a block of missing pages
-    bin       the free blocks of one class of sizes
-    cache     the free blocks of one exact size, not coalesced, not binned
+    bin       a list of the free blocks of one class of sizes
+    cache     lists of free small blocks, one for each exact size; these blocks are not coalesced
 
 Invariants (`arena_check` returns the number of the first one that is broken)
     I1   contiguity   b.next.addr == b.addr + b.size and b.next.prev == b; the blocks of a range
@@ -30,13 +30,13 @@ Invariants (`arena_check` returns the number of the first one that is broken)
     I6   backing      a page is backed (its view holds its frame)  <=>  no HOLE covers it; this does
                       not apply to pages with MOVING blocks, nor to pages that sleep (I15)
     I7   accounting   live == sum of the sizes of LIVE blocks; requested == sum of the bytes that
-                      their users asked for; the same holds for the bytes and blocks of each tag;
-                      if tag t has a budget, pool.budget[t].live == sum of tag_live[t] of all arenas
+                      callers asked for; tag_live and tag_blocks are such sums for each tag; if tag
+                      t has a budget, pool.budget[t].live == sum of tag_live[t] of all arenas
     I8   pages        arena.pages == backed pages of all its ranges, while no block is MOVING
     I9   holes        the list of holes of a kind holds each HOLE of that kind once
-    I10  order        a block is handed out only to work that its arena's stream runs after all
-                      work queued before the block was freed; a freed block that must also wait
-                      for other streams is WAITING, and its `requested` is the number of its Uses
+    I10  order        new work may use a block only after all work that the arena's stream had
+                      queued when the block was freed; while other streams may still use a freed
+                      block, it is WAITING, and its `requested` is the number of its Uses
     I11  source       source.reserved == bytes of frames and segments, mapped or spare
     I12  peaks        live <= live_peak, requested <= requested_peak
     I13  views        a frame's holder is in its list `views`; a view is in its frame's list once,
@@ -53,8 +53,9 @@ Invariants (`arena_check` returns the number of the first one that is broken)
                       a sleep batch; asleep == sum of the sizes of blocks that are asleep, each of
                       which has one Nap
 
-Lock order: the locks of arenas, sources and pools, and the one of the list of pools, are leaves.  A
-thread that holds one of them takes no other, calls no driver function, never waits for a stream.
+Lock order: the locks of arenas, sources and pools, and the lock of the list of pools, are leaves.
+A thread that holds one of them takes no other lock, calls no driver function and never waits for a
+stream.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -77,52 +78,53 @@ cdef extern from *:
         # 0: no check is compiled in; 1: I14 is checked; 2: also `arena_check` after each operation
         DEBUG_LEVEL "ACL_POOL_DEBUG"
 
+# Constants of an enum are signed in C, so code that needs them unsigned casts: <uint32_t> TAGS.
 cdef enum:
     UNIT_SHIFT = 9              # sizes are counted in units of 512 bytes
     UNIT = 512
-    CACHE_UNITS = 1024           # up to 512 KiB a block is small: cached, in a range of small ones
+    CACHE_UNITS = 1024          # 512 KiB: blocks up to this size are small, see RANGE_SMALL
     CACHE_SIZES = 1025          # CACHE_UNITS + 1: entries of an array that is indexed by size / 512
     BIN_SHIFT = 5               # 32 bins for each power of two
-    MAP_SHIFT = 6               # 64 bins in a word of a map
+    MAP_SHIFT = 6               # a word of a bit map covers 64 bins
     BINS = 1152                 # bins of each RangeKind: 36 groups of 32
     BIN_LISTS = 2304            # 2 BINS: the bins of both kinds
     BIN_WORDS = 36              # BIN_LISTS >> MAP_SHIFT
     MAX_RANGES = 65535          # most ranges of an arena: Block.range has 16 bits
-    FIRST_RANGES = 8            # slots of an arena's first table of ranges; each next one doubles
-    RANGE_TABLES = 14
+    FIRST_RANGES = 8            # slots of an arena's first table of ranges; each new one has twice
+    RANGE_TABLES = 14           # as many, up to MAX_RANGES
     MAX_ARENAS = 1 << 20        # most arenas of a pool
-    FIRST_ARENAS = 64
-    ARENA_TABLES = 15
-    FOUND_ARENAS = 4096         # entries of the hash table in which a stream's arena is found first
+    FIRST_ARENAS = 64           # slots of a pool's first table of arenas; each new one has twice
+    ARENA_TABLES = 15           # as many, up to MAX_ARENAS
+    FOUND_ARENAS = 4096         # entries of the hash table that is tried first to find an arena
     MAX_SIZE_BITS = 46          # no device has 2^46 bytes; the sum of two such sizes fits 64 bits
     ARENA_SHIFT = 17            # each arena has 2^17 bytes of addresses in the zone
-    TAGS = 64
+    TAGS = 64                   # tags of a pool; 0: no tag, 63: all further names
     EVENT_ROOM = 256            # most unused driver events that a pool keeps
-    PLACES = 64                 # most contexts whose last completed wait a pool remembers
+    PLACES = 64                 # most contexts for which a pool notes the last completed wait
     NAP_BEDS = 4096             # buckets of the hash table of Naps, by their blocks' descriptors
     USE_BEDS = 1024             # buckets of the hash table of Uses, by their blocks' descriptors
     WAIT_BEDS = 256             # buckets of the hash table of queues of Uses, by what they wait for
     SLOW_BUCKETS = 248          # times of slow allocations: 8 buckets for each power of two
     PEAK_STREAMS = 64           # most streams in the composition of a peak
-    CLIMBERS = 8                # arenas of the latest slow allocations: each slow one looks at them
-    NEAR_MOST = 12              # most arenas that it looks at: CLIMBERS and others, in rotation
+    CLIMBERS = 8                # arenas of the latest slow allocations that a pool notes
+    NEAR_MOST = 12              # most arenas that a slow allocation looks at: those and others
     HOLDS = 8                   # most arenas in an OomReport
     OOMS = 16                   # OomReports that a pool keeps
 
 cdef enum BlockState:
-    BLOCK_UNUSED                # a descriptor in the slab that describes nothing
+    BLOCK_UNUSED                # a descriptor in the slab that describes no block
     BLOCK_LIVE                  # handed out
-    BLOCK_CACHED                # free, in the exact-size cache
+    BLOCK_CACHED                # free, in the cache
     BLOCK_FREE                  # free, coalesced, in a bin
     BLOCK_HOLE                  # addresses whose pages have no memory
     BLOCK_MOVING                # claimed by one thread: a slow allocation, a steal or a trim
-    BLOCK_WAITING               # freed, but work on other streams or of a model must finish first
-    BLOCK_VOID                  # free addresses in a page that sleeps (I15)
+    BLOCK_WAITING               # pending free: work of other streams or of a model must end first
+    BLOCK_VOID                  # free addresses in a page that has no memory (I15)
 
-cdef enum BlockFlag:
-    BLOCK_SHARED = 1            # used on other streams too: it has a Use for each
+cdef enum BlockFlag:            # bits
+    BLOCK_SHARED = 1            # other streams use it too: it has a Use for each
     BLOCK_COLD = 2              # small, of a size seldom asked for: a free puts it into a bin
-    BLOCK_BORN = 4              # its links hold a `Birth`: time and stacks of its allocation
+    BLOCK_BORN = 4              # tracked: its links hold a `Birth`, time and stacks of allocation
     BLOCK_SEEN = 8              # its links hold the time at which `pool_see` first found it live
     BLOCK_GUARDED = 16          # guard bytes follow it (`_guard`)
     BLOCK_HELD = 32             # freed by its user, and in quarantine until its bytes are checked
@@ -130,55 +132,57 @@ cdef enum BlockFlag:
     BLOCK_ASLEEP = 128          # live, but its sleeping pages have no memory
 
 cdef enum RangeKind:
-    RANGE_LARGE
-    RANGE_SMALL
-    RANGE_KINDS
+    RANGE_LARGE                 # large blocks, and some of 64 to 512 KiB (MEDIUM_UNITS)
+    RANGE_SMALL                 # blocks of up to CACHE_UNITS units; freed ones go into the cache
+    RANGE_KINDS                 # number of kinds
 
-cdef enum ArenaMode:            # bits; all but ARENA_TAGGED keep the arena off its fast path
+cdef enum ArenaMode:            # bits; only with none, or ARENA_TAGGED alone, is there a fast path
     ARENA_CAPTURING = 1         # allocations are made in the capture's own arena
     ARENA_WATCHED = 2           # each allocation asks whether the stream is being captured
-    ARENA_UNLOADING = 4         # freed blocks wait until the device is synchronised
-    ARENA_FORKED = 8            # this process is the child of a fork: everything is refused
-    ARENA_CLOSED = 16           # refuses allocations; frees are served
-    # Each allocation without a tag gets that of its thread's scope.  The only mode in which the
-    # arena may have an owner: a thread without open scopes.
+    ARENA_UNLOADING = 4         # frees are deferred until the device is synchronised
+    ARENA_FORKED = 8            # in a fork's child: allocations are refused, frees stay pending
+    ARENA_CLOSED = 16           # allocations are refused; frees are served
+    # An allocation without a tag gets the tag of its thread's open scope.  In this mode only a
+    # thread without an open scope may own the arena's lock; in all other modes no thread may.
     ARENA_TAGGED = 32
     ARENA_RECORDED = 64         # each allocation and each free is noted (`_record`)
 
-# The addresses of all arenas and of all descriptors of the process. One variable of `_core`;
-# `_bins` reserves both stretches at the first arena. Never freed. Slots are counted up with atomic
-# stores, so any thread may compare a pointer with them without a lock.
-cdef struct Zone:               # reserved addresses, for the whole process: never given back
-    char *arenas                # 2^ARENA_SHIFT bytes for each arena
-    size_t arenas_made          # slots that have ever been arenas: they stay readable
+# The host addresses of all arenas and of all descriptors of the process. One variable of `_core`;
+# `_bins` reserves both at the first arena. Never freed. Slots are counted up with atomic stores, so
+# any thread may compare a pointer with them without a lock.
+cdef struct Zone:
+    char *arenas                # slots of 2^ARENA_SHIFT bytes, one for each arena
+    size_t arenas_made          # slots that are or were arenas; these can be read for ever
     char *blocks                # slabs of descriptors, one after another
-    size_t blocks_open          # descriptors in readable slabs; those never used read as zeros
+    size_t blocks_open          # descriptors in readable slabs; an unused one reads as zeros
 
-# A link in a doubly linked, circular list. It lies in a Block or is the head of a list in Bins; it
-# is freed with that. Under the arena's lock.
+# A link in a doubly linked, circular list. It lies in a Block, or it is the head of a list in Bins.
+# Under the arena's lock.
 cdef struct Links:
     Block *next
     Block *prev
 
-# A part of an address range that has one state. `block_make` takes it from the arena's slab or from
-# its spare descriptors; `block_drop` makes it spare. It is never given back to the system while the
-# pool lives. Under the arena's lock, but a MOVING block belongs to the thread that claimed it, and
-# the holder of a LIVE one may read its address and size.
+# A part of an address range that has one state. `block_make` takes a descriptor from the arena's
+# spare ones or from its slab; `block_drop` makes it spare again. It is not freed before its pool.
+# Under the arena's lock, but a MOVING block belongs to the thread that claimed it, and the caller
+# that has a LIVE block may read its address and size.
 cdef struct Block:              # 64 bytes, one cache line
     char *addr                  # device address (I1, I5)
     size_t size                 # bytes (I1, I5)
-    Links links                 # of bins, holes; `next` of cache, pieces, spares; LIVE: a Birth
+    # FREE, HOLE: in a list of Bins.  CACHED, MOVING, UNUSED: only `next`, in a list of such blocks.
+    # LIVE: other data, see BLOCK_BORN and BLOCK_SEEN.
+    Links links
     Block *prev                 # lower neighbour in its range, NULL at its start
     Block *next                 # upper neighbour, NULL at its end
-    size_t requested            # bytes asked for while LIVE (I7); Uses while WAITING (I10)
-    uint8_t state               # BlockState; `block_word`: this, `flags` and `tag` as one word
+    size_t requested            # LIVE: bytes asked for (I7); WAITING: Uses (I10); MOVING: a flag
+    uint8_t state               # BlockState; `block_word` reads this, `flags` and `tag` as one word
     uint8_t flags               # BlockFlag bits
-    uint16_t tag                # the user's tag while LIVE; 0: none
-    uint16_t range              # index in arena.ranges
-    uint16_t bin                # index of its bin while FREE (I3); always >= BINS in small ranges
+    uint16_t tag                # LIVE: its tag; 0: none
+    uint16_t range              # index in `arena.space.ranges`
+    uint16_t bin                # FREE: index of its bin (I3); always >= BINS in small ranges
 
-# One address at which a frame is mapped. `view_make` allocates it before the driver maps the page;
-# `view_drop` frees it after the driver has unmapped it. Under the arena's lock.
+# A mapping: one address at which a frame is mapped. `view_make` allocates it before the driver maps
+# the page; `view_drop` frees it after the driver has unmapped it. Under the arena's lock.
 cdef struct View:
     Frame *frame                # NULL: the view must be unmapped before its page is used again
     Frame *mapped               # if `frame` is NULL: the frame still mapped here, if in this arena
@@ -189,32 +193,33 @@ cdef struct View:
 
 # The physical memory of one page. `frame_make` asks the driver for it; `frame_return` gives it
 # back. Under the lock of the arena that has it mapped; under the source's lock while it is spare;
-# without a lock while one thread carries it from one to the other.
+# without a lock while it is in a list of one thread only.
 cdef struct Frame:
     aclrtDrvMemHandle handle
-    Frame *next                 # in the list of spare frames, or in the list of one thread
-    View *holder                # the active view; NULL while the frame backs no page (I6)
-    View *views                 # all views of the frame (I13)
+    Frame *next                 # in the list of spare frames, or in a list of one thread
+    View *holder                # the active mapping; NULL while the frame backs no page (I6)
+    View *views                 # all mappings of the frame that are not retired (I13)
     View *home                  # the first mapping: `pages_home` makes it active again
-    Block *block                # the FREE block around the frame when the search `stamp` began
-    Block *hole                 # the HOLE around `home`, if the frame is free and not mapped there
+    Block *block                # in the search `stamp`: the FREE block around the frame
+    Block *hole                 # in the search `stamp`: the HOLE around `home`, if one is there
     uint64_t stamp              # number of the last search that found the frame free
     uint64_t mark               # number of the last window that counted the frame
-    uint32_t stale              # views to unmap before the frame may leave its arena
+    uint32_t stale              # retired mappings that the driver still has of this frame
 
-# A piece of pinned host memory that several Chunks share. `pinned_make` allocates it with one user;
-# the last `pinned_leave` frees it. `users` is under a lock of its own; the rest is set by the
-# thread that fills it.
-cdef struct Pinned:             # pinned memory of the host, for bytes of sleeping blocks
+# Pinned host memory for bytes of sleeping blocks, which several Chunks share. `pinned_make`
+# allocates it with one user; the last `pinned_leave` frees it. `users` is under a lock of its own;
+# only the thread that fills it writes the rest.
+cdef struct Pinned:
     void *host
     size_t size
     size_t used                 # bytes that chunks have taken
     uint32_t users              # chunks in it, plus the thread that fills it; the last one frees it
 
-# A part of the bytes of a sleeping block. Made when a block is put to sleep with its contents;
-# freed with its Nap by `naps_reclaim`, where driver calls are allowed. It belongs to its Nap.
-cdef struct Chunk:              # bytes of a sleeping block
-    Chunk *next
+# A host copy of some bytes of a sleeping block. Made when the block is put to sleep with its
+# contents; freed with its Nap by `naps_reclaim`, where driver calls are allowed. It belongs to its
+# Nap.
+cdef struct Chunk:
+    Chunk *next                 # the copy of the bytes that follow in the block
     Pinned *pinned
     char *host                  # the address of its bytes in `pinned`
     size_t size
@@ -222,26 +227,26 @@ cdef struct Chunk:              # bytes of a sleeping block
 # The sleep record of one live block. `nap_begin` makes it; `nap_end` moves it to `naps_over`, and
 # `naps_reclaim` frees it with its chunks. Under the arena's lock.
 cdef struct Nap:
-    Nap *next                   # in its hash bucket, or in `arena.naps_over`
-    Nap *hand                   # in its sleep batch: the next block that sleeps or wakes with it
-    Block *block                # NULL in `arena.naps_over`
-    Chunk *chunks               # NULL: its bytes are dropped
-    bint busy                   # its block is going to sleep, or waking
+    Nap *next                   # in its hash bucket, or in `arena.sleep.naps_over`
+    Nap *hand                   # the next Nap of the sleep batch; valid while `busy`
+    Block *block                # NULL in `naps_over`
+    Chunk *chunks               # the copies of its bytes; NULL: its contents were not kept
+    bint busy                   # in a sleep batch: its block is being put to sleep or woken
     bint freed                  # freed while busy; the free is completed when busy ends
 
 # The free blocks and the holes of an arena, by size. Part of the Arena, made and freed with it.
 # Under the arena's lock.
-cdef struct Bins:               # in each array: first large blocks, then small ones
+cdef struct Bins:               # each array has the entries for RANGE_LARGE first
     uint64_t groups[RANGE_KINDS]  # by RangeKind; bit g: word g of its `maps` is not 0
     uint64_t maps[BIN_WORDS]    # bit s of word w: bin 64 w + s is not empty
     Links heads[BIN_LISTS]      # 2 BINS circular lists; an empty one points to its head (I3)
     Links holes[RANGE_KINDS]    # HOLE blocks of a kind, in no order (I9)
 
-# Reserved addresses of one arena and what is known of each of their pages. `range_add` makes it;
-# `range_drop` frees the range of a segment; all others are freed with the pool. Under the arena's
-# lock.
+# An address range: reserved addresses of one arena, with a record of each page. `range_add` makes
+# it; `range_drop` frees the range of a segment; all others are freed with the pool. Under the
+# arena's lock.
 cdef struct Range:
-    char *base
+    char *base                  # device address
     size_t bytes
     Block *first                # lowest block
     View **views                # one for each page, NULL where nothing is mapped; not in segments
@@ -252,65 +257,65 @@ cdef struct Range:
     uint32_t top                # the first page above all pages that were ever mapped
     uint16_t index
     uint8_t kind                # RangeKind
-    bint segment
+    bint segment                # one aclrtMalloc backs all of it
 
-# A stream, other than the arena's own, that uses a block. `block_share` makes it while the block is
-# LIVE, a free that must wait makes one too; it is freed with the block's free, or when the other
-# stream is done. Under the arena's lock; while `asked` is set, one thread holds its event without
-# the lock.
-cdef struct Use:                # of a SHARED block, in use now, or of a WAITING one, used before
+# A stream use: the record that a stream other than the arena's uses a block. `block_share` makes it
+# while the block is LIVE, and a free that must wait makes one too. It is freed with the block's
+# free, or when the other stream's work is complete. Under the arena's lock; while `asked` is set,
+# one thread uses its event without the lock.
+cdef struct Use:
     Use *next                   # block LIVE: in its hash bucket; WAITING: the next younger Use
     Block *block
     aclrtStream stream
-    aclrtContext context        # where the stream lives; NULL: not known, or no contexts at all
-    aclrtEvent event            # while WAITING: recorded after the work; NULL: it was not possible
+    aclrtContext context        # the stream's context; NULL: unknown, or the driver has none
+    aclrtEvent event            # while WAITING: recorded behind the work; NULL: none was recorded
     uint64_t moment             # while WAITING: `Source.moment` when the block was freed
     bint whole                  # it waits for all work of the context, not only of the stream
     bint ended                  # the stream was destroyed: no event can be recorded on it
     bint silent                 # the last query of the event failed
     bint blind                  # while WAITING: no event can end it, only a wait for the context
-    # Waiting Uses of one stream form a queue.  Valid in its oldest Use only:
+    # WAITING Uses of one stream form a queue.  These fields are valid in its oldest Use only:
     Use *last                   # the youngest Use of the queue
-    Use *unmarked               # in a framework's arena: the oldest Use that still needs a mark
+    Use *unmarked               # ROLE_FRAMEWORK: the oldest Use that still needs a queue marker
     Use *after                  # the oldest Use of the next queue; the queues form a ring
     Use *before                 # the oldest Use of the previous queue
-    Use *beside                 # the oldest Use of the next queue with the same bed
-    bint asked                  # a thread works on this queue; other threads pass it over
+    Use *beside                 # the oldest Use of the next queue in the same hash bucket
+    bint asked                  # a thread works on this queue; other threads skip it
 
 cdef enum Rung:                 # sources of memory; `_climb` has the order in which they are tried
     RUNG_WAITING                # WAITING blocks whose events are complete
     RUNG_SPARE                  # spare frames of the page source
     RUNG_GROW                   # new frames, while `reserved` stays close to the live peak
-    RUNG_OWN                    # whole free pages of this arena: a second view of them, or a move
+    RUNG_OWN                    # whole free pages of this arena: an alias of them, or a move
     RUNG_IDLE                   # whole free pages of arenas whose streams are idle
     RUNG_DRIVER                 # new frames, up to the limit
-    RUNG_OTHERS                 # whole free pages of other arenas, after a sync of their streams
+    RUNG_OTHERS                 # whole free pages of other arenas, after a wait for their streams
     RUNG_NONE                   # no frames were needed
-    RUNGS
+    RUNGS                       # number of steps
 
 # What an arena has done so far. Part of the Arena. Written under the arena's lock; statistics read
-# it without, each count by itself.
-cdef struct Counters:           # under the arena's lock
-    uint64_t hits               # allocations served by the exact-size cache; see `class_hits`
+# single counts without it.
+cdef struct Counters:
+    uint64_t hits               # allocations served by the cache; see `Tally.class_hits`
     uint64_t fits               # allocations served by the bins
     uint64_t recalls            # allocations served by recalls, without a driver call
-    uint64_t slow               # slow allocations; also those that were refused at once
+    uint64_t slow               # slow allocations, and those that were refused at once
     uint64_t failures           # allocations that returned NULL
-    uint64_t flushes            # times that cached blocks were moved into the bins
-    uint64_t rungs[RUNGS]          # slow allocations by the last Rung that brought memory
-    uint64_t steals             # pages moved within the arena, or given a second view in it
-    uint64_t donated            # pages given to other arenas or to the source
+    uint64_t flushes            # number of times that cached blocks were moved into the bins
+    uint64_t rungs[RUNGS]       # by Rung: slow allocations for which it was the last to get memory
+    uint64_t steals             # pages moved within the arena, or given an alias in it
+    uint64_t donated            # pages given to other arenas or to the page source
     uint64_t syncs              # waits for the stream
     uint64_t sync_failures      # waits that expired or were refused
     uint64_t refused            # foreign pointers and double frees
 
-# What a slow allocation last saw of one arena, or the sums of that over all arenas
-# (`Source.shares`). Part of the Arena or the Source. Under the source's lock.
-cdef struct Share:              # bytes that an arena had when a slow allocation last looked at it
+# The bytes of one arena when a slow allocation last looked at it, or the sums of these over all
+# arenas (`Source.shares`). Part of the Arena or the Source. Under the source's lock.
+cdef struct Share:
     size_t live
     size_t requested
     size_t asleep
-    size_t peak                 # most bytes of `requested`
+    size_t peak                 # highest requested bytes of the arena
 
 # The address ranges of an arena. Part of the Arena. Under the arena's lock.
 # Written by `_place`, `_frames`.
@@ -318,10 +323,9 @@ cdef struct Ranges:
     Range **ranges              # the newest of `range_tables`
     uint32_t range_count        # slots of `ranges` in use, some of them NULL
     uint32_t range_room         # slots of `ranges`
-    Range **range_tables[RANGE_TABLES]  # old ones stay: who reads without the lock may use one
+    Range **range_tables[RANGE_TABLES]  # old tables are kept for readers without the lock
 
-# Which blocks tell that an iteration of an arena has ended. Part of the Arena. Under the arena's
-# lock.
+# How the end of an iteration of an arena is noticed. Part of the Arena. Under the arena's lock.
 # Written by `_core`, `_pages`.
 cdef struct Iteration:
     Block *wired                # the sentinel: LIVE, its free may end the iteration; NULL: none
@@ -337,58 +341,59 @@ cdef struct Iteration:
 cdef struct Mappings:
     uint64_t moment             # number of the last synchronisation that has begun (I14)
     uint64_t rested             # number of the last synchronisation that succeeded
-    uint64_t search             # number of the last search, which is put into `Frame.stamp`
-    uint64_t window             # number of the last window priced, which is put into `Frame.mark`
-    uint64_t shadows            # views that do not hold their frame
-    uint64_t away               # frames whose holder is not their home
-    View *barred                # views that the driver refused to unmap, to be tried again
-    uint32_t refusals           # how often the driver refused to map a page twice
+    uint64_t search             # number of the last search for free pages: see `Frame.stamp`
+    uint64_t window             # number of the last window whose pages were counted: `Frame.mark`
+    uint64_t shadows            # number of inactive mappings
+    uint64_t away               # frames whose active mapping is not their first one
+    View *barred                # mappings that the driver refused to unmap; tried again later
+    uint32_t refusals           # number of times that the driver refused to map a page twice
 
-# What the page moves of an arena have paid for. Part of the Arena. Under the arena's lock.
+# How often an arena moved pages: after enough moves it may grow (`growth_paid`). Part of the Arena.
+# Under the arena's lock.
 # Written by `_climb`.
 cdef struct Growth:
     uint64_t borrows            # slow allocations that moved pages since `growth_paid` last allowed
     uint64_t grown_at           # arena_allocs() when `growth_paid` last allowed growth
 
-# What other arenas know of an arena, and what it needed in its bursts. Part of the Arena. Under
-# the arena's lock.
+# What the slow allocations of other arenas read of an arena, and the peak of its bursts. Part of
+# the Arena. Under the arena's lock.
 # Written by `_turns`, `_pages`, `_tally`.
 cdef struct Burst:
-    size_t turn_peak            # bytes requested at the peaks of its last bursts (`turn_begin`)
-    bint recent                 # in `source.climbers`; under the source's lock
+    size_t turn_peak            # highest requested bytes of its bursts; falls in smaller bursts
+    bint recent                 # it is in `source.climbers`; under the source's lock
     Share share                 # under the source's lock
-    uint64_t vain_fits          # `counters.fits` when pages were last taken out (`pages_move_out`)
-    size_t vain_live            # `live` at that time if no page was free, else 0
+    uint64_t vain_fits          # `counters.fits` when another arena last took pages out
+    size_t vain_live            # `live` at that time if it had no free page, else 0
 
 # The uses of an arena's blocks by other streams. Part of the Arena. Under the arena's lock.
 # Written by `_order`, `_driver`, `_arena`, `_captures`.
 cdef struct Ordering:
     Use **uses                  # Uses of LIVE blocks: USE_BEDS lists; NULL until a block is shared
-    uint64_t guests             # `guest_bit` of each stream in `uses`; ended Uses may leave theirs
+    uint64_t guests             # `guest_bit` of each stream in `uses`; bits of old Uses may remain
     Use *waiting                # the oldest Use of the queue that is polled next (I10); NULL: none
-    uint32_t queues             # queues of Uses in the ring that `waiting` points into
+    uint32_t queues             # number of queues in the ring that `waiting` points into
     Use *wait_beds[WAIT_BEDS]   # hash table of queues, each by its oldest Use
     uint32_t asking             # threads in driver calls with `stream`; `stream_end` waits for them
     uint32_t marking            # threads that record events for Uses; `stream_end` waits for them
-    bint early                  # frees come before launches: an event at a free proves nothing
-    uint32_t polling            # threads that hold waiting Uses or blocks off all lists (I10)
+    bint early                  # early frees: an event recorded at a free proves nothing
+    uint32_t polling            # threads that have taken waiting Uses or blocks off all lists (I10)
 
-# Whether the stream of an arena has ended, and whom the arena serves. Part of the Arena. Under the
-# arena's lock.
+# Whether the stream of an arena has ended, and whether the arena may serve another one. Part of the
+# Arena. Under the arena's lock.
 # Written by `_arena`, `_driver`, `_captures`, `pool/_registry`.
 cdef struct Ending:
-    uint32_t by_device          # published: the stream was destroyed; a device sync covers its work
+    uint32_t by_device          # atomic; the stream was destroyed: a device sync covers its work
     bint settled                # the stream was destroyed, and all its work is complete
     bint offered                # its pages were preallocated: the next stream of any kind gets it
     aclError fault              # error of a task that only a wait of the pool has seen; 0: none
-    bint registered             # ACL has its callbacks for `stream`
+    bint registered             # it is registered with ACL for `stream`
 
 # The capture under way on a stream, or the graph to which an arena's blocks belong. Part of the
 # Arena. Under the arena's lock.
 # Written by `_captures`, `_arena`.
 cdef struct Captured:
-    bint owns                   # a capture's arena in use has this owner; only in `arena_inherit`
-    Arena *capture              # the arena of the capture under way
+    bint owns                   # valid in `arena_inherit`: a capture's arena in use has this owner
+    Arena *capture              # the arena of the capture under way; NULL: none
     aclmdlRI graph              # in a capture's arena: its graph
     bint released               # in a capture's arena: the graph was destroyed
 
@@ -398,68 +403,68 @@ cdef struct Sleep:
     size_t asleep               # bytes of live blocks that are asleep (I15)
     bint turning                # a sleep batch is open: VOID may lie in pages with memory (I15)
     Nap **naps                  # NAP_BEDS lists; NULL until a block sleeps
-    Nap *naps_over              # Naps of blocks that woke or were freed: their copies are to free
+    Nap *naps_over              # Naps of blocks that woke or were freed, to be freed with copies
 
 # Which blocks of an arena are guarded. Part of the Arena. Under the arena's lock.
 # Written by `_guard`, `pool/_guarded`.
 cdef struct Guards:
-    uint32_t guard_every        # the guard checks one block in `guard_every`
+    uint32_t guard_every        # N: one block in N is guarded
     uint32_t guard_left         # allocations until the next guarded one
-    void *guard                 # the `Guard`, with the blocks in quarantine; NULL: never guarded
+    void *guard                 # the `Guard` of `_guard`, with the quarantine; NULL: never guarded
 
-# What is noted of an arena while it is recorded. Part of the Arena. Under the arena's lock.
+# The recording of an arena. Part of the Arena. Under the arena's lock.
 # Written by `_record`, `_core`, `_trim`.
 cdef struct Recording:
-    Ring *ring                  # the last events, while it is recorded
-    size_t alarm                # live bytes above which a peak's composition is taken
+    Ring *ring                  # the last events; NULL: there is no ring yet
+    size_t alarm                # peak threshold: above these live bytes `peak_note` is called
 
-# What an arena counts by size and by time. Part of the Arena. Under the arena's lock.
+# Allocations of an arena by size and by time. Part of the Arena. Under the arena's lock.
 # Written by `_core`, `_tally`.
 cdef struct Tally:
     uint64_t class_hits[CACHE_SIZES]  # hits by size / 512: allocations from the cache
     uint32_t class_seen[CACHE_SIZES]  # by size / 512: `counters.fits` at the size's last fit
     uint64_t bin_counts[BINS]   # allocations that the cache did not serve, by the bin of their size
-    uint64_t slow_counts[SLOW_BUCKETS]  # slow allocations, by their time
-    uint64_t slow_ns            # sum of the times of slow allocations
-    uint64_t slow_longest_ns
+    uint64_t slow_counts[SLOW_BUCKETS]  # slow allocations, by their duration
+    uint64_t slow_ns            # sum of the durations of slow allocations
+    uint64_t slow_longest_ns    # the longest of these durations
     uint64_t hits_seen          # arena_hits() as last summed, for arena_allocs()
     uint64_t hits_at            # misses when the hits were last summed
 
 # The allocator of one stream. `arena_add` makes it in a slot of the zone, on the first use of a
-# stream; when its stream has ended, a later stream may inherit it. It is closed with its pool; if
-# ACL or C code has its address, its first host page is kept for ever and refuses calls. All fields
-# are under its lock unless they say otherwise.
+# stream. When its stream has ended, a later stream may inherit it. It is closed with its pool; but
+# if ACL or C code has its address, its first host page is kept for ever, so that late calls can be
+# refused. All fields are under its lock unless they say otherwise.
 cdef struct Arena:
     BiasedLock lock
-    char *slab                  # block descriptors: reserved addresses of the host
-    size_t slab_used            # bytes of the slab that have ever been descriptors
-    size_t slab_blocks          # descriptors in these bytes
+    char *slab                  # its block descriptors, in reserved host addresses
+    size_t slab_used            # bytes of the slab that are or were descriptors
+    size_t slab_blocks          # number of descriptors in these bytes
     size_t live                 # bytes (I7)
-    size_t live_peak            # since the last decay tick or reset
+    size_t live_peak            # since the last decay step or `reset_peak`
     size_t requested            # bytes (I7)
     size_t requested_peak
     Block *spare                # unused descriptors, linked by `links.next`
     Counters counters
     uint32_t mode               # ArenaMode bits
-    bint told                   # ACL or C code has its address, and may call with it for ever
+    bint told                   # ACL or C code has its address, and may call with it at any time
     Pool *pool                  # NULL: the pool was destroyed; no field below is valid
-    Block *cache[CACHE_SIZES]   # by size / 512 (I4)
-    size_t tag_live[TAGS]       # bytes of each tag but 0
-    uint32_t tag_blocks[TAGS]
-    uint64_t tags               # bit t: some block has had tag t
+    Block *cache[CACHE_SIZES]   # by size / 512: list of CACHED blocks (I4)
+    size_t tag_live[TAGS]       # live bytes by tag (I7); [0] is not counted
+    uint32_t tag_blocks[TAGS]   # live blocks by tag
+    uint64_t tags               # bit t: a block has or had tag t
     Bins bins
     char cached[CACHE_SIZES]    # by size / 512: 1 if a block was cached since the last flush (I4)
     uint64_t pages              # backed pages, those of segments included (I8)
-    size_t slab_ready           # bytes of the slab that may be touched
-    size_t past_peak            # live peak before the last decay tick
+    size_t slab_ready           # bytes of the slab that may be read and written
+    size_t past_peak            # highest live peak before the last decay step
     size_t past_requested_peak
-    uint32_t climbing           # slow allocations under way, whose blocks are not live yet (I7)
+    uint32_t climbing           # slow allocations under way, whose blocks are not live yet
     aclrtStream stream          # NULL: the default stream of `context`
-    aclrtContext context        # where the stream lives; NULL: not known, or no contexts at all
+    aclrtContext context        # the stream's context; NULL: unknown, or the driver has none
     uint32_t role               # ArenaRole
     Arena *owner                # in a capture's arena: the arena of the captured stream
-    uint16_t default_tag        # the tag that reports show for its blocks without one; 0: none
-    bint named                  # the user chose `default_tag`, so that no model changes it
+    uint16_t default_tag        # the tag that reports show for its blocks without a tag; 0: none
+    bint named                  # the user chose `default_tag`: a model's name does not replace it
     Ranges space
     Iteration iteration
     Mappings maps
@@ -474,11 +479,11 @@ cdef struct Arena:
     Tally tally
     uint64_t budgets            # bit t: blocks of tag t are counted in `pool.budget[t]`
 
-cdef enum ArenaRole:
-    ROLE_STREAM                 # what ACL is given for a stream, and what `pool.alloc` uses
+cdef enum ArenaRole:            # what an arena serves
+    ROLE_STREAM                 # ACL's allocations for a stream, and `pool.alloc`
     ROLE_USER                   # the arena of `pool.alloc`, if the pool has the option early_frees
     ROLE_CAPTURE                # private blocks of a captured graph
-    ROLE_FRAMEWORK              # a framework with a task queue, which frees blocks before launches
+    ROLE_FRAMEWORK              # a framework with a task queue, which frees blocks early
 
 # The functions of the ACL library that the pool calls, or those of a test. `driver_bind` fills it
 # when the pool is made. Part of the Source; read only afterwards, so no lock.
@@ -500,48 +505,48 @@ cdef struct Driver:
     aclError (*mem_info)(aclrtMemAttr attr, size_t *free, size_t *total) noexcept nogil
     aclError (*capture_info)(aclrtStream stream, aclmdlRICaptureStatus *status,
                              aclmdlRI *graph) noexcept nogil
-    # Asks ACL to tell the pools when the graph is destroyed.  NULL: ACL cannot do that.
+    # Asks ACL to call the pools when the graph is destroyed.  NULL: ACL cannot do that.
     aclError (*graph_watch)(aclmdlRI graph) noexcept nogil
     aclError (*event_create)(aclrtEvent *event, uint32_t flag) noexcept nogil
     aclError (*event_destroy)(aclrtEvent event) noexcept nogil
     aclError (*event_record)(aclrtEvent event, aclrtStream stream) noexcept nogil
     aclError (*event_query)(aclrtEvent event, aclrtEventRecordedStatus *status) noexcept nogil
-    aclError (*context_get)(aclrtContext *context) noexcept nogil   # NULL: it has no contexts
+    aclError (*context_get)(aclrtContext *context) noexcept nogil   # NULL: there are no contexts
     aclError (*context_set)(aclrtContext context) noexcept nogil
 
-cdef enum Views:
+cdef enum Views:                # the option `views`: when a page may get an alias
     VIEWS_NEVER
-    VIEWS_PAY                   # a second view if shapes repeat, or if moving a page would wait
-    VIEWS_ALWAYS                # a second view always before a page is moved
+    VIEWS_PAY                   # if shapes repeat, or if moving the page would need a wait
+    VIEWS_ALWAYS                # whenever a page would be moved otherwise
 
-# What the user chose. Filled by `options_fill`, copied into the Pool when it is made. `limit` and
-# `headroom` may be set at any time, with one store; the rest is read only afterwards.
+# The options of a pool. Filled by `options_fill`, copied into the Pool when it is made. `limit` and
+# `headroom` may be set at any time, with one store; the rest does not change afterwards.
 cdef struct PoolOptions:
     int32_t device
-    size_t limit                # most bytes of frames and segments; 0: no limit of ours
+    size_t limit                # most bytes of frames and segments; 0: no limit
     size_t headroom             # bytes to leave free on the device
-    size_t device_bytes         # all memory that it has; 0: not known
-    size_t granule              # bytes of a page
+    size_t device_bytes         # bytes of the device's memory; 0: unknown
+    size_t granule              # page size, in bytes
     size_t virtual_bytes        # bytes of a range
-    aclrtMemAttr mem_attr       # of frames
-    aclrtMemAttr info_attr      # what `headroom` is read from
+    aclrtMemAttr mem_attr       # kind of memory of frames
+    aclrtMemAttr info_attr      # kind of memory whose free bytes are compared with `headroom`
     int32_t sync_timeout_ms     # longest wait for a stream inside an allocation; never 0
-    bint steals                 # pages may move or get a second view
-    uint8_t views               # Views: whether a page may be mapped at several addresses
-    bint early_frees            # frees before launches: MAX_RUNTIME_CORE_NUMBER > 1, task queues
+    bint steals                 # pages may be moved or get an alias
+    uint8_t views               # Views
+    bint early_frees            # memory may be freed before the work that uses it is launched
     bint watches                # each allocation asks whether its stream is being captured
     bint segments               # never use virtual memory
     bint exact_segments         # a segment for large blocks is only as large as its first block
-    size_t padding              # bytes that the chip wants behind a user's input or output
-    uint32_t guard_every        # one block in this many of a registered stream is guarded; 0: none
+    size_t padding              # bytes that the chip needs behind a user's input or output
+    uint32_t guard_every        # N: one block in N of a registered stream is guarded; 0: none
 
-# A context, and how far its work is known to be complete. An entry of `Source.places`; the oldest
-# makes room for a new one. Under the source's lock.
-cdef struct Place:              # a context, and how far its work is known to be complete
+# A context, and how far its work is known to be complete. An entry of `Source.places`; a new entry
+# replaces the oldest. Under the source's lock.
+cdef struct Place:
     aclrtContext context
     uint64_t rested             # `Source.moment` of the last wait for the context that succeeded
 
-cdef enum DriverCall:
+cdef enum DriverCall:           # what `Source.calls` counts
     CALL_RESERVE
     CALL_RELEASE
     CALL_PHYSICAL
@@ -557,83 +562,84 @@ cdef enum DriverCall:
     CALL_EVENT
     CALLS
 
-cdef enum Refusal:              # what refused to let a pool grow
+cdef enum Refusal:              # what kept a pool from growing
     REFUSAL_LIMIT
     REFUSAL_HEADROOM
     REFUSAL_DRIVER
     REFUSALS
 
-# The page source: what a pool holds from the driver, and what all its arenas share. Part of the
-# Pool. Under its own lock, but for `driver` and `prop`, which are set when the pool is made.
-cdef struct Source:             # where frames come from; all but `driver` and `prop` under its lock
+# The page source: frames that a pool holds from the driver, and state that all its arenas share.
+# Part of the Pool. Under its own lock, except `driver` and `prop`, which are set when the pool is
+# made.
+cdef struct Source:
     SpinLock lock
     Driver driver
     aclrtPhysicalMemProp prop
-    Frame *spare
+    Frame *spare                # list of spare frames
     size_t spare_bytes
     size_t reserved             # bytes (I11)
-    size_t claimed              # part of `reserved` that the driver has not given yet
+    size_t claimed              # bytes of `reserved` that the driver has not allocated yet
     size_t reserved_peak        # peak of `reserved`, without `claimed`
     size_t joint_peak           # most requested bytes of all arenas together, at a slow allocation
     Arena *climbers[CLIMBERS]   # arenas of the latest slow allocations, the newest first
     uint32_t climber_count
     uint32_t looked             # index of the arena at which the rotation over all arenas stopped
-    Share shares                # the sums of `Arena.share` over all arenas
-    uint32_t peak_rest          # new peaks to pass over before the next composition is taken
+    Share shares                # the sums of `Arena.burst.share` over all arenas
+    uint32_t peak_rest          # new peaks to skip before a peak's composition is noted again
     uint32_t at_once            # score: from SEEN_OFTEN on, streams count as concurrent
-    aclrtEvent events[EVENT_ROOM]  # free events
+    aclrtEvent events[EVENT_ROOM]  # unused events
     uint32_t event_count
     uint64_t moment             # number of the last wait for a context or a framework's queue
     uint64_t drained            # number of the last successful wait for a framework's queue
-    Place places[PLACES]
+    Place places[PLACES]        # the contexts that were waited for last
     uint32_t place_count
-    uint64_t calls[CALLS]          # by DriverCall
-    uint64_t failed[CALLS]         # calls that returned an error, by DriverCall
-    aclError last_error         # of the last failure to get memory
-    uint64_t refused[REFUSALS]         # how often growth was refused, by Refusal
-    uint64_t refused_told[REFUSALS]  # clock's nanoseconds of the last notice to Python
-    size_t refused_bytes[REFUSALS]  # bytes asked for at that time
+    uint64_t calls[CALLS]       # by DriverCall: calls of the driver
+    uint64_t failed[CALLS]      # by DriverCall: calls that returned an error
+    aclError last_error         # error of the last failure to get memory
+    uint64_t refused[REFUSALS]  # by Refusal: number of times that the pool could not grow
+    uint64_t refused_told[REFUSALS]  # by Refusal: time in ns at which Python was last asked to log
+    size_t refused_bytes[REFUSALS]  # by Refusal: bytes asked for at that time
 
 # An open scope of `Pool.tag` in one thread. It lies on the stack of a call or in the Python object
 # of the scope, which also unlinks it. Only its thread reads and writes it, so no lock.
-cdef struct TagScope:           # while it is open, of one thread
+cdef struct TagScope:
     Pool *pool
-    TagScope *outer
-    uint16_t tag
+    TagScope *outer             # the scope around it
+    uint16_t tag                # tag of allocations in `pool` that have no tag of their own
 
-cdef enum Stop:                 # bits: what stood in the way of more memory
+cdef enum Stop:                 # bits: what kept a slow allocation from getting memory
     STOP_LIMIT = 1
     STOP_HEADROOM = 2
     STOP_DRIVER = 4
     STOP_SYNC = 8               # a stream could not be waited for: busy for too long, or captured
-    STOP_TABLE = 16             # the arena has as many ranges as it can have
+    STOP_TABLE = 16             # the arena has MAX_RANGES ranges
     STOP_BUDGET = 32            # the budget of the block's tag has no room for it
     STOP_DEVICE = 64            # no device has that much, or this one not beside what is live
     STOP_CAPTURE = 128          # the stream is or may be captured, and the capture has no arena
 
 # What one slow allocation tried, and what stopped it. Kept in thread-local variables from
 # `attempt_begin` on, and copied into the OomReport of a failure. No lock.
-cdef struct Attempt:            # a slow allocation under way in this thread: for the report
+cdef struct Attempt:
     uint32_t tried              # bit r: Rung r was tried
     uint32_t stopped            # Stop bits
     aclError status             # the last error of the driver; 0: none
 
 # What one arena held when an allocation failed. Part of an OomReport.
-cdef struct OomHold:            # what one arena held when the allocation failed
+cdef struct OomHold:
     aclrtStream stream
-    uint32_t role
-    bint donates
+    uint32_t role               # ArenaRole
+    bint donates                # other arenas may take its free pages
     size_t reserved
     size_t live
     size_t free
     size_t largest_free
     size_t whole                # bytes of pages and segments that are free as a whole
-    size_t waiting
+    size_t waiting              # bytes of WAITING blocks
 
 # Why an allocation failed, and what held the memory then. `oom_note` fills it on the stack and
 # copies it into the pool, which keeps the last OOMS. Under the pool's lock.
-cdef struct OomReport:          # of one allocation that returned NULL
-    uint64_t number             # counts the reports of the pool, from 1
+cdef struct OomReport:
+    uint64_t number             # reports of a pool are numbered from 1
     size_t size                 # bytes asked for
     aclrtStream stream
     size_t limit
@@ -642,24 +648,24 @@ cdef struct OomReport:          # of one allocation that returned NULL
     size_t live                 # live bytes in all arenas
     size_t free                 # bytes in the bins of this arena
     size_t largest_free
-    size_t waiting              # bytes of waiting blocks of this arena
+    size_t waiting              # bytes of WAITING blocks of this arena
     size_t others               # bytes reserved by other arenas
-    size_t device_free          # 0 if unknown
-    bint capturing
-    bint moved                  # whether pages were allowed to move
-    uint16_t tag                # of the block that was asked for
+    size_t device_free          # free bytes of the device; 0: unknown
+    bint capturing              # the stream was being captured
+    bint moved                  # pages were allowed to be moved
+    uint16_t tag                # tag of the allocation
     Attempt attempt
-    size_t missing              # bytes of memory that the best place lacks
+    size_t missing              # bytes of memory that the best placement lacked
     size_t headroom
     size_t budget               # the limit of the tag's budget; 0: none
-    size_t budget_live          # bytes that count in it
+    size_t budget_live          # bytes counted in that budget
     size_t tags[TAGS]           # live bytes of each tag, in all arenas
     OomHold holds[HOLDS]        # this arena first, then the arenas that hold the most
     uint32_t hold_count
 
-# Which events of a pool are recorded, and for how many users. Part of the Pool. Written under the
-# pool's lock with the GIL held; arenas read single fields without a lock.
-cdef struct Notes:              # which events of a pool are recorded
+# Which events of a pool are recorded, and the number of recordings that want them. Part of the
+# Pool. Written under the pool's lock with the GIL held; arenas read single fields without a lock.
+cdef struct Notes:
     uint32_t users              # recordings and trackings under way
     uint32_t python             # users that want Python stacks
     uint32_t native             # users that want C stacks
@@ -675,9 +681,9 @@ cdef struct PeakStream:
 
 # The joint peak of live bytes, and what it was made of. Part of the Pool; `peak_note` fills it.
 # Under the pool's lock.
-cdef struct Peak:               # the joint peak of live bytes, and what it was made of
-    uint64_t number             # counts the peaks that were noted
-    uint64_t time               # ticks
+cdef struct Peak:
+    uint64_t number             # peaks that were noted so far
+    uint64_t time               # clock ticks
     size_t live
     size_t requested
     size_t reserved
@@ -688,8 +694,9 @@ cdef struct Peak:               # the joint peak of live bytes, and what it was 
 # The task queue of a framework that a pool serves; read only once it is set. Part of the Pool.
 # Written by `adapters/pluggable/_door`.
 cdef struct TaskQueue:
-    bint (*drain)(Pool *pool) noexcept nogil        # empties a framework's queue, then the device
-    # Puts a marker at the end of a framework's task queue.  NULL if that fails.
+    # Waits until the framework's task queue is empty, then for the device.
+    bint (*drain)(Pool *pool) noexcept nogil
+    # Puts a marker at the end of the task queue, and returns it; NULL if that fails.
     void *(*mark)(Pool *pool, aclrtStream stream) noexcept nogil
     bint (*mark_done)(void *mark) noexcept nogil    # true once the stream has reached the marker
     void (*mark_drop)(void *mark) noexcept nogil
@@ -700,10 +707,10 @@ cdef struct OomReports:
     OomReport oom               # the newest report
     OomReport ooms[OOMS]        # the newest OOMS reports, each at index `number` modulo OOMS
 
-# Who still needs a pool, under the lock of the list of pools. Part of the Pool.
+# Whether a pool may be destroyed, under the lock of the list of pools. Part of the Pool.
 # Written by `_arena`, `pool/_pool`.
 cdef struct Lifetime:
-    bint orphan                 # no Python Pool owns it; it is only destroyed if `dropped` is set
+    bint orphan                 # no Python Pool owns it; it is destroyed only if `dropped` is set
     bint dropped                # its Pool was deleted before it could be destroyed: try again later
 
 # Calls of `Pool.sleep` and `Pool.wake`. Part of the Pool. Under the GIL.
@@ -712,7 +719,7 @@ cdef struct SleepCalls:
     uint64_t sleeps             # calls that put blocks to sleep
     uint64_t wakes              # calls that woke blocks
 
-# The budget of a tag. Part of the Pool; `budget_set` begins to count. Any thread changes `live` and
+# The budget of a tag. Part of the Pool; `budget_set` starts counting. Any thread changes `live` and
 # `refused`, atomically.
 cdef struct Budget:
     size_t limit                # most bytes of `live`; 0: no limit
@@ -730,10 +737,10 @@ cdef struct Pool:
     Arena **arenas              # appended to only; the newest of `arena_tables`
     uint32_t arena_count        # published after the arena and the table
     uint32_t arena_room         # slots of `arenas`
-    Arena **arena_tables[ARENA_TABLES]  # old ones stay: who reads without the lock may use one
-    uint32_t graphs             # arenas that were made for captures
-    Arena *found[FOUND_ARENAS]  # arenas by a hash of their streams; compare, as entries may be old
-    Pool *next                  # all pools of the process, for the child of a fork
+    Arena **arena_tables[ARENA_TABLES]  # old tables are kept for readers without the lock
+    uint32_t graphs             # number of arenas that were made for captures
+    Arena *found[FOUND_ARENAS]  # arenas by a hash of their streams; an entry may be out of date
+    Pool *next                  # in the list of all pools of the process
     bint no_virtual             # the driver has no virtual memory, or the options forbid it
     bint tagging                # new arenas are ARENA_TAGGED
     uint32_t modes              # ArenaMode bits with which new arenas begin; under `lock`
@@ -746,12 +753,11 @@ cdef struct Pool:
     uint64_t budgets            # bit t: tag t has a Budget; under `lock`
     Budget budget[TAGS]         # by tag; valid where the bit is set
 
-# A copy of an arena's numbers. `arena_stats` fills what its caller provides, under the arena's
-# lock; afterwards it is the caller's.
+# A copy of an arena's statistics. `arena_stats` fills the caller's struct under the arena's lock.
 cdef struct ArenaStats:
     size_t allocated            # bytes of live blocks
     size_t allocated_peak
-    size_t requested            # bytes asked for by their users
+    size_t requested            # bytes that callers asked for
     size_t requested_peak
     size_t reserved             # bytes of pages and segments
     size_t cached
