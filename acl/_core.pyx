@@ -1,12 +1,13 @@
-"""The block allocator and the C callbacks that ACL is given.
+"""The block allocator, and the C callbacks that are registered with ACL.
 
-The fast path is `alloc_fast` / `free_fast`: the arena's biased lock, then an exact-size block from
-the cache, or a best fit from the bins.  Everything else (another thread, a mode, a miss) goes
-through `alloc_slow` and `free_slow`, and a miss on to `_pages`.  `core/types.pxd` has the structs
-and the invariants.
+The fast path is `alloc_fast` and `free_fast`: the arena's biased lock, then an exact-size block
+from the cache, or a best fit from the bins.  If another thread owns the lock, if the arena has a
+mode, or if there is no free block, `alloc_slow` and `free_slow` take over.  A slow allocation goes
+on to `core/_climb` for pages.  `core/types.pxd` has the structs and the invariants.
 
-Thread rule: any function may be called by any thread that ACL calls; no GIL, no Python object, no
-exception.  It refuses foreign pointers and blocks that are already free, and counts them.
+Thread rule: any thread may call any function here; ACL's threads do.  No function uses the GIL, a
+Python object or an exception.  Foreign pointers and blocks that are already free are refused and
+counted.
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
@@ -82,7 +83,7 @@ cdef inline void leave(Arena *arena) noexcept nogil:
 
 cdef inline void block_hand_out_below(Arena *arena, Block *block, size_t size, uint16_t tag,
                                       size_t live, uint32_t flags) noexcept nogil:
-    """Count a block as live; `live` is the arena's sum with it.  The caller keeps `live_peak`."""
+    """Make a block live; `live`: live bytes of the arena with it.  The caller keeps `live_peak`."""
     cdef size_t requested = arena.requested + size
     block_word(block)[0] = <uint32_t> BLOCK_LIVE | flags << 8 | <uint32_t> tag << 16
     block.requested = size
@@ -115,7 +116,7 @@ cdef inline bint peak_due(Arena *arena) noexcept nogil:
 
 
 cdef inline void count_served(Arena *arena, size_t units) noexcept nogil:
-    """Count an allocation that the cache did not serve by its size."""
+    """Count, in the bin of its size, an allocation that the cache did not serve."""
     arena.tally.bin_counts[bin_of(units)] += 1
 
 
@@ -126,7 +127,7 @@ cdef inline uint32_t count_fit(Arena *arena, size_t units, uint32_t kind) noexce
     count_served(arena, units)
     if kind != RANGE_SMALL:
         return 0
-    now = <uint32_t> arena.counters.fits        # its lower bits
+    now = <uint32_t> arena.counters.fits        # the lower 32 bits suffice for differences
     seen = arena.tally.class_seen[units]
     arena.tally.class_seen[units] = now
     return BLOCK_COLD if seen != 0 and now - seen > COLD_AGE else 0
@@ -145,7 +146,7 @@ cdef Block *hand_out_peak(Arena *arena, Block *block, size_t size, uint16_t tag,
 
 
 cdef inline uint32_t kind_of(size_t units) noexcept nogil:
-    return <uint32_t> (RANGE_SMALL if units <= CACHE_UNITS else RANGE_LARGE)      # enums
+    return <uint32_t> (RANGE_SMALL if units <= CACHE_UNITS else RANGE_LARGE)
 
 
 cdef inline Block *cache_pop(Arena *arena, size_t units) noexcept nogil:
@@ -164,7 +165,7 @@ cdef inline void cache_push(Arena *arena, Block *block, size_t size) noexcept no
 
 
 cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept nogil:
-    """Cut a block that is on no list to `size`.
+    """Cut a block that is on no list to `size`, and return it.
 
     If there is no descriptor for the rest, release the block and return NULL.
     """
@@ -183,14 +184,14 @@ cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept n
 
 cdef inline void free_cut_in(Bins *bins, Block *block, Block *rest, size_t size,
                              uint32_t kind) noexcept nogil:
-    """Cut a FREE block: its lower `size` bytes are on no list; the rest is FREE and in a bin."""
+    """Cut a FREE block: take its lower `size` bytes off all lists; put the rest into a bin."""
     cdef size_t more = block.size - size
     block_cut(block, rest, size)
     bin_swap_in(bins, block, rest, more, kind)  # the rest's upper neighbour is not free (I2)
 
 
 cdef inline Block *bins_take_in(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
-    """Take the best fit from the bins, cut to size and on no list; NULL if there is none."""
+    """Take the best fit off the bins, cut it to size and return it; NULL if there is none."""
     cdef Bins *bins = &arena.bins
     cdef Block *block = bins_find(bins, units, kind)
     cdef Block *rest
@@ -211,7 +212,7 @@ cdef Block *bins_take(Arena *arena, size_t units) noexcept nogil:
 
 
 cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate a small block by best fit.  The owner has entered the biased lock; this unlocks."""
+    """Allocate a small block by best fit, as the lock's owner inside the lock; unlock it."""
     cdef size_t units = size_units(size)
     cdef Block *block = bins_take_in(arena, units, RANGE_SMALL)
     cdef uint32_t flags
@@ -229,7 +230,7 @@ cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept no
 
 cdef inline Block *large_give(Arena *arena, Block *block, uint32_t index, size_t size,
                               size_t units) noexcept nogil:
-    """Cut a large block out of a free one and hand it out.  A spare descriptor must exist."""
+    """Cut a large block out of a free one, hand it out and unlock.  Needs a spare descriptor."""
     cdef size_t bytes = units << UNIT_SHIFT
     cdef size_t live = arena.live + bytes
     cdef Block *rest
@@ -249,9 +250,10 @@ cdef inline Block *large_give(Arena *arena, Block *block, uint32_t index, size_t
 
 
 cdef Block *alloc_fit_large(Arena *arena, size_t size, size_t units) noexcept nogil:
-    """Allocate a large block without a tag for the owner; the cache holds no large blocks.
+    """Allocate a large block without a tag, as the lock's owner, and unlock.
 
-    All calls are in tail position, so rare paths and loops are in functions of their own.
+    The cache has no large blocks.  All calls are in tail position, so rare paths and loops are in
+    functions of their own.
     """
     cdef uint32_t index = bin_of_wide(units)
     cdef Block *block
@@ -266,7 +268,7 @@ cdef Block *alloc_fit_large(Arena *arena, size_t size, size_t units) noexcept no
 
 
 cdef Block *alloc_fit_own(Arena *arena, size_t size, size_t units, uint32_t index) noexcept nogil:
-    """As `alloc_fit_large`, when the bin of its size is not empty."""
+    """Allocate as `alloc_fit_large` does, if the bin of the block's own size is not empty."""
     cdef Block *block = bin_best(&arena.bins.heads[index], units << UNIT_SHIFT)
     if block == NULL:
         block = bins_above(&arena.bins, index, RANGE_LARGE)
@@ -276,7 +278,7 @@ cdef Block *alloc_fit_own(Arena *arena, size_t size, size_t units, uint32_t inde
 
 
 cdef Block *alloc_spare(Arena *arena, size_t size, size_t units) noexcept nogil:
-    """As `alloc_fit_large`, when no descriptor is spare or the size is 2**46 bytes or more."""
+    """Allocate as `alloc_fit_large` does, if no descriptor is spare or `size` is 2**46 or more."""
     cdef Block *spare
     if not size_possible(size):
         return alloc_miss(arena, size, 0)
@@ -293,7 +295,7 @@ cdef Block *alloc_miss(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 
 cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate as the owner.  All calls are in tail position, so that a hit saves no register."""
+    """Allocate as the lock's owner.  All calls are tail calls, so that a hit saves no register."""
     cdef size_t units = size_units(size)
     cdef size_t live
     cdef Block *block
@@ -334,10 +336,10 @@ cdef bint flushed_in_vain(Arena *arena) noexcept nogil:
 
 
 cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) noexcept nogil:
-    """Under the lock: allocate without a driver call, or return NULL.
+    """Allocate without a driver call, or return NULL.  The caller holds the lock.
 
-    Tries the cache, the bins, the bins after a flush of the cache, and recalls.  If all fail,
-    `window` may hold the place that was found for the block, for `alloc_climb`.
+    Tries the cache, the bins, the bins after a flush of the cache, and inactive mappings.  If all
+    fail, `window` may have the placement that was found for the block, for `alloc_climb`.
     """
     cdef size_t units = size_units(size)
     cdef Block *block
@@ -370,7 +372,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
         return block
     block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units), window)
     if block == NULL and arena.maps.shadows > 0 and cache_flush_some(arena, FLUSHED_MOST) != 0:
-        # `alloc_climb` would flush too, but map those pages a second time instead of a recall.
+        # `alloc_climb` would flush too, but then map the pages anew instead of reactivating them.
         block = bins_take(arena, units)
         if block == NULL:
             block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units), window)
@@ -386,7 +388,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
 
 
 cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window) noexcept nogil:
-    """Allocate from WAITING blocks or by the fallback steps.  Opens the lock over driver calls."""
+    """Allocate from WAITING blocks or by the fallback steps; unlock during driver calls."""
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef Block *block = NULL
     cdef uint64_t began = slow_begin()
@@ -400,11 +402,11 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
         attempt_stop(stop_of(arena.pool, size))
     else:
         if arena.order.waiting != NULL:
-            window.first = NULL                 # the lock opens now, and others may take the place
+            window.first = NULL                 # its pages may be taken while the lock is open
             block = alloc_waiting(arena, bytes, False)
         if block == NULL:
             block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
-            if block == NULL and virtual and arena.pool.no_virtual:     # found out by that call
+            if block == NULL and virtual and arena.pool.no_virtual:     # that call has found it out
                 block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
             if block != NULL:
                 block = block_fit(arena, block, bytes)
@@ -423,7 +425,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
 
 
 cdef void block_wire(Arena *arena, Block *block) noexcept nogil:
-    """Make `block` the sentinel, if there is none or the present one has become long-lived."""
+    """Make `block` the sentinel if there is none, or if the present one has become long-lived."""
     cdef uint64_t now = arena_allocs(arena)
     cdef Block *before = arena.iteration.wired
     if before != NULL and now - arena.iteration.wired_at < STAYS:
@@ -437,7 +439,7 @@ cdef void block_wire(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
-    """Take a block that was WAITING for other streams; with `sync`, wait for their work first."""
+    """End pending frees whose work is complete (with `sync`: wait for it), and try the bins."""
     cdef Block *block
     cdef bint released
     lock_drop(&arena.lock)
@@ -447,7 +449,7 @@ cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
         return NULL
     block = bins_take(arena, bytes >> UNIT_SHIFT)
     if block != NULL:
-        arena.counters.rungs[<uint32_t> RUNG_WAITING] += 1      # an enum
+        arena.counters.rungs[<uint32_t> RUNG_WAITING] += 1
     return block
 
 
@@ -461,7 +463,7 @@ cdef Block *alloc_refused(Arena *arena) noexcept nogil:
 
 
 cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Without locks, if the arena has mode bits: allocate from it, or from its capture's arena."""
+    """Allocate if the arena has a mode or the tag a budget; in a capture, from its own arena."""
     cdef Arena *capture
     cdef uint32_t mode = count_read(&arena.mode)
     if mode & (ARENA_FORKED | ARENA_CLOSED):
@@ -480,7 +482,7 @@ cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nog
 
 
 cdef Block *alloc_budgeted(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """As `alloc_in`, for a tag with a budget."""
+    """Allocate as `alloc_in` does, for a tag with a budget."""
     cdef Block *block
     if not budget_claim(arena, size, tag):
         attempt_begin()
@@ -493,7 +495,7 @@ cdef Block *alloc_budgeted(Arena *arena, size_t size, uint16_t tag) noexcept nog
 
 
 cdef Block *alloc_recorded(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """As `alloc_in`, while the arena is recorded."""
+    """Allocate as `alloc_in` does, while the arena is recorded."""
     cdef Block *block
     cdef uint64_t fits, began
     cdef Window window
@@ -590,14 +592,14 @@ cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 # --- freeing ------------------------------------------------------------------------------------
 
 cdef inline bint is_descriptor(Arena *arena, Block *block) noexcept nogil:
-    """True if a pointer, which may be any bits, is to a descriptor of this arena."""
+    """True if `block`, which may be any value, points to a descriptor of this arena."""
     cdef size_t offset = <size_t> (<char *> block - arena.slab)
-    # Rotated, an offset that is not a multiple of 64 is larger than any descriptor's number.
+    # The rotation makes an offset that is not a multiple of 64 larger than any descriptor's number.
     return core_likely((offset >> 6 | offset << 58) < arena.slab_blocks)
 
 
 cdef inline void block_count_back(Arena *arena, Block *block) noexcept nogil:
-    """Count a live block as free (I7)."""
+    """Take a block out of the counts of live blocks (I7)."""
     arena.live -= block.size
     arena.requested -= block.requested
     if block.tag != 0:
@@ -608,7 +610,7 @@ cdef inline void block_count_back(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
-    """Free a block that is too large for the cache, as the owner, and unlock."""
+    """Free a block that is too large for the cache, as the lock's owner, and unlock."""
     if DEBUG_LEVEL >= 1:
         free_stamp(arena, block)
     arena.live -= block.size
@@ -619,9 +621,9 @@ cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
-    """Free a block that has a tag or is BLOCK_COLD, as the owner; pass others to `free_slow`."""
+    """Free a block with a tag or BLOCK_COLD, as the lock's owner; for others call `free_slow`."""
     if (is_descriptor(arena, block) and block.state == BLOCK_LIVE
-            and block.flags & ~<uint32_t> BLOCK_COLD == 0):             # an enum
+            and block.flags & ~<uint32_t> BLOCK_COLD == 0):
         block_count_back(arena, block)
         if DEBUG_LEVEL >= 1:
             free_stamp(arena, block)
@@ -636,11 +638,11 @@ cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef inline bint free_fast(Arena *arena, Block *block) noexcept nogil:
-    """Free as the owner, with all calls in tail position."""
+    """Free a block as the lock's owner.  All calls are tail calls, as in `alloc_fast`."""
     cdef size_t size
     if not core_likely(lock_enter_biased(&arena.lock)):
         return free_slow(arena, block)
-    # One compare: live, without flags and without a tag.
+    # One comparison tests that the block is live and has no flags and no tag.
     if not core_likely(is_descriptor(arena, block) and block_word(block)[0] == BLOCK_LIVE):
         return free_odd(arena, block)
     size = block.size
@@ -691,14 +693,14 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void round_look(Arena *arena) noexcept nogil:
-    """The sentinel was freed: end the iteration if only long-lived blocks are live."""
+    """Handle the free of the sentinel: if only long-lived blocks are live, end the iteration."""
     cdef Block *block
     arena.iteration.wired = NULL
     if arena.live == arena.iteration.staying:
         round_end(arena)
         return
     block = live_find(arena)
-    if block != NULL:                           # else the next slow allocation is the sentinel
+    if block != NULL:                           # if NULL, the next slow block will be the sentinel
         block_wire(arena, block)
 
 
@@ -716,7 +718,7 @@ cdef void stayers_mark(Arena *arena) noexcept nogil:
 
 cdef void round_end(Arena *arena) noexcept nogil:
     """Put free memory in order, so that the next iteration's requests go to the same places."""
-    if (arena.counters.steals != 0              # if no page ever moved, any order will do
+    if (arena.counters.steals != 0              # as long as no page has moved, order is not needed
             and arena.slab_used <= ORDERED_MOST * sizeof(Block)):
         cache_flush(arena)
         pages_home(arena)
@@ -725,7 +727,7 @@ cdef void round_end(Arena *arena) noexcept nogil:
 
 
 cdef Block *live_find(Arena *arena) noexcept nogil:
-    """Return a live block that is not WIRED, or NULL.  Begins where the last search ended."""
+    """Return a live block that is not WIRED, or NULL.  Begin where the last search ended."""
     cdef size_t left = min(arena.slab_used, <size_t> LIVE_LOOKED * sizeof(Block))
     cdef Block *block
     while left > 0:
@@ -743,9 +745,9 @@ cdef bint arena_free(Arena *arena, Block *block) noexcept nogil:
     return free_fast(arena, block)
 
 
-# --- what ACL is given --------------------------------------------------------------------------
-# Both checks rotate the offset: if it is not a multiple of the slot's size, the result is larger
-# than any slot's number.
+# --- callbacks for ACL --------------------------------------------------------------------------
+# Both checks rotate the offset, as `is_descriptor` does: if it is not a multiple of the slot's
+# size, the result is larger than any slot's number.
 
 cdef inline bint zone_has_arena(const void *allocator) noexcept nogil:
     cdef size_t offset = <size_t> (<const char *> allocator - zone.arenas)
@@ -785,7 +787,7 @@ cdef void on_free(aclrtAllocator allocator, aclrtAllocatorBlock block) noexcept 
 
 cdef void *on_alloc_advise(aclrtAllocator allocator, size_t size,
                            aclrtAllocatorAddr addr) noexcept nogil:
-    # GE never calls this.  The address is only a wish, and the best fit wastes less memory.
+    # GE never calls this.  The address is only advice, and the best fit wastes less memory.
     return on_alloc(allocator, size)
 
 

@@ -120,8 +120,8 @@ cdef enum:
     # Bar: slow.
     PARTLY_SHARE = 32
     # Added to the score `at_once` if other arenas allocated during a slow allocation; otherwise 1
-    # is subtracted.  From SEEN_OFTEN on, streams count as concurrent; SEEN_MOST is the highest score.
-    # Bar: time (W4).
+    # is subtracted.  From SEEN_OFTEN on, streams count as concurrent.  SEEN_MOST is the highest
+    # score.  Bar: time (W4).
     SEEN_ONCE = 16
     SEEN_OFTEN = 32
     SEEN_MOST = 256
@@ -144,8 +144,8 @@ cdef enum:
 
 # What is counted: `_tally`.
 cdef enum:
-    # The composition of a peak is noted again if the peak is higher by 1/2**6 of it plus PEAK_LEAST
-    # bytes.  Bar: time.
+    # The composition of a peak is noted again if the peak is higher by at least 1/2**6 of it, and
+    # by at least PEAK_LEAST bytes.  Bar: time.
     PEAK_SHARE = 6
     PEAK_LEAST = 1048576
     # An allocation without a driver call counts as slow from this duration on, in ns.
