@@ -1,4 +1,4 @@
-"""The allocator below its callbacks (`acl._core`): C without the GIL and without objects, one concept in a module.
+"""The parts of the allocator that its callbacks (`acl._core`) use: C without GIL and objects, one concept a module.
 
 From the bottom: `lock.h` (the biased lock), `types` (structs, invariants), `policy` (tuned constants), `_bins` (sizes,
 free lists), `_record` (events), `_driver` (each driver call), `_frames` (mappings), `_place` (address ranges,

@@ -1,4 +1,4 @@
-"""Blocks that sleep: live, at their addresses, without memory.  See `_asleep.pyx`."""
+"""Blocks that are asleep: live, at the same addresses, without memory.  See `_asleep.pyx`."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -8,7 +8,7 @@ from acl.bind.generated._libacl cimport aclError
 # A sleep batch: the blocks that one thread puts to sleep or wakes together. It lies on that
 # thread's stack; `turn_begin` fills it under the arena's lock, `turn_end` takes the blocks out
 # again.
-cdef struct Turn:               # blocks of one arena that go to sleep or wake, by one thread
+cdef struct Turn:
     Arena *arena
     Block *only                 # the only block that may join the batch; NULL: chosen by tags
     Nap *first                  # the batch in address order, linked by `Nap.hand`

@@ -1,4 +1,4 @@
-"""Blocks that sleep: live, at their addresses, without memory.
+"""Blocks that are asleep: live, at the same addresses, without memory.
 
 A sleeping block is LIVE with BLOCK_ASLEEP, and has a `Nap` that says where its bytes are kept.  If
 no awake block uses a page, the page sleeps: it is unmapped, and its frame is given to the driver.
@@ -77,7 +77,7 @@ cdef Nap *nap_begin(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void nap_end(Arena *arena, Nap *nap) noexcept nogil:
-    """Remove a nap.  `naps_reclaim` frees its host copies later, where driver calls are allowed."""
+    """Remove a Nap.  `naps_reclaim` frees its host copies later, where driver calls are allowed."""
     cdef Nap **link = bed_of(arena, nap.block)
     while link[0] != nap:
         link = &link[0].next
@@ -163,7 +163,7 @@ cdef inline bint may_turn(Block *block, bint waking) noexcept nogil:
 
 
 cdef bint turn_take(Turn *turn, Block *block, bint waking) noexcept nogil:
-    """Add a block to the turn if it is to sleep or wake; false without host memory."""
+    """Add a block to the batch if it is to sleep or wake; false without host memory."""
     cdef Nap *nap
     if waking and block.state == BLOCK_MOVING:
         nap = nap_find(turn.arena, block)
@@ -404,7 +404,7 @@ cdef bint frames_find(Arena *arena, uint64_t want, Frame **frames) noexcept nogi
 
 
 cdef bint views_make(Turn *turn, View **first, uint64_t *count) noexcept nogil:
-    """Under the lock: make a view, in address order, for each page of the batch without memory."""
+    """Under the lock: make a View, in address order, for each page of the batch without memory."""
     cdef Arena *arena = turn.arena
     cdef size_t granule = arena.pool.options.granule
     cdef View **last = first

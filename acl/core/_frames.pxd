@@ -1,6 +1,6 @@
-"""Views: at which addresses a frame is mapped, and which view is active.  See `_frames.pyx`.
+"""Views, which are the mappings of a frame: at most one of them is active.  See `_frames.pyx`.
 
-All of it runs under the arena's lock and makes no driver call.
+All functions run under the arena's lock and make no driver call.
 """
 
 from libc.stdint cimport uint32_t
@@ -10,12 +10,12 @@ from acl.core.types cimport Arena, Block, Frame, Range, View
 cdef View *view_make(Range *span, uint32_t page) noexcept nogil     # without locks; NULL: no memory
 cdef void view_drop(Arena *arena, View *view) noexcept nogil    # after its page was unmapped
 
-# Makes a view the holder of its frame; the former holder becomes a shadow.
+# Makes a view the active one of its frame (the holder); the former one becomes inactive (a shadow).
 cdef void view_hold(Arena *arena, View *view, Frame *frame) noexcept nogil
-# Retires a shadow: its page must be unmapped before the page is used again, and before the frame
+# Retires an inactive view: it must be unmapped before its page is used again, and before its frame
 # leaves the arena.
 cdef void view_doom(Arena *arena, View *view) noexcept nogil
-# Retires all views of a frame.  Returns them as a list, the holder first.
+# Retires all views of a frame.  Returns them as a list, the active one first.
 cdef View *views_doom(Arena *arena, Frame *frame) noexcept nogil
 # Undoes `views_doom`, for the list in frame.views.
 cdef void views_restore(Arena *arena, Frame *frame) noexcept nogil
@@ -23,7 +23,7 @@ cdef void views_restore(Arena *arena, Frame *frame) noexcept nogil
 # Counts the wholly free pages, without those of segments.
 cdef uint32_t pages_free(Arena *arena) noexcept nogil
 # Begins a search: stamps the frames of wholly free pages, and notes the FREE block around each.
-# With `away`, also lists those of them whose holder is not their `home`.
+# With `away`, also lists the frames of these that are not at their first mapping.
 cdef void frames_stamp(Arena *arena, Frame **away) noexcept nogil
 cdef void homes_stamp(Arena *arena) noexcept nogil      # notes the HOLE block around each `home`
 

@@ -1,10 +1,10 @@
-"""Views: at which addresses a frame is mapped, and which of its views is active.
+"""Views, which are the mappings of a frame, of which at most one is active.
 
-A driver lets one physical handle be mapped at several addresses at once.  So if a free page is
-needed elsewhere in its arena, it is not unmapped: its frame is mapped at the new address too, and
-the new view becomes its holder.  The old page counts as missing, but its view stays mapped, as a
-shadow.  When the frame is free again, a later allocation can make the old view the holder again
-without a driver call (a recall).
+A driver lets one physical handle be mapped at several addresses at once.  So if the memory of a
+free page is needed elsewhere in its arena, the page is not unmapped: its frame is mapped at the new
+address too, and the new view becomes active (the frame's holder).  The old page counts as missing,
+but its view stays mapped and is now inactive (a shadow).  When the frame is free again, a later
+allocation can make the old view active again without a driver call (a recall).
 
 Reuse through another address is as safe as through the same one: the arena's stream orders both
 (I10).  A shadow must not be unmapped while work may still run that was queued when the shadow held

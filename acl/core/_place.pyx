@@ -1,14 +1,14 @@
-"""Address ranges, and the search for a place for a block that no free block fits.
+"""Address ranges, and the search for a placement if no free block is large enough.
 
-A window is a run of FREE and HOLE blocks, cut to the length of the request.  The best window needs
-the least new memory for the arena; then the fewest fresh pages, which are pages without memory or
-wholly free.  Partly used pages are not counted, as large blocks could hardly use the rest of them.
-A page where another frame's view must be unmapped first counts twice.  Among equal windows the one
-with the fewest pages without memory is chosen, then one before the last hole of its range, then the
-lowest address.
+A window is a candidate placement: a run of FREE and HOLE blocks, cut to the length of the request.
+The best window is the one that needs the least new memory for the arena.  Among equal ones it has,
+in this order: the fewest fresh pages, the fewest pages without memory, a place before the last hole
+of its range, the lowest address.  Fresh pages are pages without memory or wholly free; partly used
+pages do not count, as large blocks could hardly use the rest of them.  A page where another frame's
+view must be unmapped first counts twice.
 
 The choice depends on which blocks are live and free, not on which recalls are possible.  So the
-same requests in the same state choose the same addresses, and find their views there again.
+same requests in the same state get the same addresses, where their views are still mapped.
 
 When all ranges of an arena are full, it reserves another one.
 """
@@ -187,7 +187,7 @@ cdef inline bint page_recalls(Search *search, Range *span, Frame *frame, uint32_
     cdef Arena *arena = search.arena
     cdef View *holder = frame.holder
     if not search.stamped:
-        frames_stamp(arena, NULL)               # done late, as it visits each free frame
+        frames_stamp(arena, NULL)               # not earlier, as it visits all free frames
         search.stamped = True
     if (frame.stamp != arena.maps.search or frame.mark == arena.maps.window
             or (holder.range == span.index and low <= holder.page < high)):
@@ -210,7 +210,7 @@ cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page,
         if view == NULL:
             window.missing += 1
         elif view.frame == NULL:
-            return False                        # a thread unmaps it, or the driver refused that
+            return False                        # a thread is unmapping it, or the driver refused to
         elif not page_recalls(search, span, view.frame, low, high):
             window.missing += 1
             window.stale += 1

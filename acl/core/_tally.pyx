@@ -1,17 +1,17 @@
-"""What a pool always counts: sizes, times of slow allocations, what its peak was made of.
+"""Statistics that a pool always keeps: sizes, times of slow allocations, composition of its peak.
 
 Counting sizes costs the fast path nothing, as it counts its hits by the class of their size.
 Allocations that the cache does not serve are counted by their bin, 32 for each power of two.  Only
 slow allocations are timed.
 
-The composition of the peak of live bytes over all streams is taken at slow allocations, and when a
-stream's new peak is 1/64 and 1 MiB above the one at which it was last taken.  So at that moment at
-least 63/64 of the peak, less 1 MiB for each stream, was live; unless several streams made the peak
-together out of memory that was reserved before.  With more than 8 streams the moment may be one
-slow allocation earlier for each 8 of them.
+The composition of the peak of live bytes over all streams is noted at slow allocations, and when a
+stream's new peak is 1/64 and 1 MiB above the one at which it was last noted.  So at the time of the
+note at least 63/64 of the peak, less 1 MiB for each stream, was live.  The exception: several
+streams together make the peak in memory that was reserved before.  With more than 8 streams, the
+note may be older by one slow allocation for each 8 of them.
 
 Thread rule: any thread, no GIL, no Python object.  Sums over arenas are read without their locks:
-each number is true, their sum may be of no single moment while other threads allocate.
+while other threads allocate, the numbers that are added may be from different moments.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -174,7 +174,7 @@ cdef void tally_near(Source *source, Arena **near, uint32_t count) noexcept nogi
 
 
 cdef void tally_look(Arena *arena) noexcept nogil:
-    """Look also at some arenas that have not climbed for long: they change little."""
+    """Bring the sums up to date.  Arenas without slow allocations change little: few are read."""
     cdef Pool *pool = arena.pool
     cdef Source *source = &pool.source
     cdef uint32_t count = count_read(&pool.arena_count)
@@ -199,7 +199,7 @@ cdef void tally_look_all(Pool *pool) noexcept nogil:
 # --- the peak -----------------------------------------------------------------------------------
 
 cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
-    """Fill `peak` with what is live now, by stream and by tag."""
+    """Fill `peak` with the bytes that are live now, by stream and by tag."""
     cdef uint32_t index, tag
     cdef uint64_t tags
     cdef size_t live, held, tagged
@@ -223,7 +223,7 @@ cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
             held = stale_read(&arena.tag_live[tag])
             peak.tags[tag] += held
             tagged += held
-        tag = arena.default_tag                         # of the rest, by name only
+        tag = arena.default_tag                         # bytes without a tag count under this name
         if tag != 0 and live > tagged:
             peak.tags[tag] += live - tagged
         if peak.stream_count < PEAK_STREAMS:
@@ -235,9 +235,9 @@ cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
 
 
 cdef bint peak_wanted(Arena *arena) noexcept nogil:
-    """True if the sum of live bytes is a new peak whose composition is to be taken.
+    """True if the sum of live bytes is a new peak whose composition is to be noted.
 
-    That visits each arena, so a pool with more than 8 streams passes over some new peaks.
+    Noting it visits each arena, so a pool with more than 8 streams skips some new peaks.
     """
     cdef Pool *pool = arena.pool
     cdef Source *source = &pool.source
@@ -308,7 +308,7 @@ cdef bint budget_claim(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 cdef void budget_settle(Arena *arena, uint16_t tag) noexcept nogil:
     global budget_claimed
-    if budget_claimed != 0:                     # no block was handed out
+    if budget_claimed != 0:                     # the claim was not used: the allocation failed
         budget_change(&arena.pool.budget[tag].live, -budget_claimed)
         budget_claimed = 0
 

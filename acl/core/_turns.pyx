@@ -1,20 +1,20 @@
 """Streams that share a pool's memory in turn.
 
-A turn of an arena begins with its first slow allocation after one of another arena.  If the pool
-may not grow, the arena takes free pages of arenas whose streams are idle.  If each request took
-only what it lacks, a turn would be a long row of slow allocations.  So the first one takes as many
-pages as the arena's last turns needed at their peaks, and maps them in advance in the arena's
-holes.  After turns that need less this number falls slowly: too few pages cost another slow
-allocation, too many cost calls, and other arenas their pages.
+A burst (`turn` in the code) of an arena begins with its first slow allocation after one of another
+arena.  If the pool may not grow, the arena takes free pages of arenas whose streams are idle.  If
+each request took only the pages that it lacks, a burst would be many slow allocations.  So the
+first one takes as many pages as the arena's last bursts needed at their peaks, and maps the extra
+ones in advance in the arena's holes.  After bursts that need fewer pages this number falls slowly.
+Too few pages cost another slow allocation; too many cost driver calls, and other arenas lose them.
 
-The arena with the most free pages gives first, as that is the one whose turn has just ended.
+Pages are taken first from the arena with the most free pages: usually its burst has just ended.
 
-Threads that allocate at the same time would take the same pages from each other for ever.  They are
-recognised by allocations of other arenas during a slow allocation.  While that lasts there are no
-turns, and the pool may grow as if each arena were alone.
+Threads that allocate at the same time would take the same pages from each other for ever.  The pool
+recognises them by allocations of other arenas during a slow allocation.  While that lasts, no pages
+are taken for a whole burst, and the pool may grow as if each arena were alone.
 
-Never takes pages that may not leave their arena, never waits for more than a request lacks, never
-grows the pool.
+This module never takes pages that may not leave their arena, never waits once the request has its
+pages, and never grows the pool.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -54,12 +54,12 @@ cdef uint64_t others_fits(Climb *climb) noexcept nogil:
 
 
 cdef void climbers_note(Climb *climb) noexcept nogil:
-    """Under the source's lock: put the arena first among the climbers; the others are near it."""
+    """Under the source's lock: put the arena first in `climbers`, and the others into `near`."""
     cdef Source *source = &climb.arena.pool.source
     cdef uint32_t index = 0
     while index < source.climber_count and source.climbers[index] != climb.arena:
         index += 1
-    if index == CLIMBERS:                       # the arena that climbed the longest ago leaves
+    if index == CLIMBERS:                       # the arena with the oldest slow allocation leaves
         index -= 1
         source.climbers[index].burst.recent = False
     elif index == source.climber_count:
@@ -75,7 +75,7 @@ cdef void climbers_note(Climb *climb) noexcept nogil:
 
 
 cdef void near_fill(Climb *climb) noexcept nogil:
-    """Under the source's lock: add a few of the other arenas, each time the next ones."""
+    """Under the source's lock: add a few other arenas to `near`, in rotation over all arenas."""
     cdef Pool *pool = climb.arena.pool
     cdef Source *source = &pool.source
     cdef uint32_t count = count_read(&pool.arena_count)
@@ -91,7 +91,7 @@ cdef void near_fill(Climb *climb) noexcept nogil:
 
 
 cdef void turn_begin(Climb *climb) noexcept nogil:
-    """Begin a slow allocation: note the arena; if its turn is new, what the last turn needed."""
+    """Begin a slow allocation: note the arena and, in a new burst, the peak of its last burst."""
     cdef Arena *arena = climb.arena
     cdef Source *source = &arena.pool.source
     cdef bint new
@@ -137,14 +137,14 @@ cdef bint turn_lacks(Climb *climb) noexcept nogil:
 
 
 cdef uint64_t arena_spares(Arena *arena) noexcept nogil:
-    """Return roughly how many free pages an arena has."""
+    """Return the approximate number of free pages of an arena."""
     cdef uint64_t live = stale_read(&arena.live) // arena.pool.options.granule
     cdef uint64_t pages = stale_read(<size_t *> &arena.pages)
     return pages - live if pages > live else 0
 
 
 cdef inline bint arena_may_give(Arena *arena, uint64_t spares) noexcept nogil:
-    """False if the arena had no whole free page when last asked, and nothing was freed since."""
+    """False if the arena had no whole free page at the last try, and probably has none now."""
     if spares == 0 or (stale_read(&arena.burst.vain_live) != 0
                        and stale_read(&arena.live) >= stale_read(&arena.burst.vain_live)
                        and stale_read(<size_t *> &arena.burst.vain_fits)
@@ -183,7 +183,7 @@ cdef uint32_t givers_find(Climb *climb, bint all, Giver *givers, uint64_t below)
 
 
 cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
-    """Take free pages of near arenas; with `wait` of all, as a wait costs more than that search."""
+    """Take free pages of `near` arenas; with `wait`, of all: a wait costs more than that search."""
     cdef uint32_t rung = <uint32_t> (RUNG_OTHERS if wait else RUNG_IDLE)         # enums
     cdef uint64_t want = climb.missing
     cdef uint64_t below = ~<uint64_t> 0
@@ -202,7 +202,7 @@ cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
             if climb.found < want and (wait or vain < VAIN_MOST):
                 attempt_try(rung)
                 frames = NULL
-                # Once the request has its pages, no other stream is waited for.
+                # Once the request has its pages, do not wait for another stream.
                 pages = pages_move_out(givers[index].arena, want - climb.found,
                                        wait and climb.found < climb.missing, False, &frames)
                 climb_add(climb, frames, pages, rung)
@@ -213,7 +213,7 @@ cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
 
 
 cdef Block *hole_take(Arena *arena, Block *hole, uint64_t want, bint new) noexcept nogil:
-    """Detach the lowest pages of a hole that have no view; with `new`, even ones never mapped."""
+    """Detach the lowest pages of a hole that have no view; with `new`, also pages never mapped."""
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, hole)
     cdef uint32_t page = page_floor(span, hole.addr, granule)

@@ -1,4 +1,4 @@
-/* The part of the biased lock that asks the kernel: registration and the process-wide barrier. */
+/* The system calls of the biased lock: registration for membarrier, and the process-wide barrier. */
 #define _GNU_SOURCE
 #include "lock.h"
 
@@ -15,7 +15,7 @@ static long membarrier(int command) {
     return syscall(SYS_membarrier, command, 0, 0);
 }
 
-/* ACL_POOL_BIAS=0 answers no, as a kernel without membarrier does: for tests and for sandboxes. */
+/* With ACL_POOL_BIAS=0 the answer is no, as with a kernel without membarrier: for tests and sandboxes. */
 static int bias_ask(void) {
     const char *wish = getenv("ACL_POOL_BIAS");
     if (wish != NULL && wish[0] == '0') {
@@ -33,8 +33,8 @@ bool lock_bias_available(void) {
     return state == BIAS_YES;
 }
 
-/* Once registered it fails only where a sandbox forbids it later.  The owner may be inside then, and nothing else
-   can tell, so the process must not go on. */
+/* After registration the call fails only if a sandbox forbids it later.  The owner may be inside then, and there is
+   no other way to find out, so the process must not go on. */
 void lock_barrier(void) {
     if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
         static const char TEXT[] =

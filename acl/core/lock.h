@@ -1,26 +1,27 @@
 /* The arena's lock, biased towards one thread, and a small spin lock.
 
    A biased lock costs its owner two plain stores: no atomic read-modify-write, no fence.  Another
-   thread revokes the bias: it clears `owner`, has the kernel run a memory barrier on every CPU of
-   the process (membarrier), and waits until `busy` is 0.  Either the owner's store to `busy` came
-   before that barrier, and the revoker sees it; or its second look at `owner` comes after it, and
-   it backs off.  Where the kernel refuses membarrier no lock is ever biased.
+   thread must revoke the bias first: it clears `owner`, has the kernel run a memory barrier on every
+   CPU of the process (membarrier), and waits until `busy` is 0.  If the owner's store to `busy` came
+   before that barrier, the revoking thread sees it.  If not, the owner's second read of `owner` comes
+   after the barrier, and the owner backs off.  If the kernel refuses membarrier, no lock is biased.
 
-   After a revocation the lock is a spin lock.  A thread that takes it many times in a row without
-   meeting anybody becomes its owner; each revocation doubles how many times that is, until the spin
-   lock has cost as much as a revocation does (1 to 12 us, 3 ns each time).  Who meets somebody waits
-   longer before it looks again, up to 6 us where meetings go on: each look takes the cache line, and
-   what the section touches follows it from core to core, 50 to 200 ns a line.  A thread may
-   be stopped between its first look at `owner` and its store to `busy`, for as long as the scheduler
-   likes, so a `busy` word belongs to one thread for ever (a LockSeat): a late store never falls
-   into another owner's word.  When all seats are taken, other threads stay with the spin lock.
+   After a revocation the lock is a spin lock.  A thread that takes it `wanted` times in a row without
+   contention becomes its owner.  Each revocation doubles `wanted`, until the spin lock (3 ns each
+   time) has cost as much as a revocation (1 to 12 us).  A thread that finds the lock taken backs off:
+   it waits longer before each attempt, up to 6 us if contention goes on.  Each attempt moves the cache
+   line, and then the data of the section, from core to core, which takes 50 to 200 ns a line.
 
-   A thread that must look at something of its own in each section, for a while, steps down first,
-   which costs no barrier, and `may_own` says no until the end of that.
+   The scheduler may stop a thread for any time between its first read of `owner` and its store to
+   `busy`.  So a `busy` word belongs to one thread for ever (an owner slot, LockSeat): a late store
+   never falls into another owner's word.  If all slots are taken, further threads use the spin lock.
 
-   Not recursive.  Sections are a few hundred instructions; nobody sleeps in one.  ThreadSanitizer
-   cannot model the process-wide barrier: under it (LOCK_NO_BIAS) only the spin lock is left, and
-   tests/c/core_lock.c covers the rest: a litmus test, and a thread that is stopped at LOCK_LOOKED. */
+   A thread whose sections must check state of the thread for a while gives up its ownership first
+   (`lock_step_down`), which needs no barrier; until the end of that time `may_own` returns 0.
+
+   The lock is not recursive.  A section has a few hundred instructions; no thread sleeps in one.
+   ThreadSanitizer cannot model the process-wide barrier, so under it (LOCK_NO_BIAS) only the spin lock
+   is used.  tests/c/core_lock.c tests the bias: a litmus test, and a thread stopped at LOCK_LOOKED. */
 #ifndef ACL_CORE_LOCK_H
 #define ACL_CORE_LOCK_H
 
@@ -34,7 +35,7 @@
 #define LOCK_NO_BIAS 1
 #endif
 
-/* Tests stop a thread here: it has seen that it is the owner, and not yet said that it is inside. */
+/* Tests stop a thread here: it has read that it is the owner, and has not set `busy` yet. */
 #ifndef LOCK_LOOKED
 #define LOCK_LOOKED() ((void)0)
 #endif
@@ -43,34 +44,34 @@ enum { LOCK_FIRST_STREAK = 8, LOCK_LAST_STREAK = 1 << 12, LOCK_SPINS = 64, LOCK_
        LOCK_LAST_PAUSES = 1 << 8, LOCK_SEATS = 16 };
 
 typedef struct SpinLock {
-    uint32_t word; /* 0 open, 1 taken */
+    uint32_t word; /* 0: open, 1: taken */
 } SpinLock;
 
 typedef struct LockSeat {
-    void *owner;   /* the thread, while it may enter by `busy` alone; else NULL */
-    void *thread;  /* the only one that ever writes `busy`; set once, under `spin` */
-    uint32_t busy;
+    void *owner;   /* `thread` while it owns the lock, and so enters by `busy` alone; else NULL */
+    void *thread;  /* the only thread that ever writes `busy`; set once, under `spin` */
+    uint32_t busy; /* 1: the owner is inside */
 } LockSeat;
 
 typedef struct BiasedLock {
-    LockSeat *seat;  /* of the last owner; never NULL */
+    LockSeat *seat;  /* the slot of the last owner; never NULL */
     LockSeat seats[LOCK_SEATS];
-    SpinLock spin;   /* what everybody else takes */
-    void *last;      /* who took `spin` last; this and all below are under `spin` */
-    uint32_t streak; /* times in a row that `last` took it unmet */
-    uint32_t wanted; /* streak that makes an owner */
-    uint32_t pinned; /* no owner while it is not 0 */
+    SpinLock spin;   /* taken by all threads but the owner */
+    void *last;      /* the thread that took `spin` last; this and all fields below are under `spin` */
+    uint32_t streak; /* times in a row that `last` took `spin` without contention */
+    uint32_t wanted; /* the streak after which `last` becomes the owner */
+    uint32_t pinned; /* while it is not 0, no thread becomes the owner */
     uint32_t revocations;
-    uint32_t pauses; /* before a second look at `spin`: more each time that somebody was met */
-    uint32_t biased; /* how `lock_take` got in; under the lock */
-    int (*may_own)(void); /* whether the calling thread may be the owner; NULL: any may */
+    uint32_t pauses; /* pause instructions before the second attempt at `spin`; grows with contention */
+    uint32_t biased; /* 1: `lock_take` entered as the owner; under the lock */
+    int (*may_own)(void); /* true if the calling thread may become the owner; NULL: any thread may */
 } BiasedLock;
 
-bool lock_bias_available(void); /* asks the kernel once */
-void lock_barrier(void);        /* a full memory barrier in every running thread of the process */
+bool lock_bias_available(void); /* true if the kernel has membarrier; asks it once */
+void lock_barrier(void);        /* runs a full memory barrier in every running thread of the process */
 
-/* The thread, by the word in which the ABI keeps its pointer.  Every module of the process must find the same
-   one, so no variable of a file will do. */
+/* Returns the pointer by which the ABI identifies the calling thread.  All modules of the process must get the
+   same value, so a thread-local variable of this file cannot be used. */
 static inline void *lock_self(void) {
 #if defined(__x86_64__)
     void *self;
@@ -98,8 +99,8 @@ static inline bool spin_try(SpinLock *lock) {
            __atomic_exchange_n(&lock->word, 1, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* Takes the lock; true if somebody else held it.  Who waits looks less and less often, first after so
-   many pauses. */
+/* Takes the lock; true if another thread held it.  A waiting thread backs off: `pauses` pause instructions
+   between attempts, doubled up to LOCK_SPINS, then sched_yield. */
 static inline bool spin_enter_after(SpinLock *lock, unsigned pauses) {
     if (spin_try(lock)) {
         return false;
@@ -127,7 +128,7 @@ static inline void spin_leave(SpinLock *lock) {
     __atomic_store_n(&lock->word, 0, __ATOMIC_RELEASE);
 }
 
-/* The owner's way in.  False: not the owner, or not any more; then lock_enter. */
+/* Enters as the owner.  False if the thread is not the owner, or not any more; then call lock_enter. */
 static inline bool lock_enter_biased(BiasedLock *lock) {
 #ifdef LOCK_NO_BIAS
     (void)lock;
@@ -149,7 +150,7 @@ static inline bool lock_enter_biased(BiasedLock *lock) {
 #endif
 }
 
-/* The seat cannot have changed: who changes it waits for `busy` first. */
+/* Leaves as the owner.  `seat` is still the owner's: a thread that changes it waits for `busy` first. */
 static inline void lock_leave_biased(BiasedLock *lock) {
     __atomic_store_n(&__atomic_load_n(&lock->seat, __ATOMIC_RELAXED)->busy, 0, __ATOMIC_RELEASE);
 }
@@ -189,7 +190,7 @@ static inline void lock_enter(BiasedLock *lock) {
     }
 }
 
-/* Makes a thread the owner, if it has a seat or one is left.  The caller holds `spin`. */
+/* Makes a thread the owner, if it has an owner slot or one is left.  The caller holds `spin`. */
 static inline void lock_bias(BiasedLock *lock, void *thread) {
     for (unsigned i = 0; i < LOCK_SEATS; i++) {
         LockSeat *seat = &lock->seats[i];
@@ -217,9 +218,9 @@ static inline void lock_leave(BiasedLock *lock) {
     spin_leave(&lock->spin);
 }
 
-/* The calling thread, which is in no section, is not the owner from here on.  Nobody but itself could
-   be inside by its seat, so there is nothing to wait for.  Once it may it becomes the owner as
-   any thread does, and at its next section if it was in none since. */
+/* Ends the ownership of the calling thread, which is in no section.  Only that thread could be inside by its
+   slot, so there is no wait.  When `may_own` allows it again, it becomes the owner by the usual rule; if no thread
+   entered a section in between, at the end of its next section. */
 static inline void lock_step_down(BiasedLock *lock) {
     void *self = lock_self();
     LockSeat *seat = __atomic_load_n(&lock->seat, __ATOMIC_RELAXED);
@@ -235,7 +236,7 @@ static inline void lock_step_down(BiasedLock *lock) {
     spin_leave(&lock->spin);
 }
 
-/* For sections that unlock half-way: whichever way in is open, and out by the same. */
+/* Takes the lock, as the owner if possible, for sections that unlock half-way.  lock_drop leaves the same way. */
 static inline void lock_take(BiasedLock *lock) {
     if (lock_enter_biased(lock)) {
         lock->biased = 1;
@@ -253,7 +254,7 @@ static inline void lock_drop(BiasedLock *lock) {
     }
 }
 
-/* A number that another thread may be changing, where a stale one does no harm. */
+/* Reads a number that another thread may be changing, where an old value does no harm. */
 #if defined(__SANITIZE_THREAD__)
 __attribute__((no_sanitize("thread"), noinline, unused)) static size_t
 #else
@@ -263,7 +264,7 @@ stale_read(const size_t *where) {
     return __atomic_load_n(where, __ATOMIC_RELAXED);
 }
 
-/* The length of a list that is only appended to: what lies below it is seen complete. */
+/* Reads the length of a list that is only appended to: all entries below it can be read completely. */
 static inline uint32_t count_read(const uint32_t *where) {
     return __atomic_load_n(where, __ATOMIC_ACQUIRE);
 }
@@ -272,7 +273,7 @@ static inline void count_publish(uint32_t *where, uint32_t count) {
     __atomic_store_n(where, count, __ATOMIC_RELEASE);
 }
 
-/* A pointer that is read without a lock: what it points to is seen as it was when it was published. */
+/* Reads a pointer without a lock: its target is seen as it was at pointer_publish, or newer. */
 static inline void *pointer_read(void *const *where) {
     return __atomic_load_n(where, __ATOMIC_ACQUIRE);
 }

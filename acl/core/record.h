@@ -1,10 +1,10 @@
-/* What a recording needs from the machine: a cheap clock, the thread's number, C stacks.
+/* The clock, the thread numbers and the C stacks of a recording.
 
-   `ticks_now` is the processor's counter where it is the same on all cores and never stops, else
-   CLOCK_MONOTONIC; `ticks_to_ns` gives CLOCK_MONOTONIC's nanoseconds for it.  C stacks are kept
-   once each, in a table of fixed size: a stack that finds no room is 0, "none".
+   `ticks_now` reads the processor's counter if that is the same on all cores and never stops, else
+   CLOCK_MONOTONIC; `ticks_to_ns` converts its value to nanoseconds of CLOCK_MONOTONIC.  Each C stack is
+   kept once, in a table of fixed size; if the table is full, a stack gets the number 0, "none".
 
-   All of it may be called from any thread, without the GIL.  The table's lock is a leaf, and is not
+   Any thread may call all functions here, without the GIL.  The table's lock is a leaf, and is not
    taken under an arena's lock. */
 #ifndef ACL_CORE_RECORD_H
 #define ACL_CORE_RECORD_H
@@ -26,26 +26,26 @@
 #include "core/lock.h"
 
 enum {
-    STACK_DEPTH = 32,        /* frames of a C stack, the innermost ones */
-    STACK_SLOTS = 1 << 15,   /* different C stacks */
-    STACK_FRAMES = 1 << 19,  /* frames of all of them */
+    STACK_DEPTH = 32,        /* most frames of a C stack: the innermost ones are kept */
+    STACK_SLOTS = 1 << 15,   /* most different C stacks */
+    STACK_FRAMES = 1 << 19,  /* most frames of all C stacks together */
 };
 
 typedef struct ThreadNotes {
-    uint32_t number; /* the system's number of the thread; 0: not asked yet */
-    uint32_t stack;  /* the Python stack under which the thread is in C; 0: none */
-    uint32_t native; /* its C stack, between `record_enter` and the event */
-    uint32_t trims;  /* it gives memory to the driver: what it unmaps is no steal */
+    uint32_t number; /* the system's number of the thread; 0: not read yet */
+    uint32_t stack;  /* number of the Python stack that called into C; 0: none */
+    uint32_t native; /* number of its C stack; valid between `record_enter` and the event */
+    uint32_t trims;  /* 1: it gives memory to the driver, so pages that it unmaps are not moved */
 } ThreadNotes;
 
 typedef struct NativeStack {
     uint64_t hash;
-    uint32_t first; /* in `native_frames` */
+    uint32_t first; /* index of its first frame in `native_frames` */
     uint32_t count; /* 0: the slot is free */
 } NativeStack;
 
 static __thread ThreadNotes thread_notes;
-static bool ticks_counted; /* the counter serves */
+static bool ticks_counted; /* `ticks_now` reads the processor's counter */
 static uint64_t base_ticks, base_ns;
 static SpinLock native_lock;
 static NativeStack *native_stacks;
@@ -72,7 +72,7 @@ static inline uint64_t ticks_now(void) {
     return clock_monotonic_ns();
 }
 
-/* Both clocks at one moment: a thread may be stopped between them, so the nearest of a few pairs. */
+/* Reads both clocks at the same time, as nearly as possible: of a few pairs, keeps the one read fastest. */
 static inline void clocks_read(uint64_t *ns, uint64_t *ticks) {
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < 8 && least > 1000; i++) {
@@ -87,7 +87,7 @@ static inline void clocks_read(uint64_t *ns, uint64_t *ticks) {
     }
 }
 
-/* Once, before the first event. */
+/* Chooses the clock and its start; called once, before the first event. */
 static inline void ticks_start(void) {
 #if defined(__x86_64__)
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -96,7 +96,7 @@ static inline void ticks_start(void) {
     clocks_read(&base_ns, &base_ticks);
 }
 
-/* Nanoseconds of CLOCK_MONOTONIC; the counter's rate is taken from all the time since the start. */
+/* Returns nanoseconds of CLOCK_MONOTONIC; the counter's rate is measured over all the time since the start. */
 static inline uint64_t ticks_to_ns(uint64_t ticks) {
     double rate;
     uint64_t now_ns = 0, now = 0;
@@ -130,7 +130,7 @@ static inline void *pages_take(size_t bytes) {
     return base == MAP_FAILED ? NULL : base;
 }
 
-/* Has the system back them now, before the first write, in large pages where it has some. */
+/* Makes the system back the addresses now, before the first write, with large pages if it has some. */
 static inline void pages_ready(void *base, size_t bytes) {
     char *at = base;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -146,7 +146,7 @@ static inline void pages_drop(void *base, size_t bytes) {
     munmap(base, bytes);
 }
 
-/* Makes the table, and loads what the first `backtrace` would load; false without memory. */
+/* Makes the table, and calls `backtrace` once, as its first call loads a library; false without memory. */
 static inline bool native_start(void) {
     void *first[2];
     if (native_stacks == NULL) {
@@ -156,7 +156,7 @@ static inline bool native_start(void) {
     return native_stacks != NULL && native_frames != NULL && backtrace(first, 2) >= 0;
 }
 
-/* The number of a stack, from 1; 0 where the table is full. */
+/* Returns the number of a stack, from 1; adds the stack if it is new.  0 if the table is full. */
 static inline uint32_t native_intern(void **frames, uint32_t count) {
     uint64_t hash = 0xcbf29ce484222325u;
     uint32_t slot;
@@ -195,7 +195,7 @@ static inline uint32_t native_here(void) {
     return count > 0 ? native_intern(frames, (uint32_t)count) : 0;
 }
 
-/* The frames of a stack by its number; how many. */
+/* Copies the frames of a stack, given by its number; returns how many there are. */
 static inline uint32_t native_read(uint32_t number, void **frames) {
     uint32_t count = 0;
     if (native_stacks == NULL || number == 0 || number > STACK_SLOTS) {
