@@ -5,7 +5,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from acl.core.types cimport Arena, Driver, Pool, PoolOptions
 from acl.bind.generated._libacl cimport aclError, aclrtContext, aclrtStream
 
-cdef void driver_bind(Driver *driver) noexcept nogil            # the functions of the ACL library
+cdef void driver_bind(Driver *driver) noexcept nogil    # fills in the functions of the ACL library
 
 # Makes a pool without arenas.  `driver` NULL: the ACL library.  Returns NULL without host memory.
 cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcept nogil
@@ -16,14 +16,14 @@ cdef uint64_t pool_live_bytes(Pool *pool) noexcept nogil
 # Marks a pool that could not be destroyed and whose Python Pool was deleted.
 cdef void pool_orphan(Pool *pool) noexcept nogil
 # Finds up to `most` pools that `pool_orphan` has marked and that have no live blocks now.  Returns
-# how many.  The caller owns them from then on.
+# their number.  The caller owns them from then on.
 cdef uint32_t pools_dropped(Pool **found, uint32_t most) noexcept nogil
 # Destroys a pool whose owner has dropped it, and retries earlier ones.  If blocks are live, memory
 # cannot be given back, or ACL has an arena's address, the pool is left to `pools_retry`.
 cdef void pool_drop(Pool *pool) noexcept nogil
 # Destroys the pools that earlier calls could not destroy, if it is possible now.
 cdef void pools_retry() noexcept nogil
-# Finds up to `most` pools of a device that no Python Pool owns.  Returns how many there are in all.
+# Finds up to `most` pools of a device that no Python Pool owns.  Returns the number of all of them.
 # No pool is destroyed until `pools_release`.
 cdef uint32_t pools_orphaned(int device, Pool **found, uint32_t most) noexcept nogil
 cdef void pools_release() noexcept nogil
@@ -46,9 +46,9 @@ cdef void stream_end(aclrtStream stream) noexcept nogil
 # if there is none.
 cdef aclError stream_fault_take(aclrtStream stream) noexcept nogil
 
-# Notes that ACL has this arena's callbacks for the stream from now on, and no other arena's.
+# Notes that this arena, and no other one, is registered with ACL for its stream from now on.
 cdef void arena_serves(Arena *arena) noexcept nogil
-# Returns the pool that has an arena at an address, or NULL.  The address may be any bits.
+# Returns the pool that has an arena at an address, or NULL.  The address may be any value.
 cdef Pool *pool_with(const void *arena) noexcept nogil
 
 # True if the calling thread has no open scope: it may own an arena that is ARENA_TAGGED.  `_core`

@@ -1,9 +1,9 @@
 """Make, find, trim and destroy pools and arenas.
 
-Arenas are never removed from a pool, so its list is read without a lock.  An arena outlives its
-registration, its stream and the interpreter, as its blocks may be freed at any time.  A pool is
-destroyed only if no block is live.  If its owner drops it earlier, the pool is destroyed later,
-when another pool is made, trimmed or dropped.
+Arenas are never removed from a pool, so its list is read without a lock.  An arena is kept after
+its registration, its stream and the interpreter have ended, as its blocks may be freed at any time.
+A pool is destroyed only if no block is live.  If its owner drops it earlier, the pool is destroyed
+later, when another pool is made, trimmed or dropped.
 
 After a fork the child must not touch the device: every arena refuses there (ARENA_FORKED).
 """
@@ -52,7 +52,7 @@ cdef extern from "<pthread.h>" nogil:
 
 cdef SpinLock pools_lock        # an arena's lock may be taken while this one is held
 cdef Pool *pools = NULL
-cdef uint32_t readers = 0       # threads that read orphan pools; while > 0 no orphan is destroyed
+cdef uint32_t readers = 0       # threads that read orphan pools; if > 0, no orphan is destroyed
 cdef bint fork_watched = False
 cdef bint streams_watched = False
 
@@ -60,7 +60,7 @@ cdef bint streams_watched = False
 # --- fork ---------------------------------------------------------------------------------------
 
 cdef void on_fork_child() noexcept nogil:
-    """Run in the only thread of the child: open all locks, as other threads may have held them."""
+    """Open all locks, as other threads may have held them; the child has only this thread."""
     cdef Pool *pool = pools
     cdef uint32_t index
     pools_lock.word = 0
@@ -108,7 +108,7 @@ cdef void uses_end(Arena *arena, Use **link, aclrtStream stream, bint settled) n
     cdef Use *use
     while link[0] != NULL:
         use = link[0]
-        if use.stream == stream and settled:    # this Use has nothing to wait for
+        if use.stream == stream and settled:    # this Use has nothing left to wait for
             link[0] = use.next
             free(use)
         else:
@@ -118,7 +118,7 @@ cdef void uses_end(Arena *arena, Use **link, aclrtStream stream, bint settled) n
 
 
 cdef bint arena_end(Arena *arena, aclrtStream stream, bint settled, bint *in_hand) noexcept nogil:
-    """Note in an arena that a stream ends.  True if ACL has the arena's callbacks for the stream.
+    """Note in an arena that a stream ends.  True if the arena is registered with ACL for it.
 
     Sets `in_hand` if a thread may be in a driver call of the pool with the stream.  Threads that
     come later see the note and make no such call.
@@ -182,7 +182,7 @@ cdef void stream_end(aclrtStream stream) noexcept nogil:
         pool = pool.next
     spin_leave(&pools_lock)
     if registered:
-        _libacl.aclrtAllocatorUnregister(stream)  # status: it ends anyway
+        _libacl.aclrtAllocatorUnregister(stream)  # status: the stream ends anyway
     while in_hand:
         sched_yield()
         in_hand = stream_in_hand(stream)
@@ -210,7 +210,7 @@ cdef aclError stream_fault_take(aclrtStream stream) noexcept nogil:
 
 
 cdef void on_graph_end(void *graph) noexcept nogil:
-    """Note that a captured graph is being destroyed.  It only notes that, as ACL is the caller."""
+    """Note that a captured graph is being destroyed, and do nothing else, as ACL is the caller."""
     cdef Pool *pool
     cdef uint32_t index
     spin_enter(&pools_lock)
@@ -229,7 +229,10 @@ cdef aclError graph_watch(aclmdlRI graph) noexcept nogil:
 
 
 cdef void streams_watch() noexcept nogil:
-    """Ask ACL, once in a process, to report streams' ends; else users call `pool.unregister`."""
+    """Ask ACL, once in a process, to report the ends of streams.
+
+    If ACL cannot do that, users must call `pool.unregister` before they destroy a stream.
+    """
     global streams_watched
     spin_enter(&pools_lock)
     if streams_watched:
@@ -292,7 +295,7 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
 
 
 cdef void arena_close(Arena *arena, bint told) noexcept nogil:
-    """Close an arena that no other thread uses.  Give all but its first page or two to the system.
+    """Close an arena that no other thread uses; give all but its first page or two to the system.
 
     If `told`, ACL or C code may still call with the arena's address; such calls are refused.
     """
@@ -365,7 +368,7 @@ cdef Arena *arena_find_in(Pool *pool, aclrtStream stream, uint32_t role,
 
 
 cdef bint arenas_grow(Pool *pool) noexcept nogil:
-    """Without locks: make room for one more arena, if there is none.  False without memory."""
+    """Without locks: make sure that there is a slot for one more arena.  False without memory."""
     cdef uint32_t table = 0
     cdef uint32_t room = count_read(&pool.arena_room)
     cdef uint32_t more = max(2 * room, <uint32_t> FIRST_ARENAS)
@@ -376,7 +379,7 @@ cdef bint arenas_grow(Pool *pool) noexcept nogil:
     if arenas == NULL:
         return False
     spin_enter(&pool.lock)
-    if pool.arena_room == room:                 # else another thread was first
+    if pool.arena_room == room:                 # otherwise another thread has done it
         while pool.arena_tables[table] != NULL:
             table += 1
         if room > 0:
@@ -455,7 +458,7 @@ cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role,
     for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
         if arena.role == role and arena_is_of(arena, stream, context):
-            found = arena                       # another thread was first
+            found = arena                       # another thread has made one meanwhile
             break
         if vacant == NULL and arena_vacant(arena, stream, role):
             vacant = arena
@@ -479,7 +482,7 @@ cdef void arena_offer(Arena *arena) noexcept nogil:
 
 
 cdef bint arenas_settle(Pool *pool) noexcept nogil:
-    """Wait for streams that ended before their work was complete, if there are UNSETTLED_MOST.
+    """If UNSETTLED_MOST streams ended before their work was complete, wait for their work.
 
     Only a wait can tell when such work is complete.  Return True if all of it is.
     """
@@ -501,7 +504,7 @@ cdef bint arenas_settle(Pool *pool) noexcept nogil:
 
 
 cdef void owners_mark(Pool *pool) noexcept nogil:
-    """Under the pool's lock: mark owners of captures' arenas with a graph or with live blocks."""
+    """Under the pool's lock: mark each owner of a capture's arena with a graph or live blocks."""
     cdef uint32_t index
     cdef Arena *arena
     for index in range(count_read(&pool.arena_count)):
@@ -540,11 +543,12 @@ cdef Arena *pool_arena_in(Pool *pool, aclrtStream stream, uint32_t role,
 
 
 cdef void owner_rules(Arena *arena) noexcept nogil:
-    """Under the lock: allow no owner while mode bits are set, so that each caller reads the mode.
+    """Under the lock: if mode bits are set, allow no owner, so that each caller reads the mode.
 
-    Except ARENA_TAGGED: a thread without open scopes may own it, and steps down to open a scope.
+    ARENA_TAGGED is the exception: a thread without open scopes may own the lock, and gives up the
+    ownership before it opens a scope.
     """
-    arena.lock.pinned = arena.mode & ~<uint32_t> ARENA_TAGGED != 0       # an enum
+    arena.lock.pinned = arena.mode & ~<uint32_t> ARENA_TAGGED != 0
     if arena.mode & ARENA_TAGGED:
         arena.lock.may_own = on_own
 
@@ -597,7 +601,7 @@ cdef uint64_t pool_live_bytes(Pool *pool) noexcept nogil:
 
 
 cdef void range_clear(Arena *arena, Range *span) noexcept nogil:
-    """Unmap all views that a range still has: the driver refused to unmap them before."""
+    """Unmap all views that a range still has because the driver refused to unmap them before."""
     cdef uint32_t page
     for page in range(span.pages):
         if span.views[page] != NULL:
@@ -626,12 +630,12 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
 
 
 cdef bint pool_empty(Pool *pool) noexcept nogil:
-    """Give all pages to the driver.  False if memory is left: of busy streams or kept blocks."""
+    """Give all pages to the driver.  False if busy streams or kept blocks still have memory."""
     cdef uint32_t index
     for index in range(count_read(&pool.arena_count)):
         arena_set_mode(pool.arenas[index], ARENA_CLOSED, 0)
         lock_take(&pool.arenas[index].lock)
-        naps_let_go(pool.arenas[index])         # blocks of a graph that were freed asleep
+        naps_let_go(pool.arenas[index])         # frees blocks that a graph kept asleep
         lock_drop(&pool.arenas[index].lock)
         pages_donate(pool.arenas[index], ~<uint64_t> 0, True)
     source_shrink(pool, 0)
@@ -639,7 +643,7 @@ cdef bint pool_empty(Pool *pool) noexcept nogil:
 
 
 cdef bint pool_registered(Pool *pool) noexcept nogil:
-    """True if ACL has the callbacks of one of the pool's arenas and may call them."""
+    """True if an arena of the pool is registered with ACL, which may call it."""
     cdef uint32_t index
     for index in range(count_read(&pool.arena_count)):
         if pool.arenas[index].ending.registered:
@@ -654,7 +658,7 @@ cdef bint pool_destroy(Pool *pool) noexcept nogil:
     cdef bint empty
     if pool_live_bytes(pool) != 0:
         return False
-    context_enter(pool, pool.context, &before)  # any thread may drop the last reference
+    context_enter(pool, pool.context, &before)  # the caller may be any thread, in any context
     empty = pool_empty(pool) and not pool_registered(pool)
     if empty:
         pools_remove(pool)

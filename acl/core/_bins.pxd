@@ -34,7 +34,7 @@ cdef extern from *:
 cdef enum:
     KIND_WORDS = 18             # BINS >> MAP_SHIFT
 
-# The addresses of arenas and descriptors: a variable of `_core`, which sets this at its import.
+# The address of the Zone, a variable of `_core`, which sets this when it is imported.
 cdef Zone *core_zone
 
 cdef void bins_start(Bins *bins) noexcept nogil          # makes all lists empty
@@ -106,7 +106,7 @@ cdef inline uint32_t block_kind(Block *block) noexcept nogil:
     return block.bin >= BINS
 
 
-# Functions that end in _in are for callers that know the kind: it is a constant for the compiler.
+# Functions with names in _in are for callers where `kind` is a constant for the compiler.
 
 cdef inline void bin_insert_sized(Bins *bins, Block *block, size_t size,
                                   uint32_t kind) noexcept nogil:
@@ -124,7 +124,7 @@ cdef inline void bin_insert_in(Bins *bins, Block *block, uint32_t kind) noexcept
 
 
 cdef inline void bin_remove_in(Bins *bins, Block *block, uint32_t kind) noexcept nogil:
-    # No branches: the processor cannot predict whether a bin becomes empty.
+    # This has no branches, as the processor cannot predict whether a bin becomes empty.
     cdef uint32_t index = block.bin
     cdef bint last = block.links.next == block.links.prev               # true if both are the head
     cdef uint64_t map = bins.maps[index >> MAP_SHIFT] & ~(<uint64_t> last << (index & 63))

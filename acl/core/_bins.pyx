@@ -1,11 +1,11 @@
 """The zone of arenas and descriptors, and the flush of the cache.
 
-All arenas lie in one reserved range of host addresses, all slabs of descriptors in another.  So a
-subtraction and a compare tell whether a pointer from outside may be followed, even if its bits are
-random: each slot that was ever an arena is readable and has a lock, and each slab that was ever
-open is readable.  A slab is made writable in steps, each as large as all before it.
+All arenas lie in one reserved range of host addresses, all slabs of descriptors in another.  So one
+subtraction and one comparison tell whether a pointer from outside may be dereferenced, whatever its
+value: each slot that was ever an arena can be read and has a lock, and each slab that was ever open
+can be read.  A slab is made writable in steps; each step doubles it.
 
-Runs under the arena's lock; no GIL, no driver.
+All functions for an arena run under its lock; they use no GIL and call no driver function.
 """
 
 from libc.stdint cimport uint32_t
@@ -123,7 +123,8 @@ cdef bint slab_open(Arena *arena) noexcept nogil:
 
 
 cdef void slab_close(Arena *arena) noexcept nogil:
-    # The old descriptors read as zeros, so a late `getAddr` gets NULL, or a later block's address.
+    # The old descriptors read as zeros now, so a late `on_get_addr` returns NULL, or the address of
+    # a block that later uses the same descriptor.
     global slabs_free
     cdef Block *first = <Block *> arena.slab
     if first == NULL:
@@ -143,7 +144,7 @@ cdef void slab_close(Arena *arena) noexcept nogil:
 
 cdef void bins_start(Bins *bins) noexcept nogil:
     cdef uint32_t index
-    for index in range(<uint32_t> (2 * BINS)):          # an enum
+    for index in range(<uint32_t> (2 * BINS)):
         bins.heads[index].next = bins.heads[index].prev = links_block(&bins.heads[index])
     for index in range(2):
         bins.holes[index].next = bins.holes[index].prev = links_block(&bins.holes[index])
@@ -165,7 +166,7 @@ cdef Block *slab_take(Arena *arena) noexcept nogil:
 
 
 cdef void size_flush(Arena *arena, size_t units, uint32_t *left) noexcept nogil:
-    """Move up to `left` blocks of one size from the cache to the bins, and count them off."""
+    """Move up to `left` blocks of one size from the cache to the bins; reduce `left` by each."""
     cdef Block *block = arena.cache[units]
     while block != NULL and left[0] > 0:
         arena.cache[units] = block.links.next

@@ -19,6 +19,6 @@ cdef inline Arena *capture_of(Arena *arena) noexcept nogil:
 # Asks the driver whether the stream is being captured, and calls `capture_begin` or `capture_end`
 # accordingly.  False: it is or may be captured, and there is no arena for the capture.
 cdef bint capture_look(Arena *arena) noexcept nogil
-# Called once the graph is destroyed: its blocks are ordinary memory again.  Returns how many pages
-# were given to the source.
+# Called once the graph is destroyed: its blocks are ordinary memory again.  Returns the number of
+# pages that were given to the page source.
 cdef uint64_t capture_release(Arena *capture) noexcept nogil

@@ -1,4 +1,4 @@
-"""Captures: allocations on a stream that is being captured are made in an arena of the capture.
+"""Captures: while a stream is captured, its allocations are made in an arena of the capture.
 
 The graph uses the addresses of these blocks whenever it is executed.  So the capture's arena gives
 no page away until the graph is destroyed.  `capture_begin` and `capture_end` open and close it;
@@ -36,7 +36,7 @@ cdef Arena *capture_spare(Arena *arena) noexcept nogil:
                 and other.live == 0 and (other.owner == arena or (
                     other.pages == 0 and other.climbing == 0 and other.order.waiting == NULL
                     and other.order.polling == 0))):
-            other.captures.released = False     # no other thread can take it now
+            other.captures.released = False     # so that no other thread takes it
             other.owner = arena
             other.order.early = arena.order.early
             other.stream = arena.stream
@@ -73,7 +73,7 @@ cdef Arena *capture_begin(Arena *arena) noexcept nogil:
     if other == NULL:
         pointer_publish(<void **> &arena.captures.capture, capture)
     lock_leave(&arena.lock)
-    if other != NULL:                           # another thread was first
+    if other != NULL:                           # another thread has begun the capture meanwhile
         capture.captures.released = True
         return other
     arena_set_mode(arena, ARENA_CAPTURING, 0)

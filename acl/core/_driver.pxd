@@ -1,6 +1,6 @@
 """Every driver call that the allocator makes, counted, and the accounting of the page source.
 
-None of these may be called with a lock held.
+No function here may be called with a lock held.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -20,12 +20,12 @@ cdef inline bint arena_is_of(Arena *arena, aclrtStream stream, aclrtContext cont
 
     The stream has not ended, the handles are equal and, for the default stream, also the contexts.
     """
-    # Read `by_device` first: once it is 0 again, `stream` is already the new stream.
+    # `by_device` must be read first: once it is 0 again, `stream` is the arena's new stream.
     return (not count_read(&arena.ending.by_device) and arena.stream == stream
             and (stream != NULL or arena_context(arena) == context))
 
 
-# The `Attempt` of this thread's slow allocation, for the report if it fails.
+# Begin, extend and read the `Attempt` of this thread's slow allocation, for the report if it fails.
 cdef void attempt_begin() noexcept nogil
 cdef void attempt_try(uint32_t rung) noexcept nogil
 cdef void attempt_stop(uint32_t stop) noexcept nogil     # Stop bits
@@ -43,7 +43,7 @@ cdef bint page_unmap(Pool *pool, char *addr) noexcept nogil                 # fa
 
 cdef void source_put(Pool *pool, Frame *frames) noexcept nogil      # adds a list of spare frames
 cdef Frame *source_take(Pool *pool) noexcept nogil                  # takes a spare frame, or NULL
-# Gives spare frames to the driver until only `to` bytes are reserved.  Returns how many bytes.
+# Gives spare frames to the driver until only `to` bytes are reserved.  Returns the bytes given.
 cdef size_t source_shrink(Pool *pool, size_t to) noexcept nogil
 
 cdef void *range_reserve(Pool *pool, size_t *bytes, size_t least) noexcept nogil
@@ -53,13 +53,13 @@ cdef bint segment_free(Pool *pool, void *base, size_t bytes) noexcept nogil
 
 cdef size_t device_room(Pool *pool) noexcept nogil          # bytes free on the device, 0: unknown
 
-# The context that is current in this thread; NULL if none is, or if the driver has none.
+# Returns the context that is current in this thread; NULL if none is, or if the driver has none.
 cdef aclrtContext context_here(Pool *pool) noexcept nogil
 # Makes a context current, unless it is current already or NULL.  Sets `before` for `context_leave`.
 cdef aclError context_enter(Pool *pool, aclrtContext context, aclrtContext *before) noexcept nogil
 cdef void context_leave(Pool *pool, aclrtContext before) noexcept nogil
 
-# Until `waits_end`, all waits of this thread together take no longer than one wait may.
+# Until `waits_end`, all waits of this thread together may take only as long as one wait.
 cdef void waits_begin(Pool *pool) noexcept nogil
 cdef void waits_end() noexcept nogil
 # Limits all waits of this thread together to `most_ms` from now on.  Returns the old limit, for
@@ -101,9 +101,10 @@ cdef void graph_watched(Pool *pool, void *graph) noexcept nogil
 # Makes the pool's context current if the thread has none: it could not query streams without one.
 cdef void context_lend(Pool *pool) noexcept nogil
 
-# Records an event after all work that is queued on a stream.  The stream is in `context`, or if not
-# there, in the pool's, to which `context` is then set.  NULL: no event, for example under capture.
-# The thread's current context may be of another device, as a finalizer runs in any thread.
+# Records an event behind all work that is queued on a stream.  Looks for the stream in `context`,
+# then in the pool's context; if it is there, sets `context` to it.  Returns NULL if no event can be
+# recorded, for example during a capture.  The thread's current context may be of another device, as
+# a finalizer runs in any thread.
 cdef aclrtEvent event_mark(Pool *pool, aclrtStream stream, aclrtContext *context) noexcept nogil
 cdef bint event_done(Pool *pool, aclrtEvent event) noexcept nogil
 cdef aclError event_ask(Pool *pool, aclrtEvent event, bint *done) noexcept nogil

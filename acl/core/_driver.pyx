@@ -1,4 +1,4 @@
-"""Every driver call that the allocator makes, counted, and the accounting of the page source.
+"""All driver calls of the allocator, with counts, and the accounting of the page source.
 
 Bytes are counted as reserved before the driver is asked for them, so that two threads together
 cannot exceed the limit (I11).  The source's lock guards the counts and is never held over a call.
@@ -99,7 +99,7 @@ cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil
             refusal = True
             if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT and call != CALL_MALLOC and (
                     call != CALL_MAP or source.calls[call] == source.failed[call]):
-                pool.no_virtual = True          # use segments; a refused second view is no reason
+                pool.no_virtual = True          # use segments; not because an alias was refused
         elif call == CALL_SYNC:
             attempt_stop(STOP_SYNC)
     spin_leave(&source.lock)
@@ -465,7 +465,7 @@ cdef aclError stream_ask(Arena *arena, bint wait, bint *complete) noexcept nogil
 
 
 cdef bint stream_complete(Arena *arena, bint wait) noexcept nogil:
-    """As `stream_ask`, in the stream's own context, or in the current one if it is not known."""
+    """Do as `stream_ask`, in the stream's own context, or in the current one if it is unknown."""
     cdef Pool *pool = arena.pool
     cdef aclrtContext home = arena_context(arena)
     cdef aclrtContext before
@@ -657,7 +657,7 @@ cdef bint device_wait(Pool *pool) noexcept nogil:
 
 
 cdef bint arena_device_wait(Arena *arena) noexcept nogil:
-    """Wait for the whole context of a stream that was destroyed."""
+    """Wait for all work of the context of a stream that was destroyed; true if that succeeded."""
     if arena_context(arena) == NULL and arena.pool.source.driver.context_get != NULL:
         return False                            # the stream's context was never found
     return context_sync(arena.pool, arena_context(arena)) == ACL_SUCCESS
@@ -679,7 +679,7 @@ cdef aclError waiting_contexts_sync(Arena *arena) noexcept nogil:
 
 cdef aclError capture_status(Pool *pool, aclrtStream stream, void **graph,
                              bint *active) noexcept nogil:
-    """Ask whether a stream is captured, and into which graph; no if ACL cannot capture."""
+    """Ask whether a stream is captured, and into which graph; not captured if ACL has no graphs."""
     cdef aclmdlRICaptureStatus state = ACL_MODEL_RI_CAPTURE_STATUS_NONE
     cdef aclmdlRI handle = NULL
     cdef aclError status = counted(

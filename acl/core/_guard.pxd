@@ -1,4 +1,4 @@
-"""The callbacks of a stream of which all blocks, or samples, are guarded.  See `_guard.pyx`."""
+"""The callbacks of a stream of which all blocks, or one in N, are guarded.  See `_guard.pyx`."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -36,10 +36,10 @@ cdef bint guard_turn(Arena *arena, size_t size) noexcept nogil
 cdef void guard_set(Arena *arena, Block *block, size_t size) noexcept nogil
 cdef void guard_drop(Arena *arena, Block *block) noexcept nogil
 
-# Called before the stream is registered: guard each `every`-th block.  False without host memory.
+# Called before the stream is registered: guard one block in `every`.  False without host memory.
 cdef bint guard_open(Arena *arena, uint32_t every) noexcept nogil
 # Frees all blocks in quarantine.  Checks those whose copies are complete; with `wait` it waits for
-# the stream and checks all.  Returns how many blocks were freed.
+# the stream and checks all.  Returns the number of freed blocks.
 cdef uint64_t guard_flush(Arena *arena, bint wait) noexcept nogil
 # Called after the stream was unregistered: flushes.  Blocks that are freed later are not checked.
 cdef void guard_close(Arena *arena) noexcept nogil

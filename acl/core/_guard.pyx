@@ -1,6 +1,6 @@
-"""Callbacks that detect memory errors of the pool's users; they replace the fast callbacks.
+"""Callbacks that detect memory errors of programs; guarded streams have them instead of `_core`'s.
 
-Each n-th block of a stream is guarded.  Guard bytes follow it; when it is freed, it is filled with
+One block in N of a stream is guarded.  Guard bytes follow it; when it is freed, it is filled with
 a known value and kept in quarantine for a while.  The fills are work on the block's own stream, and
 so is the check: the bytes are copied to pinned memory in the stream's order, and the host reads
 them once an event after the copy is complete.  This detects an overflow past a block's end, a write
@@ -43,22 +43,22 @@ cdef enum:
     SLOTS = 64                  # most freed blocks whose check is not complete
     HELD = 32                   # most blocks in quarantine; the other slots await a check
 
-# A guarded block that its user has freed.  It is in quarantine until `oldest_leaves` frees it; its
-# slot is kept until `oldest_settles` has checked the copies.
+# A guarded block that its caller has freed.  It is in quarantine until `oldest_leaves` frees it;
+# its slot is kept until `oldest_settles` has checked the copies.
 cdef struct Slot:
-    Block *block                # in quarantine; later only a name in reports
+    Block *block                # valid in quarantine; afterwards only an identifier for reports
     uint64_t freed              # number of the note of its free (`on_happened`)
-    aclrtEvent event            # recorded after the last copy; NULL: the stream must be waited for
-    size_t look                 # bytes that are copied to `after`
+    aclrtEvent event            # recorded behind the last copy; NULL: wait for the stream instead
+    size_t look                 # number of bytes that are copied to `after`
     bint checked                # the guard bytes have been checked
     bint filled                 # the fill of the freed block was queued
-    uint8_t *before             # pinned: a copy of the guard bytes at the user's free
+    uint8_t *before             # pinned: a copy of the guard bytes at the caller's free
     uint8_t *after              # pinned: a copy of the block's bytes at the end of its quarantine
 
-cdef struct Guard:              # of one arena; a thread that finds `busy` taken does not wait
+cdef struct Guard:              # of one arena; a thread that finds `busy` taken does not check
     SpinLock busy
     bint waits                  # each free waits for its stream, and checks at once
-    uint64_t pushed             # slots used so far; slots are numbered from 0
+    uint64_t pushed             # number of slots used so far; slots are numbered from 0
     uint64_t left               # slots below this number have left quarantine; left <= pushed
     uint64_t settled            # slots below this number are checked and free; settled <= left
     uint8_t *pinned
@@ -98,9 +98,9 @@ cdef void event_drop(Arena *arena, Slot *slot) noexcept nogil:
 
 
 cdef bint copy_out(Arena *arena, Slot *slot, void *to, char *addr, size_t size) noexcept nogil:
-    """Queue a copy and an event behind it; false if the stream takes no copy.
+    """Queue a copy and an event behind it; false if the stream accepts no copy.
 
-    A stream under capture takes none, as the copy would become part of the graph.
+    Nothing is queued on a stream under capture, as the copy would become part of the graph.
     """
     cdef aclrtContext context = arena_context(arena)
     cdef bint queued
@@ -116,7 +116,7 @@ cdef bint copy_out(Arena *arena, Slot *slot, void *to, char *addr, size_t size) 
 
 
 cdef void slot_check(Arena *arena, Slot *slot) noexcept nogil:
-    """Check the guard bytes, whose copy is complete."""
+    """Check a copy of guard bytes, which is complete."""
     if not slot.checked and not filled(slot.before, GUARD_BYTES, GUARD_VALUE):
         on_found(FOUND_OVERFLOW, arena, slot.block, slot.freed)
     slot.checked = True
@@ -138,13 +138,13 @@ cdef bint slot_ready(Arena *arena, Slot *slot, bint wait) noexcept nogil:
 # --- quarantine ---------------------------------------------------------------------------------
 
 cdef bint block_hold(Arena *arena, Block *block) noexcept nogil:
-    """Mark a guarded block as in quarantine; false if another free of it was first."""
+    """Mark a guarded block as in quarantine; false if another thread has freed it before."""
     cdef bint first
     lock_take(&arena.lock)
     first = (block.state == BLOCK_LIVE
              and block.flags & (BLOCK_GUARDED | BLOCK_HELD) == BLOCK_GUARDED)
     if first:
-        block.flags = (block.flags & ~<uint8_t> BLOCK_GUARDED) | BLOCK_HELD     # enums
+        block.flags = (block.flags & ~<uint8_t> BLOCK_GUARDED) | BLOCK_HELD
     lock_drop(&arena.lock)
     return first
 
@@ -169,7 +169,7 @@ cdef bint oldest_settles(Arena *arena, Guard *guard, bint wait) noexcept nogil:
     """Check and free the oldest slot.  False, with no change, if it is not ready and not `wait`."""
     cdef Slot *slot = slot_at(guard, guard.settled)
     cdef bint ready
-    if not guard.waits:                         # else `oldest_leaves` has checked it
+    if not guard.waits:                         # otherwise `oldest_leaves` has checked it
         ready = slot_ready(arena, slot, wait)
         if slot.event != NULL and not ready and not wait:
             return False
@@ -245,7 +245,7 @@ cdef bint guard_open(Arena *arena, uint32_t every) noexcept nogil:
         return True
     if aclrtMallocHost(&pinned, SLOTS * (GUARD_BYTES + LOOK_BYTES)) != ACL_SUCCESS:
         return False
-    for index in range(<uint32_t> SLOTS):               # an enum
+    for index in range(<uint32_t> SLOTS):
         guard.slots[index].before = <uint8_t *> pinned + index * (GUARD_BYTES + LOOK_BYTES)
         guard.slots[index].after = guard.slots[index].before + GUARD_BYTES
     guard.pinned = <uint8_t *> pinned
@@ -320,7 +320,7 @@ cdef void *guard_alloc_advise(aclrtAllocator allocator, size_t size,
 
 
 cdef void free_plain(Arena *arena, Block *block, bint ours) noexcept nogil:
-    """Free a block that is not guarded, or refuse what is not a block."""
+    """Free a block that is not guarded; refuse and report a pointer that is not a block."""
     # A capture's block lies in another slab; an arena whose pool was destroyed reports nothing.
     if not arena_free(arena, block) and arena.pool != NULL:
         on_found(FOUND_DOUBLE_FREE if ours else FOUND_FOREIGN, arena, block, 0)

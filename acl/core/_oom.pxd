@@ -1,4 +1,4 @@
-"""The report of a failed allocation: `_oom.pyx`."""
+"""The report of a failed allocation: see `_oom.pyx`."""
 
 from libc.stdint cimport uint16_t, uint64_t
 

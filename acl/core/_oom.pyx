@@ -1,6 +1,7 @@
-"""The report of a failed allocation: what it tried, what stopped it, and what holds the memory.
+"""The report of a failed allocation: what it tried, what stopped it, and which arenas hold memory.
 
-It runs after the allocation has failed, without locks, and takes the lock of one arena at a time.
+The report is made after the allocation has failed, without locks; it takes the lock of one arena at
+a time.
 """
 
 from libc.string cimport memset
@@ -32,20 +33,20 @@ cdef size_t block_whole(Arena *arena, Range *span, Block *block) noexcept nogil:
 
 
 cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept nogil:
-    """Fill in what an arena holds; add its bytes by tag to the report."""
+    """Fill in the numbers of an arena; add its live bytes by tag to the report."""
     cdef uint32_t index
     cdef size_t untagged
     cdef Block *block
     memset(hold, 0, sizeof(OomHold))
     lock_take(&arena.lock)
-    cache_flush(arena)                          # so that neighbouring free blocks are joined
+    cache_flush(arena)                          # this joins neighbouring free blocks
     hold.stream = arena.stream
     hold.role = arena.role
     hold.donates = pages_may_leave(arena, False)
     hold.reserved = arena.pages * arena.pool.options.granule
     untagged = arena.live
     hold.live = arena.live - arena.sleep.asleep
-    for index in range(1, <uint32_t> TAGS):        # an enum
+    for index in range(1, <uint32_t> TAGS):
         report.tags[index] += arena.tag_live[index]
         untagged -= arena.tag_live[index]
     report.tags[arena.default_tag] += untagged
@@ -78,7 +79,7 @@ cdef void hold_keep(OomReport *report, const OomHold *hold) noexcept nogil:
 
 
 cdef size_t bytes_missing(Arena *arena, size_t size) noexcept nogil:
-    """Return the bytes of memory that are missing at the best place for a block."""
+    """Return the bytes of memory that the best placement for a block lacks."""
     cdef size_t granule = arena.pool.options.granule
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef uint32_t kind = RANGE_SMALL if bytes >> UNIT_SHIFT <= CACHE_UNITS else RANGE_LARGE
@@ -115,7 +116,7 @@ cdef uint64_t oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef OomReport report
     cdef void *graph = NULL
     memset(&report, 0, sizeof(report))
-    attempt_read(&report.attempt)               # before any call that could change it
+    attempt_read(&report.attempt)               # first, as later calls could change it
     report.size = size
     report.tag = tag if tag != 0 else arena.default_tag
     report.budget = pool.budget[tag].limit

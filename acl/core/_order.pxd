@@ -8,33 +8,34 @@ from acl.bind.generated._libacl cimport (
 )
 
 # Note that a live block is used on another stream too: its free will wait for the work queued
-# there.  False: it is not a live block, or there is no host memory.  `context` is that stream's
-# context, or NULL if the caller does not know it.
+# there.  False: it is not a live block, or there is no host memory.  `context` is the context of
+# that stream, or NULL if the caller does not know it.
 cdef bint block_share(Arena *arena, Block *block, aclrtStream stream) noexcept nogil
 cdef bint block_share_in(Arena *arena, Block *block, aclrtStream stream,
                          aclrtContext context) noexcept nogil
 
 # Defers the free of a block that is on no list and not counted as live: it is WAITING until the
-# other streams that use it are done and, if a model is being unloaded, until all work of the
-# context is.  Called with the lock held; opens it over driver calls.
+# work of the other streams that use it is complete and, if a model is being unloaded, until all
+# work of the context is.  Called with the lock held; unlocks during driver calls.
 cdef void block_park(Arena *arena, Block *block) noexcept nogil
 
-# Without locks: frees the WAITING blocks whose work is complete.  Returns how many.
+# Without locks: frees the WAITING blocks whose work is complete.  Returns their number.
 cdef uint64_t waiting_poll(Arena *arena) noexcept nogil
-# As `waiting_poll`, but stops after GLANCED_MOST busy streams; the next call asks the others.
+# Does as `waiting_poll`, but stops after GLANCED_MOST busy streams; the next call goes on there.
 cdef uint64_t waiting_glance(Arena *arena) noexcept nogil
-# As `waiting_poll`, after a wait for all contexts that the arena's WAITING blocks wait for.
+# Waits for all contexts that the arena's WAITING blocks wait for; then does as `waiting_poll`.
 cdef uint64_t waiting_wait(Arena *arena) noexcept nogil
-# Synchronises the device and releases every waiting block of the pool; false if the wait failed.
-# Those of a framework's arenas only with `drained`, which also empties the framework's queue.
+# Synchronises the device and frees every WAITING block of the pool; false if the wait failed.
+# Blocks of a framework's arenas are freed only with `drained`, which also empties the framework's
+# queue.
 cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil
-# True if a block is WAITING that no event will release, only a sync of the device.
+# True if some block is WAITING that no event will free, but only a synchronisation of the device.
 cdef bint waiting_blindly(Pool *pool) noexcept nogil
-# Called before a pool is destroyed: `waiting_sync`, if any block is WAITING.
+# Called before a pool is destroyed: calls `waiting_sync` if any block is WAITING.
 cdef void waiting_end(Pool *pool) noexcept nogil
 
-# As `aclmdlRICaptureGetInfo`.  If the chip has no graphs, it is called only once in a process, and
-# the answer is "not captured".
+# Does as `aclmdlRICaptureGetInfo`.  If the chip has no graphs, that is called only once in a
+# process, and the answer is "not captured".
 cdef aclError capture_ask(
     aclrtStream stream, aclmdlRICaptureStatus *state, aclmdlRI *graph) noexcept nogil
 # Returns the arena of a capture on this arena's stream to which the block belongs, or NULL.

@@ -1,7 +1,7 @@
 """Uses of memory that a stream's own order does not cover.
 
-A freed block is usually handed out again at once, to later work of its own stream (I10).  For three
-kinds of blocks that would be wrong:
+A freed block is usually handed out again at once, for later work of its own stream (I10).  For
+three kinds of blocks that would be wrong:
 
 - A block that other streams use too (`block_share`).  At its free an event is recorded on each of
   them, and the block is WAITING until all events are complete.  They are polled when an allocation
@@ -118,11 +118,11 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
     if arena.mode & (ARENA_UNLOADING | ARENA_FORKED):
         use = use_whole(arena, block)
         if use == NULL:
-            block.state = BLOCK_MOVING          # lost for ever: no host memory for its Use
+            block.state = BLOCK_MOVING          # no host memory for its Use: it is never used again
         else:
             use.next = uses
             uses = use
-    elif uses == NULL:                          # the other streams ended with their work complete
+    elif uses == NULL:                          # the other streams have ended with their work done
         block_release(arena, block)
         return
     block.requested = 0
@@ -136,7 +136,7 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
     while uses != NULL:
         use = uses
         uses = uses.next
-        # If frees come before launches, an event proves nothing: the work may not be queued yet.
+        # With early frees an event proves nothing: the work may not be queued yet.
         if not (use.whole or use.ended or arena.order.early or arena.mode & ARENA_FORKED):
             lock_drop(&arena.lock)
             use.event = event_mark(pool, use.stream, &use.context)
@@ -152,7 +152,7 @@ cdef inline uint32_t wait_bed(Use *use) noexcept nogil:
 
 
 cdef Use **queue_find(Arena *arena, Use *use) noexcept nogil:
-    """Return the link to the oldest Use that waits for the same as `use`; it is NULL if none."""
+    """Return the link to the oldest Use of the queue for `use`; the link is NULL if none is."""
     cdef Use **link = &arena.order.wait_beds[wait_bed(use)]
     while link[0] != NULL and not (link[0].stream == use.stream and link[0].blind == use.blind
                                    and link[0].context == use.context):
@@ -247,7 +247,7 @@ cdef Use *use_over(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
 
 
 cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
-    """Without locks: true if the work that a Use waits for is complete.
+    """Without locks: return True if the work that a Use waits for is complete.
 
     It is complete if there was a wait for its context since the free, or if its event is complete.
     An event that could not be recorded or queried is never complete.
@@ -328,7 +328,7 @@ cdef Use *queue_take(Arena *arena, uint32_t *left) noexcept nogil:
 
 
 cdef uint64_t queues_poll(Arena *arena, uint32_t most) noexcept nogil:
-    """Poll the queues, until `most` of them had work left; return how many blocks were freed."""
+    """Poll the queues until `most` of them had work left; return the number of freed blocks."""
     cdef uint64_t released = 0
     cdef uint32_t left
     cdef Use *use
@@ -406,8 +406,8 @@ cdef void waiting_end(Pool *pool) noexcept nogil:
 
 # --- captures -----------------------------------------------------------------------------------
 
-cdef uint32_t graphs_asked = 0          # whether this process has asked for a capture
-cdef uint32_t graphs_missing = 0        # and was told that the chip has no graphs
+cdef uint32_t graphs_asked = 0          # 1: this process has queried a capture
+cdef uint32_t graphs_missing = 0        # 1: the answer was that the chip has no graphs
 
 
 cdef aclError capture_ask(

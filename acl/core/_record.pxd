@@ -5,12 +5,12 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from acl.core.types cimport Arena, Block, Pool
 from acl.core._events cimport Event
 
-# Called before the arena's lock is taken: notes the thread's C stack, if C stacks are wanted.
+# Called before the arena's lock is taken: notes the thread's C stack, if a recording wants those.
 cdef void record_enter(Arena *arena) noexcept nogil
 # Both under the lock of an arena that is recorded.
 cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks) noexcept nogil
 cdef void record_free(Arena *arena, Block *block) noexcept nogil
-# Under the lock of any arena: notes, if it is recorded, that pages were backed or ceased to be.
+# Under the lock of any arena: notes, if it is recorded, that pages got memory or lost it.
 cdef void record_pages(Arena *arena, uint32_t kind, char *addr, uint64_t size,
                        uint64_t detail) noexcept nogil
 # Under the lock of any arena: notes, if it is recorded, an event of a block, such as EVENT_SLEEP.
@@ -22,29 +22,29 @@ cdef void record_oom(Arena *arena, size_t size, uint16_t tag, uint64_t number) n
 cdef void record_pool(Pool *pool, uint32_t kind, uint64_t size, uint64_t detail) noexcept nogil
 
 # Takes a snapshot: an event for each live block and, with `pages`, each run of mapped pages of a
-# range.  Writes the first `room` events and returns how many there are.  `head` gets the number of
-# events that were recorded before the snapshot.
+# range.  Writes the first `room` events and returns the number of all.  `head` is set to the number
+# of events that were recorded before the snapshot.
 cdef uint64_t arena_survey(Arena *arena, Event *out, uint64_t room, bint pages,
                            uint64_t *head) noexcept nogil
 # Copies the events from number `first` up to `end` - 1, without those that were overwritten.
 # Returns the number of the first event that was copied.
 cdef uint64_t ring_copy(Arena *arena, Event *out, uint64_t first, uint64_t end) noexcept nogil
 cdef void ring_drop(Arena *arena) noexcept nogil
-# Without locks: makes the arena's ring before its first event.  READY_BYTES / `rings` of it get
-# memory at once.  Does nothing if `capacity` is 0.
+# Without locks: makes the arena's ring before its first event.  READY_BYTES / `rings` bytes of it
+# get memory at once.  Does nothing if `capacity` is 0.
 cdef void ring_ready(Arena *arena, uint64_t capacity, uint32_t rings) noexcept nogil
-# Returns how many events were ever written to the ring.
+# Returns the number of events that were written to the ring so far.
 cdef uint64_t ring_head(Arena *arena) noexcept nogil
-# Notes for a block that was just handed out that `extra` of its bytes are not for the user.
+# Notes that `extra` bytes of a block that was just handed out are not for the caller's data.
 cdef void block_own(Block *block, size_t extra) noexcept nogil
-# Marks each live block that is neither BORN nor SEEN as SEEN at `ticks`.  Returns the number of
+# Marks as SEEN at `ticks` each live block that is neither BORN nor SEEN.  Returns the number of
 # live blocks.
 cdef uint64_t pool_see(Pool *pool, uint64_t ticks) noexcept nogil
 
-# Sets whether pages that this thread unmaps are trimmed, and not used elsewhere.
+# If `trims`, pages that this thread unmaps from now on are noted as trimmed, else as moved.
 cdef void record_trims(bint trims) noexcept nogil
 cdef uint64_t record_ticks() noexcept nogil
-cdef uint64_t record_ns(uint64_t ticks) noexcept nogil           # CLOCK_MONOTONIC
+cdef uint64_t record_ns(uint64_t ticks) noexcept nogil           # nanoseconds of CLOCK_MONOTONIC
 # Sets the Python stack of this thread's call into C; 0: none.
 cdef void record_call(uint32_t stack) noexcept nogil
 cdef bint record_native_open() noexcept nogil

@@ -1,15 +1,15 @@
 """Events of a pool: a ring for each arena, and the time and stacks of each live block.
 
-A recorded arena has a mode bit that keeps it off its fast path, so other arenas are not slowed.
+A recorded arena has a mode bit that disables its fast path, so other arenas are not slowed.
 Its ring is written under its lock, which an allocation takes anyway.  So streams share no data,
 the events of one block are in order, and no event is half written.  A new event overwrites the
 oldest one of a full ring.  Readers copy the ring in short sections under the same lock.
 
-A block that is handed out during a recording is BORN: its links, which no list uses while it is
-live, hold the time and the stacks.  `pool_see` marks the other live blocks as SEEN, with a time.  A
-block that is freed and handed out again loses both marks.  So whether a block is younger than a
-mark is known exactly even if allocations were not tracked.  `block_own` stores in the links how
-many bytes a block has beyond what its user asked for.
+A block that is handed out during a recording is tracked (BORN): its links, which no list uses while
+it is live, hold the time and the stacks.  `pool_see` marks the other live blocks as SEEN, with a
+time.  A block that is freed and handed out again loses both flags.  So it is known exactly whether
+a block is younger than a mark, even if allocations were not tracked.  `block_own` stores in the
+links the number of bytes that a block has beyond those that its caller asked for.
 
 Thread rule: any thread, no GIL, no Python object.  Nothing here calls the driver or waits.
 """
@@ -57,8 +57,8 @@ if sizeof(Event) != 64 or sizeof(Birth) != 16:
         f"an event has {sizeof(Event)} bytes, not 64; a birth {sizeof(Birth)}, not 16")
 
 cdef enum:
-    SLICE = 256                 # events that are copied in one section under the lock
-    READY_BYTES = 64 << 20      # all rings of a pool together get this memory before any event
+    SLICE = 256                 # most events that are copied in one section under the lock
+    READY_BYTES = 64 << 20      # memory that all rings of a pool together get before any event
 
 ticks_start()
 
@@ -83,7 +83,7 @@ cdef inline bint owned(Block *block) noexcept nogil:
 
 
 cdef void block_own(Block *block, size_t extra) noexcept nogil:
-    # No lock is needed: it is one word, and `block_see` in another thread reads it.
+    # No lock is needed: this is one word, which `block_see` may read in another thread.
     if block.flags & (BLOCK_BORN | BLOCK_SEEN):
         block_birth(block).extra = <uint32_t> extra             # fits: a few bytes
     else:
@@ -97,7 +97,7 @@ cdef inline uint16_t tag_of(Arena *arena, Block *block) noexcept nogil:
 # --- rings --------------------------------------------------------------------------------------
 
 cdef Ring *ring_new(uint64_t capacity) noexcept nogil:
-    """Reserve addresses for a ring; the system backs them as they are written."""
+    """Reserve addresses for a ring; the system gives them memory when they are written."""
     cdef Ring *ring = <Ring *> malloc(sizeof(Ring)) if capacity > 0 else NULL
     if ring == NULL:
         return NULL
@@ -294,7 +294,7 @@ cdef void record_pool(Pool *pool, uint32_t kind, uint64_t size, uint64_t detail)
         record_note(pool.arenas[0], kind, NULL, size, detail)
 
 
-# --- what is live -------------------------------------------------------------------------------
+# --- snapshots of live blocks -------------------------------------------------------------------
 
 cdef inline void survey_block(Arena *arena, Block *block, Event *event) noexcept nogil:
     cdef Birth *birth = block_birth(block)
@@ -307,7 +307,7 @@ cdef inline void survey_block(Arena *arena, Block *block, Event *event) noexcept
     event.time = event.detail = 0
     event.stack = event.native = event.thread = event.step = 0
     if owned(block):
-        event.path &= <uint8_t> ~<uint32_t> BLOCK_SEEN          # an enum
+        event.path &= <uint8_t> ~<uint32_t> BLOCK_SEEN
         event.step = <uint32_t> birth.time                      # its lower half
     elif block.flags & (BLOCK_BORN | BLOCK_SEEN):
         event.detail = birth.time
@@ -330,7 +330,7 @@ cdef inline void survey_pages(char *start, char *end, Event *event) noexcept nog
 cdef uint64_t blocks_survey(Arena *arena, Block *block, Event *out, uint64_t room,
                             uint64_t count) noexcept nogil:
     while block != NULL:
-        if block.state == BLOCK_LIVE and not block.flags & BLOCK_HELD:      # HELD: freed by user
+        if block.state == BLOCK_LIVE and not block.flags & BLOCK_HELD:      # HELD: freed by caller
             if count < room:
                 survey_block(arena, block, &out[count])
             count += 1
@@ -339,7 +339,7 @@ cdef uint64_t blocks_survey(Arena *arena, Block *block, Event *out, uint64_t roo
 
 
 cdef uint64_t holes_survey(Block *block, Event *out, uint64_t room, uint64_t count) noexcept nogil:
-    """Note the mapped memory of a range by its holes; only for ranges in which no block sleeps."""
+    """Note the memory between a range's holes as mapped, for ranges in which no block sleeps."""
     cdef char *start = NULL
     while block != NULL:
         if block.state != BLOCK_HOLE and start == NULL:

@@ -1,4 +1,4 @@
-"""Where blocks and pages lie in an address range.  Under the arena's lock; no driver call."""
+"""Addresses of blocks and pages in a range.  Call all under the arena's lock; no driver calls."""
 
 from libc.stdint cimport uint32_t
 
