@@ -579,7 +579,7 @@ cdef void naps_let_go(Arena *arena) noexcept nogil:
     cdef Nap *nap
     cdef Nap *after
     cdef Block *block
-    for bed in range(<uint32_t> NAP_BEDS if arena.sleep.naps != NULL else 0):   # an enum
+    for bed in range(<uint32_t> NAP_BEDS if arena.sleep.naps != NULL else 0):
         nap = arena.sleep.naps[bed]
         while nap != NULL:
             after = nap.next
@@ -673,7 +673,7 @@ cdef uint32_t naps_check(Arena *arena, size_t asleep) noexcept nogil:
         return 15
     if arena.sleep.naps == NULL:
         return 0 if asleep == 0 else 15
-    for bed in range(<uint32_t> NAP_BEDS):                      # an enum
+    for bed in range(<uint32_t> NAP_BEDS):
         nap = arena.sleep.naps[bed]
         while nap != NULL:
             if nap.freed:

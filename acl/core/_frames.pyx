@@ -136,7 +136,7 @@ cdef uint32_t pages_free(Arena *arena) noexcept nogil:
     cdef Range *span
     cdef Block *block
     cdef Block *stop
-    for kind in range(<uint32_t> RANGE_KINDS):                  # an enum
+    for kind in range(<uint32_t> RANGE_KINDS):
         index = bins_after(bins, bin_of(granule >> UNIT_SHIFT), kind)
         while index < BINS:
             stop = links_block(&bins.heads[kind * BINS + index])
@@ -159,7 +159,7 @@ cdef void frames_stamp(Arena *arena, Frame **away) noexcept nogil:
     cdef Block *block
     cdef Block *stop
     arena.maps.search += 1
-    for kind in range(<uint32_t> RANGE_KINDS):                  # an enum
+    for kind in range(<uint32_t> RANGE_KINDS):
         index = bins_after(bins, bin_of(arena.pool.options.granule >> UNIT_SHIFT), kind)
         while index < BINS:
             stop = links_block(&bins.heads[kind * BINS + index])
@@ -176,7 +176,7 @@ cdef void homes_stamp(Arena *arena) noexcept nogil:
     cdef uint32_t kind
     cdef Block *stop
     cdef Block *hole
-    for kind in range(<uint32_t> RANGE_KINDS):                  # an enum
+    for kind in range(<uint32_t> RANGE_KINDS):
         stop = links_block(&arena.bins.holes[kind])
         hole = stop.links.next
         while hole != stop:

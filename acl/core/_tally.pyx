@@ -124,7 +124,7 @@ cdef inline uint64_t glance(uint64_t *count) noexcept nogil:
 
 cdef void arena_sum(Arena *arena, Sums *sums) noexcept nogil:
     cdef uint32_t i
-    for i in range(1, <uint32_t> CACHE_UNITS + 1):      # an enum
+    for i in range(1, <uint32_t> CACHE_UNITS + 1):
         sums.bins[bin_of(i)] += glance(&arena.tally.class_hits[i])
     for i in range(<uint32_t> BINS):
         sums.bins[i] += glance(&arena.tally.bin_counts[i])

@@ -126,7 +126,7 @@ cdef void turn_end(Climb *climb) noexcept nogil:
     cdef bint seen = others_fits(climb) != climb.others
     spin_enter(&source.lock)
     if seen:
-        source.at_once = min(source.at_once + SEEN_ONCE, <uint32_t> SEEN_MOST)      # an enum
+        source.at_once = min(source.at_once + SEEN_ONCE, <uint32_t> SEEN_MOST)
     elif source.at_once > 0:
         source.at_once -= 1
     spin_leave(&source.lock)
@@ -184,7 +184,7 @@ cdef uint32_t givers_find(Climb *climb, bint all, Giver *givers, uint64_t below)
 
 cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
     """Take free pages of `near` arenas; with `wait`, of all: a wait costs more than that search."""
-    cdef uint32_t rung = <uint32_t> (RUNG_OTHERS if wait else RUNG_IDLE)         # enums
+    cdef uint32_t rung = <uint32_t> (RUNG_OTHERS if wait else RUNG_IDLE)
     cdef uint64_t want = climb.missing
     cdef uint64_t below = ~<uint64_t> 0
     cdef uint64_t pages
@@ -234,7 +234,7 @@ cdef Block *hole_take(Arena *arena, Block *hole, uint64_t want, bint new) noexce
 cdef Block *holes_take(Climb *climb, uint64_t want) noexcept nogil:
     """Under the lock: detach pages to map in advance: behind the window, or in any hole."""
     cdef Arena *arena = climb.arena
-    cdef Block *stop = links_block(&arena.bins.holes[<uint32_t> RANGE_LARGE])      # an enum
+    cdef Block *stop = links_block(&arena.bins.holes[<uint32_t> RANGE_LARGE])
     cdef Block *hole = climb.last.next
     cdef Block *piece = NULL
     cdef uint32_t new

@@ -66,7 +66,7 @@ cdef aclError copier_open(Copier *copier) noexcept nogil:
     copier.turn = 0
     copier.call = b"aclrtCreateStream"
     copier.streams[0] = copier.streams[1] = NULL
-    for index in range(<uint32_t> COPIERS):                     # an enum
+    for index in range(<uint32_t> COPIERS):
         status = aclrtCreateStream(&copier.streams[index])
         if status != ACL_SUCCESS:
             copier_close(copier, False)
@@ -79,7 +79,7 @@ cdef aclError copier_close(Copier *copier, bint wait) noexcept nogil:
     cdef aclError status
     cdef aclError first = ACL_SUCCESS
     cdef uint32_t index
-    for index in range(<uint32_t> COPIERS):                     # an enum
+    for index in range(<uint32_t> COPIERS):
         if copier.streams[index] == NULL:
             continue
         status = aclrtSynchronizeStream(copier.streams[index])
@@ -308,7 +308,7 @@ cdef aclError trip_copy(Trip *trip, bint out) noexcept nogil:
     if status == ACL_SUCCESS:
         status = copy_queue(copier, out)
     waited = copier_close(copier, status == ACL_SUCCESS)
-    for index in range(<uint32_t> TAGS):                        # an enum
+    for index in range(<uint32_t> TAGS):
         if copier.pieces[index] != NULL:
             pinned_leave(copier.pieces[index])
     trip.call = copier.call
