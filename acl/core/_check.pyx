@@ -20,13 +20,13 @@ from acl.core.types cimport (
 from acl.core._space cimport page_backed
 from acl.core._lock cimport count_read, lock_drop, lock_take
 
-cdef struct Sums:               # what a walk over the blocks found
+cdef struct Sums:               # sums over the blocks of an arena, to compare with its counts
     size_t live
     size_t requested
     size_t asleep
-    uint64_t blocks[8]          # by BlockState
-    uint64_t uses               # of WAITING blocks
-    uint64_t waiting_by_use     # WAITING blocks that have Uses
+    uint64_t blocks[8]          # number of blocks by BlockState
+    uint64_t uses               # Uses of WAITING blocks, as their `requested` says
+    uint64_t waiting_by_use     # number of WAITING blocks that have Uses
     uint64_t pages              # backed pages
     uint64_t shadows            # views that do not hold their frame
     size_t tag_live[TAGS]
@@ -52,7 +52,7 @@ cdef uint32_t block_check(Arena *arena, Range *span, Block *block) noexcept nogi
 
 cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
                      Sums *sums) noexcept nogil:
-    """Check I13 for one view: its page; its frame's list has it once, and has the holder."""
+    """Check I13 for one view: its page is right; its frame's list has it once, and the holder."""
     cdef View *other
     cdef uint32_t found = 0
     cdef bint held = False
@@ -263,7 +263,7 @@ cdef uint32_t arena_check(Arena *arena) noexcept nogil:
 
 
 cdef bint budgets_hold(Pool *pool) noexcept nogil:
-    """True if each budget counts what its tag has in all arenas (I7)."""
+    """True if each budget counts the live bytes of its tag in all arenas (I7)."""
     cdef uint32_t index, tag
     cdef size_t live
     for tag in range(1, <uint32_t> TAGS):               # an enum

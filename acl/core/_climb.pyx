@@ -83,10 +83,10 @@ cdef inline bint borrows_often(Arena *arena) noexcept nogil:
 
 
 cdef bint shapes_differ(Arena *arena) noexcept nogil:
-    """True if so many allocations move pages that their shapes cannot recur.
+    """True if the share of allocations that move pages is too high for shapes that recur.
 
-    A small arena tries second mappings anew after each growth.  A large one grows after few moves,
-    which says nothing about its shapes: there all moves count, until growth is dear.
+    In a small arena only the moves since the last growth count.  A large arena grows after few
+    moves, which says nothing about its shapes, so all its moves count (but see PRICE_DEAR).
     """
     cdef uint64_t *rungs = arena.counters.rungs
     cdef uint64_t moves
@@ -178,7 +178,7 @@ cdef void joint_note(Climb *climb) noexcept nogil:
 
 
 cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
-    """Return how many new frames the driver may be asked for before a page is moved."""
+    """Return the number of new frames that may be made before a page is moved."""
     cdef size_t granule = climb.arena.pool.options.granule
     cdef uint64_t pages = climb.missing - climb.found
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
@@ -190,7 +190,7 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
 
 
 cdef uint64_t growth_price(Climb *climb, uint64_t pages) noexcept nogil:
-    """Return how many allocations must have moved pages before the pool grows instead.
+    """Return the number of allocations that must have moved pages before the pool grows instead.
 
     The number doubles with each 1 % by which the pool exceeds its live peak.  So the pool grows
     until pages rarely move, and wastes much memory only if they would move very often.
@@ -208,7 +208,7 @@ cdef uint64_t growth_price(Climb *climb, uint64_t pages) noexcept nogil:
 
 
 cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
-    """Return how many new frames the driver may be asked for because pages move too often."""
+    """Return the number of new frames that may be made because pages move too often."""
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
     cdef uint64_t pages, price
@@ -219,9 +219,9 @@ cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
     if arena.growth.borrows < price:
         pages = 0
     else:
-        arena.growth.borrows = 0  # the rest of the window may still be filled by moving pages
+        arena.growth.borrows = 0  # moved pages may still fill the rest of the window
         arena.growth.grown_at = arena_allocs(arena)
-    if price >= PRICE_DEAR:     # growth did not end the moves: second mappings are tried anew
+    if price >= PRICE_DEAR:     # growth has not stopped the moves: allow second mappings again
         climb.repeats = arena.iteration.emptied != 0 and not borrows_often(arena)
     lock_drop(&arena.lock)
     return pages
@@ -360,7 +360,7 @@ cdef void climb_start(Climb *climb, Arena *arena, size_t size) noexcept nogil:
 
 
 cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
-    """Find the best window, even if old views must be unmapped there; wait for the stream first."""
+    """Find the best window, also with old views to unmap; if they need a wait, wait first."""
     cdef void *graph = NULL
     cdef bint ready
     cdef Window window = window_find(arena, size, kind, DEMAND_ANY)

@@ -8,26 +8,26 @@ from acl.core._place cimport Window
 # One slow allocation. It lies on the stack of `pages_obtain` or `pages_recall`, from the claim of a
 # placement to its end. Only its thread uses it; the blocks and views that it lists are MOVING or
 # off all lists.
-cdef struct Climb:              # a slow allocation under way
+cdef struct Climb:
     Arena *arena
     size_t size
-    Block *first                # the claimed window: the MOVING blocks from `first` to `last`
+    Block *first                # the claimed window: MOVING blocks from `first` to `last`
     Block *last
-    Block *pieces               # MOVING blocks of this arena whose frames get a new view
-    View *stale                 # views in the window that must be unmapped
+    Block *pieces               # MOVING blocks of this arena whose frames get an alias
+    View *stale                 # retired views in the window, still to be unmapped
     View *cleared               # views in the window that have been unmapped
     View *made                  # new views in the window
     Frame *mapped               # the frames of `made`, in the same order
-    Frame *frames               # frames that the steps have brought and that are not mapped yet
+    Frame *frames               # frames that the fallback steps got, not mapped yet
     uint64_t missing            # pages of the window that have no memory
-    uint64_t found              # frames that the steps have brought
+    uint64_t found              # frames that the fallback steps got so far
     uint64_t held               # pages of the arena when the allocation began
-    uint64_t share              # pages that the arena needed at the peaks of its last bursts
-    Arena *near[NEAR_MOST]      # other arenas to look at: of recent slow allocations, a few more
+    uint64_t share              # pages that the arena is expected to need in this burst
+    Arena *near[NEAR_MOST]      # other arenas to look at: those of `climbers` and a few more
     uint32_t near_count
     uint64_t others             # `counters.fits` of all `near` when the allocation began
-    bint at_once                # streams are concurrent: each arena keeps its pages
-    size_t live                 # bytes requested in all arenas, with this request; 0: not known
+    bint at_once                # streams are concurrent: no pages are taken for a whole burst
+    size_t live                 # bytes requested in all arenas, with this request; 0: unknown
     size_t own                  # bytes: the sum of the arenas' own peaks
     size_t joint                # bytes: the peak of the arenas' sum, as far as seen
     uint32_t rung               # the last Rung that brought a frame
@@ -40,8 +40,8 @@ cdef struct Climb:              # a slow allocation under way
 cdef inline bint pages_may_leave(Arena *arena, bint drained) noexcept nogil:
     """True if pages of the arena may be unmapped once its stream was seen complete (I14).
 
-    False while a graph uses their addresses.  If frees come before launches, true only if
-    `drained`: then all queued work has been launched.
+    False while a graph uses their addresses.  With early frees, true only if `drained`, which says
+    that all queued work has been launched.
     """
     if arena.role == ROLE_CAPTURE and not arena.captures.released:
         return False
@@ -76,6 +76,6 @@ cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
                              Frame **frames) noexcept nogil
 
 # Without locks: gives up to `want` whole free pages of an arena to the source, and free segments to
-# the driver.  Returns how many pages.  With `wait` it waits for the arena's stream first; without,
-# it gives nothing if the stream is busy.
+# the driver.  Returns the number of pages.  With `wait` it waits for the arena's stream first;
+# without, it gives nothing if the stream is busy.
 cdef uint64_t pages_donate(Arena *arena, uint64_t want, bint wait) noexcept nogil

@@ -179,7 +179,7 @@ cdef void window_unclaim(Climb *climb) noexcept nogil:
 
 cdef uint32_t run_of(Climb *climb, Range *span, uint32_t page, uint32_t end,
                      Block *block) noexcept nogil:
-    """Return how many shadows from `page` on have frames whose pages adjoin in a FREE block."""
+    """Return the number of shadows from `page` on whose frames' pages adjoin in a FREE block."""
     cdef Arena *arena = climb.arena
     cdef View *holder = span.views[page].frame.holder
     cdef Range *home = arena.space.ranges[holder.range]
@@ -199,7 +199,7 @@ cdef uint32_t run_of(Climb *climb, Range *span, uint32_t page, uint32_t end,
 cdef uint32_t run_recall(Climb *climb, Range *span, uint32_t page, uint32_t end) noexcept nogil:
     """Make the shadows of `page` and of the next pages active, for frames whose pages adjoin.
 
-    Return how many pages; 0 if there is no descriptor.
+    Return the number of these pages; 0 if there is no descriptor.
     """
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
@@ -561,7 +561,7 @@ cdef bint arena_rest(Arena *arena, bint wait) noexcept nogil:
 
 cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
                              Frame **frames) noexcept nogil:
-    """Without locks: detach free pages, let the stream finish, unmap them; return how many."""
+    """Without locks: detach free pages, let the stream finish, unmap them; return their number."""
     cdef Block *pieces = NULL
     cdef Frame *leaving = NULL
     cdef View *cleared = NULL
@@ -611,7 +611,7 @@ cdef uint64_t pages_donate(Arena *arena, uint64_t want, bint wait) noexcept nogi
 
 
 cdef uint64_t pages_view(Climb *climb, uint64_t want, bint flush) noexcept nogil:
-    """Without locks: add the frames of whole free pages to `climb.frames`; return how many.
+    """Without locks: add the frames of whole free pages to `climb.frames`; return their number.
 
     Their blocks stay MOVING, in `climb.pieces`, until the frames are mapped elsewhere.
     """

@@ -362,7 +362,7 @@ cdef struct Burst:
     size_t turn_peak            # highest requested bytes of its bursts; falls in smaller bursts
     bint recent                 # it is in `source.climbers`; under the source's lock
     Share share                 # under the source's lock
-    uint64_t vain_fits          # `counters.fits` when another arena last took pages out
+    uint64_t vain_fits          # `counters.fits` at the last `pages_move_out` from it
     size_t vain_live            # `live` at that time if it had no free page, else 0
 
 # The uses of an arena's blocks by other streams. Part of the Arena. Under the arena's lock.
