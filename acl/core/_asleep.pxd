@@ -14,7 +14,7 @@ cdef struct Turn:
     Nap *first                  # the batch in address order, linked by `Nap.hand`
     Nap *last
     uint64_t blocks
-    size_t bytes                # of these blocks
+    size_t bytes                # bytes of these blocks
     uint64_t pages              # pages unmapped or mapped so far
     bint waking                 # the batch wakes blocks; false: it puts them to sleep
 

@@ -199,7 +199,7 @@ cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil:
     turn.bytes = 0
     lock_take(&arena.lock)
     if not waking:
-        cache_flush(arena)                      # cached blocks would keep their pages awake
+        cache_flush(arena)                      # as cached blocks would keep their pages awake
     if turn.only != NULL:
         good = range_of(arena, turn.only).segment or turn_take(turn, turn.only, waking)
     for index in range(0 if turn.only != NULL else arena.space.range_count):
@@ -273,7 +273,7 @@ cdef void page_claim(Arena *arena, Range *span, Block *block, uint32_t page) noe
             block = piece_detach(arena, block, low if block.addr < low else block.addr,
                                  high if block_end(block) > high else block_end(block))
             if block == NULL:
-                return                          # without descriptors the page keeps its memory
+                return                          # there is no descriptor: the page keeps its memory
             block.state = BLOCK_VOID
             block.flags = 0
         block = block.next
@@ -308,7 +308,7 @@ cdef inline bint frame_may_leave(Arena *arena, Frame *frame) noexcept nogil:
 
 
 cdef Frame **block_leave(Arena *arena, Block *block, Frame **last) noexcept nogil:
-    """Under the lock: retire the mappings of those pages of a block that no awake block uses."""
+    """Under the lock: retire the mappings of a block's pages that no awake block uses."""
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, block)
     cdef uint32_t page = page_floor(span, block.addr, granule)
@@ -368,7 +368,7 @@ cdef bint turn_unmap(Turn *turn) noexcept nogil:
 
 
 cdef Frame *frame_give(Pool *pool, Frame *frame) noexcept nogil:
-    """Give the first frame of a list to the driver, or to the spare ones if the driver refuses.
+    """Give the first frame of a list to the driver, or to the spare frames if that is refused.
 
     Return the next frame.
     """
@@ -503,7 +503,7 @@ cdef void freed_end(Turn *turn, Nap *nap, bint asleep) noexcept nogil:
     if asleep and graph_keeps(arena):
         return                                  # the graph keeps it until it wakes
     nap_end(arena, nap)
-    if asleep or turn.waking:                   # its work is complete, and none was queued since
+    if asleep or turn.waking:                   # its work is complete; none was queued afterwards
         uses_drop(arena, block)
         block_let_go(arena, block)
         return
@@ -647,7 +647,7 @@ cdef void piece_let_go(Arena *arena, Range *span, Block *block, uint32_t kind) n
 
 
 cdef void page_empty(Arena *arena, Range *span, Block *block) noexcept nogil:
-    """Make a hole of a sleeping page if all of it is VOID; VOID blocks never cross pages."""
+    """If all of a sleeping page is VOID, make it a HOLE; VOID blocks never cross pages."""
     cdef size_t granule = arena.pool.options.granule
     cdef uint32_t page = page_floor(span, block.addr, granule)
     cdef char *low = span.base + page * granule
@@ -665,7 +665,7 @@ cdef void page_empty(Arena *arena, Range *span, Block *block) noexcept nogil:
 # --- checking -----------------------------------------------------------------------------------
 
 cdef uint32_t naps_check(Arena *arena, size_t asleep) noexcept nogil:
-    """Check I15 for the naps: each has a sleeping block, and their bytes sum to `asleep`."""
+    """Check I15 for the Naps: each has a sleeping block, and their bytes sum to `asleep`."""
     cdef uint32_t bed
     cdef size_t bytes = 0
     cdef Nap *nap

@@ -45,7 +45,7 @@ cdef void arena_return(Arena *arena) noexcept nogil      # a later arena may hav
 cdef bint slab_open(Arena *arena) noexcept nogil        # gives the arena a slab of descriptors
 cdef void slab_close(Arena *arena) noexcept nogil       # the slab stays readable, for late calls
 cdef Block *slab_take(Arena *arena) noexcept nogil       # a new descriptor; NULL: no host memory
-# Move all cached blocks into the bins, or at most `most` of them.  Return how many were moved.
+# Move all cached blocks into the bins, or at most `most` of them.  Return the number moved.
 cdef uint32_t cache_flush(Arena *arena) noexcept nogil
 cdef uint32_t cache_flush_some(Arena *arena, uint32_t most) noexcept nogil
 cdef void bins_sort(Arena *arena) noexcept nogil         # each list by address, lowest first

@@ -188,7 +188,7 @@ cdef Frame *frame_make(Pool *pool) noexcept nogil:
 
 
 cdef bint frame_return(Pool *pool, Frame *frame) noexcept nogil:
-    """Give a frame that backs nothing to the driver; if that is refused, keep it as spare."""
+    """Give a frame that backs no page to the driver; if that is refused, keep it as spare."""
     if counted(pool, CALL_FREE_PHYSICAL,
                pool.source.driver.free_physical(frame.handle)) != ACL_SUCCESS:
         frame.next = NULL
@@ -659,7 +659,7 @@ cdef bint device_wait(Pool *pool) noexcept nogil:
 cdef bint arena_device_wait(Arena *arena) noexcept nogil:
     """Wait for all work of the context of a stream that was destroyed; true if that succeeded."""
     if arena_context(arena) == NULL and arena.pool.source.driver.context_get != NULL:
-        return False                            # the stream's context was never found
+        return False                            # the stream's context is unknown
     return context_sync(arena.pool, arena_context(arena)) == ACL_SUCCESS
 
 

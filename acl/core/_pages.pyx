@@ -502,7 +502,7 @@ cdef bint frame_leave(Arena *arena, Frame *frame, View **cleared) noexcept nogil
 
 cdef uint64_t pieces_unmap(Arena *arena, Frame **leaving, Frame **frames,
                            View **cleared) noexcept nogil:
-    """Without locks: unmap frames until the driver refuses one; return how many were unmapped."""
+    """Without locks: unmap frames until the driver refuses one; return the number unmapped."""
     cdef Frame *frame
     cdef uint64_t pages = 0
     while leaving[0] != NULL:

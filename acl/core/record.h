@@ -195,7 +195,7 @@ static inline uint32_t native_here(void) {
     return count > 0 ? native_intern(frames, (uint32_t)count) : 0;
 }
 
-/* Copies the frames of a stack, given by its number; returns how many there are. */
+/* Copies the frames of a stack, given by its number; returns the number of frames. */
 static inline uint32_t native_read(uint32_t number, void **frames) {
     uint32_t count = 0;
     if (native_stacks == NULL || number == 0 || number > STACK_SLOTS) {
