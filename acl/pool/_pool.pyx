@@ -86,7 +86,7 @@ cdef class Pool:
         Most bytes of device memory that the pool may hold, such as ``"8GiB"``, or ``"40%"`` of the
         device.  If not given, ``ACL_POOL_LIMIT`` is read; without that there is no limit.
     headroom : int or str, optional
-        Bytes that the pool leaves free on the device for HCCL, GE and other processes; default 0.
+        Bytes that the pool leaves free on the device for HCCL, GE and other users; default 0.
     granule : int or str, optional
         Page size, the unit in which memory is allocated from the driver and moved: a power of two;
         by default ``"2MiB"``.  If the live peak has 512 pages, about 2 % is wasted; with 64 pages,
