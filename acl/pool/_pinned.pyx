@@ -201,8 +201,8 @@ cdef class PinnedPool:
             raise host_memory_error("a pool")
 
     def __dealloc__(self):
-        # A pool with live blocks is not destroyed: its memory is left to the system.  Nothing here
-        # waits: events are only queried.
+        # A pool with live blocks is not destroyed: its memory is left to the system.  If a block is
+        # WAITING for a copy, `waiting_end` synchronises the device first.
         if self.core is not NULL and not leaving and self.made == fork_count:
             with nogil:
                 waiting_end(self.core)
