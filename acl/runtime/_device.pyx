@@ -467,6 +467,8 @@ cdef int device_wait(int32_t limit_ms) except -1:
         if status != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT or (end is not None and left <= slice_ms):
             break
         PyErr_CheckSignals()
+    if status == ACL_ERROR_RT_STREAM_SYNC_TIMEOUT:
+        check(status, "aclrtSynchronizeDeviceWithTimeout")      # failures are raised by a later wait
     error = context_told(context)
     check(status, "aclrtSynchronizeDeviceWithTimeout")
     if error is not None:

@@ -19,7 +19,7 @@ cdef class Stream:
     cdef aclrtContext context       # where it is
     cdef readonly Progress progress  # of its work; None for an object that was never made
     cdef list closers               # called with the handle once it is destroyed
-    cdef readonly bint refused      # whether ACL refused to destroy it at `close`: it is still there
+    cdef readonly bint refused      # ACL refused to destroy it at `close`: it still exists
     cdef object __weakref__
 
 

@@ -306,13 +306,14 @@ def context_ended(context):
 
 
 def context_wait(context, limit_ms):
-    """Wait for the context's streams one by one, so that each notes its own failures."""
+    """Wait for the context's streams, `limit_ms` in all (-1: no limit), and note their failures."""
     cdef Progress progress
+    cdef int64_t until = until_of(None if limit_ms < 0 else limit_ms)
     for progress in progresses(context):
         if progress.queued > progress.done:
-            error = progress.wait(limit_ms)
+            error = progress.wait(left_of(until))
             if error is not None:
-                progress.untold = error
+                note_untold(progress, error)
 
 
 def context_told(context):

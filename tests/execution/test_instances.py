@@ -90,8 +90,10 @@ def test_instances_of_what_is_no_model_are_refused(content: bytes) -> None:
         acl.Model.instances("/nowhere", 2)
 
 
-@pytest.mark.parametrize(("count", "text"), [(2.5, "count must be an int, not float"), ("3", "count must be an int, not str"),
-                                             (None, "count must be an int"), (True, "count must be an int, not bool")])
+@pytest.mark.parametrize(("count", "text"), [
+    (2.5, "count must be an int, not float"), ("3", "count must be an int, not str"),
+    (None, "count must be an int"), (True, "count must be an int, not bool"),
+])
 def test_instances_of_no_whole_number_are_refused_by_name(content: bytes, count: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):
         acl.Model.instances(content, count)

@@ -129,6 +129,20 @@ def test_synchronize_times_out(stream: acl.Stream) -> None:
     acl.Device(0).synchronize(timeout_ms=10_000)
 
 
+def test_device_wait_that_times_out_leaves_no_error_with_its_streams() -> None:
+    gate = threading.Event()
+    with acl.Stream(0) as first, acl.Stream(0) as second, acl.Buffer(512) as one, acl.Buffer(512) as other:
+        for stream, buffer in ((first, one), (second, other)):
+            stream.launch(gate.wait, 30)
+            acl.fill(buffer, 0, stream=stream, wait=False)
+        with pytest.raises(acl.TimeoutError):
+            acl.Device(0).synchronize(timeout_ms=100)
+        gate.set()
+        for stream in (first, second):
+            stream.synchronize(timeout_ms=20_000)
+            stream.synchronize(timeout_ms=20_000)
+
+
 @pytest.mark.parametrize("timeout_ms", [0, -1, 2**31])
 def test_timeouts_that_the_runtime_refuses(timeout_ms: int, stream: acl.Stream) -> None:
     for wait in (acl.Device(0).synchronize, stream.synchronize, acl.Event().synchronize):
