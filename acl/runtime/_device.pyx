@@ -468,7 +468,7 @@ cdef int device_wait(int32_t limit_ms) except -1:
             break
         PyErr_CheckSignals()
     if status == ACL_ERROR_RT_STREAM_SYNC_TIMEOUT:
-        check(status, "aclrtSynchronizeDeviceWithTimeout")      # failures are raised by a later wait
+        check(status, "aclrtSynchronizeDeviceWithTimeout")      # a later wait raises failures
     error = context_told(context)
     check(status, "aclrtSynchronizeDeviceWithTimeout")
     if error is not None:
