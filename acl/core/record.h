@@ -149,11 +149,13 @@ static inline void pages_drop(void *base, size_t bytes) {
 /* Makes the table, and calls `backtrace` once, as its first call loads a library; false without memory. */
 static inline bool native_start(void) {
     void *first[2];
-    if (native_stacks == NULL) {
+    if (native_frames == NULL) {
         native_frames = pages_take(STACK_FRAMES * sizeof(void *));
+    }
+    if (native_frames != NULL && native_stacks == NULL) { /* native_here relies on it: stacks never without frames */
         native_stacks = pages_take(STACK_SLOTS * sizeof(NativeStack));
     }
-    return native_stacks != NULL && native_frames != NULL && backtrace(first, 2) >= 0;
+    return native_stacks != NULL && backtrace(first, 2) >= 0;
 }
 
 /* Returns the number of a stack, from 1; adds the stack if it is new.  0 if the table is full. */
