@@ -329,11 +329,11 @@ timeout_s, timeout_us, profiling : int, optional
         cdef char *data
         cdef size_t size
         cdef Launch launch
-        self.open_check()
         content, pieces = packed(arguments_of(arguments, self.types))
         data = PyBytes_AS_STRING(content)
         size = len(content)
         stream_raw(stream, &raw)
+        self.open_check()           # `stream_raw` may let another thread close the module
         launch = Launch(self, arguments, stream)
         with launch:
             with nogil:
@@ -365,11 +365,11 @@ timeout_s, timeout_us, profiling : int, optional
         cdef void *address = arguments.address
         cdef aclError status
         cdef Launch launch
+        stream_raw(stream, &raw)
         self.open_check()
         arguments.open_check()
         if size > arguments.size:
             raise ValueError(f"nbytes must be at most {arguments.size}, not {nbytes}")
-        stream_raw(stream, &raw)
         launch = Launch(self, (), stream)
         launch.uses.add(arguments, False)
         with launch:
