@@ -169,7 +169,7 @@ cdef bint oldest_settles(Arena *arena, Guard *guard, bint wait) noexcept nogil:
     """Check and free the oldest slot.  False, with no change, if it is not ready and not `wait`."""
     cdef Slot *slot = slot_at(guard, guard.settled)
     cdef bint ready
-    if not guard.waits:                         # otherwise `oldest_leaves` has checked it
+    if not guard.waits:                         # otherwise `oldest_leaves` has checked the slot
         ready = slot_ready(arena, slot, wait)
         if slot.event != NULL and not ready and not wait:
             return False

@@ -282,7 +282,7 @@ cdef bint window_clear(Climb *climb) noexcept nogil:
 
 
 cdef bint window_map(Climb *climb) noexcept nogil:
-    """Without locks: map the climb's frames at the window's missing pages; false if refused."""
+    """Without locks: map `climb.frames` at the placement's missing pages; False if that fails."""
     cdef Pool *pool = climb.arena.pool
     cdef size_t granule = pool.options.granule
     cdef Range *span = range_of(climb.arena, climb.first)

@@ -13,7 +13,7 @@ cdef struct Window:
     uint32_t holes              # pages without memory
     uint32_t growth             # `fresh` pages beyond the arena's wholly free pages
     uint32_t missing            # pages in holes that must be mapped: no recall is possible
-    uint32_t stale              # part of `missing`: another frame's view must be unmapped first
+    uint32_t stale              # part of `missing`: another frame's mapping must be unmapped first
     bint waits                  # that unmapping needs a wait for the stream first (I14)
     bint tail                   # it reaches into the last hole of its range
 

@@ -251,7 +251,7 @@ cdef struct Range:
     Block *first                # lowest block
     View **views                # one for each page, NULL where nothing is mapped; not in segments
     uint16_t *starts            # by page: pages of the hole that an earlier window filled from here
-    uint64_t *marks             # bit p: an earlier window filled a hole that began at page p
+    uint64_t *marks             # bit p: an earlier placement filled a hole that began at page p
     uint64_t *freed             # debug builds: by page, 1 + `maps.moment` at the last free in it
     uint32_t pages
     uint32_t top                # the first page above all pages that were ever mapped

@@ -4,7 +4,7 @@ An asynchronous copy needs memory that is pinned and does not change, so bytes o
 are copied to a buffer of the process's pinned pool first.  An event is recorded behind each batch
 of copies: when it is reached, the batch's buffers are freed, whatever is queued behind it.
 
-One thread at a time may use it; the GIL is released while the bytes are written.
+One thread at a time may use a `Staging`; the GIL is released while the bytes are written.
 """
 
 cimport cython

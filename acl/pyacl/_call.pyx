@@ -3,8 +3,8 @@
 The functions are built-in functions like those of CANN's own module, made from `PyMethodDef`s: a
 `def` with typed parameters would raise with its own texts, accept other types, and take twice as
 long to build.  One function, `take`, knows every rule of pyACL's argument conversions: exact ints
-and floats by a fast path here, the rest by CPython's own `PyArg_Parse`, whose behaviour the
-vendor's functions have.  What it refuses becomes `TypeError("acl.rt.malloc args parse failed")`,
+and floats are converted here, on a fast path, and the rest by CPython's `PyArg_Parse`, as by the
+vendor's functions.  What it refuses becomes `TypeError("acl.rt.malloc args parse failed")`,
 with the reason as the cause.
 
 Everything here holds the GIL.  It calls no function of ACL.

@@ -3,7 +3,7 @@
 A stream whose task failed refuses everything that follows; torch_npu's own recovery (`stop_device`,
 `restart_device`) mends that.  If operators are queued (`ASCEND_LAUNCH_BLOCKING=0`) and one fails, the first wait
 for the device raises, and all later operators are dropped without an error: results are then what the memory
-held before.  Nothing mends that.  Whether all is right is seen by a sum of numbers never used before.
+held before.  Nothing mends that.  To detect it, `_compute` adds numbers that it has not added before.
 """
 
 from __future__ import annotations

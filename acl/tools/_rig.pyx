@@ -125,7 +125,7 @@ cdef Mapped *mapped_at(uint64_t addr) noexcept nogil:
 
 
 cdef void stream_seen(aclrtStream stream) noexcept nogil:
-    """Note that a stream is complete: no work runs in blocks that were returned before."""
+    """Note that a stream is complete: no work runs in the blocks that were allocated so far."""
     spin_enter(&table_lock)
     complete[<uint64_t> stream % STREAMS_ROOM] = moment
     spin_leave(&table_lock)
@@ -560,11 +560,11 @@ cdef class Rig:
         return <size_t> arena_try(self.find(stream), size, 0)
 
     def share(self, size_t block, size_t other, size_t stream=1):
-        """Free blocks whose events are complete, and return their number."""
+        """Note that a block is used on another stream too; False if that is not possible."""
         return block_share(self.find(stream), <Block *> block, <aclrtStream> other)
 
     def poll(self, size_t stream=1):
-        """Synchronise the device and finish pending frees."""
+        """Finish the pending frees whose work is complete, and return their number."""
         return waiting_poll(self.find(stream))
 
     def sync_waiting(self):

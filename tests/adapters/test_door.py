@@ -611,7 +611,7 @@ def test_where_a_framework_names_the_wrong_device_the_threads_own_counts() -> No
     """)
 
 
-def test_seats_run_out() -> None:
+def test_more_pools_than_instances_are_refused() -> None:
     out = program("""
         pools = [acl.Pool(0) for _ in range(_door.SEATS)]
         try:

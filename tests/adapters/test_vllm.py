@@ -194,7 +194,7 @@ def test_a_foreign_address_is_told(books: Books, unraisable: list[BaseException]
 
 
 @pytest.mark.parametrize("call", [camem.python_create_and_map, camem.python_unmap_and_release])
-def test_what_is_no_handle_is_named(books: Books, call: Callable[..., None]) -> None:
+def test_error_names_the_wrong_part_of_a_handle(books: Books, call: Callable[..., None]) -> None:
     handle = books.take(2 * MIB)
     for index, name in enumerate(("device", "size", "d_mem", "p_memHandle")):
         wrong: list[object] = list(handle)

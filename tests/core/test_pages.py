@@ -361,7 +361,7 @@ def test_pages_of_one_of_30_idle_streams_are_found_before_the_pool_fails() -> No
     assert all(held) and rig.alloc(PAGE) == 0 and rig.check() == 0
 
 
-def test_each_climb_looks_at_some_of_30_idle_streams_in_turn() -> None:
+def test_each_slow_allocation_searches_some_of_30_idle_streams() -> None:
     """The remaining idle streams are searched only if the driver has no memory left."""
     rig = Rig(limit=240 * PAGE)
     blocks = {stream: rig.alloc(8 * PAGE, stream=stream) for stream in range(2, 32)}

@@ -61,7 +61,7 @@ def test_an_undeclared_rank_is_learnt():
     assert Extents(((-1, 8),), ((),)).predict(((2, 8),)) is None
 
 
-def test_the_memory_of_runs_is_bounded():
+def test_at_most_512_runs_are_remembered():
     extents = Extents(((-1,),), ((-1,),))
     for size in range(1, 2000):
         extents.learn(((size,),), ((size,),))

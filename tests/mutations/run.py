@@ -158,7 +158,7 @@ class Snapshot:
 
 
 def patch(mutation: Mutation, *options: str) -> str:
-    """Apply it; what `patch` said if it did not, else nothing."""
+    """Apply the mutation; return what `patch` printed if that failed, else an empty text."""
     done = run("patch", "-p1", "--no-backup-if-mismatch", *options, "-i", str(mutation.path))
     return f"does not apply:\n{done.stdout}{done.stderr}" if done.returncode else ""
 

@@ -54,7 +54,7 @@ def test_the_child_is_refused_and_the_parent_unharmed() -> None:
 
 
 @pytest.mark.subprocess_heavy
-def test_a_child_ends_silently_with_the_parents_objects() -> None:
+def test_child_that_deletes_the_parents_objects_ends_without_a_message() -> None:
     done = run_python(
         PARENT
         + """

@@ -121,7 +121,7 @@ def test_dir_lists_the_public_names() -> None:
 
 
 @pytest.mark.parametrize("module", [acl, aclpool], ids=["acl", "aclpool"])
-def test_dir_lists_nothing_else_but_what_wants_a_framework(module: types.ModuleType) -> None:
+def test_dir_lists_only_public_names_and_adapters_of_frameworks(module: types.ModuleType) -> None:
     named = {name for name in dir(module) if not name.startswith("__")}
     assert named - set(acl.__all__) == {"mindspore", "torch"}
 

@@ -163,7 +163,7 @@ def test_a_sample_finds_errors_without_waiting(
     assert waits == 0, "samples never wait"
 
 
-def test_errors_beyond_the_samples_are_not_seen_but_double_frees_are(
+def test_of_blocks_that_are_not_sampled_only_double_frees_are_found(
     sampled: tuple[acl.Pool, acl.Stream, Door]
 ) -> None:
     _, stream, door = sampled

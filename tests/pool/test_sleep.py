@@ -519,7 +519,7 @@ def test_arenas_with_early_frees_sleep_when_drained() -> None:
      "aclrtMallocHost", "aclrtMemcpyAsync", "aclrtSynchronizeStream"],
 )
 @pytest.mark.parametrize("nth", [1, 2])
-def test_a_sleep_that_fails_before_memory_goes_leaves_all_awake(sim: ModuleType, call: str, nth: int) -> None:
+def test_if_a_sleep_fails_before_it_frees_memory_all_stay_awake(sim: ModuleType, call: str, nth: int) -> None:
     with acl.Pool(0) as pool, acl.Stream(0) as stream:
         kept = [made(pool, 36 * MIB, 1, "x"), pool.alloc(3 * MIB, stream, tag="x")]
         fill(kept[1], 2)

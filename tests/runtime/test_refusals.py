@@ -63,7 +63,7 @@ STUB = """
 """
 
 
-def test_op_of_a_library_without_operators_names_the_missing_function(tmp_path: Path) -> None:
+def test_error_of_op_names_the_function_that_the_library_lacks(tmp_path: Path) -> None:
     source, library = tmp_path / "stub.c", tmp_path / "libascendcl.so"
     source.write_text(STUB)
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)

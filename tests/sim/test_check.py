@@ -65,7 +65,7 @@ def reports(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text())["reports"]
 
 
-def test_table_names_each_program_of_the_file(program: Path) -> None:
+def test_rules_has_each_case_of_the_program(program: Path) -> None:
     listed = subprocess.run([str(program)], capture_output=True, text=True, check=True,
                             env=programs.environment(programs.mode())).stdout
     assert listed.split() == list(RULES)

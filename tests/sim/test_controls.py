@@ -56,7 +56,7 @@ def test_probability_is_repeatable(sim: ModuleType) -> None:
     assert 30 < sum(runs[0]) < 90
 
 
-def test_times_limits_a_fault(sim: ModuleType) -> None:
+def test_fault_hits_only_as_often_as_times_says(sim: ModuleType) -> None:
     with sim.fault("aclrtMalloc", times=2):
         assert [malloc() for _ in range(4)] == [207001, 207001, 0, 0]
 

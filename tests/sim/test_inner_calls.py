@@ -1,4 +1,4 @@
-"""Calls inside the simulator are not counted, not traced, not hit by faults; and another rule of its sources."""
+"""Calls inside the simulator are not counted, traced or hit by faults; and a fork takes every lock of a file."""
 
 from __future__ import annotations
 

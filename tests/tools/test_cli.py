@@ -88,7 +88,7 @@ def test_doctor_names_missing_functions_and_the_loss() -> None:
 @pytest.mark.parametrize(
     "function", ["aclrtMalloc", "aclrtMemcpyAsync", "aclrtCreateStreamWithConfig"]
 )
-def test_doctor_tells_a_failing_self_test(function: str) -> None:
+def test_doctor_reports_a_failing_self_test(function: str) -> None:
     done = aclpool("doctor", ACL_SIM_FAULTS=f"{function}:code=507899")
     assert done.returncode == 1
     assert function in done.stdout

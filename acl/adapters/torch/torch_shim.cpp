@@ -93,7 +93,7 @@ EXPORT void *aclpool_shim_mark(int, void *stream) {
         event->record(known);
         return event.release();
     } catch (const std::exception &) {
-        return nullptr; // it waits for the drain, then
+        return nullptr; // without a marker, the pool waits until the task queue is drained
     }
 }
 

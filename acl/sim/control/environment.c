@@ -111,7 +111,7 @@ __attribute__((destructor)) static void unused_tell(void)
     for (size_t i = 0; was_called() && i < ordered_count; i++) {
         const char *rule = ordered[i].text;
         if (acl_sim_fault_hits(ordered[i].number) != 0 || !fault_in_force(ordered[i].number)) {
-            continue; /* a rule that the program removed is its own affair */
+            continue; /* the rule made a call fail, or the program removed it */
         }
         if (strncmp(rule, "device", 6) == 0 || *rule == '*') {
             fprintf(stderr, "acl.sim: ACL_SIM_FAULTS: %s made no call fail\n", rule);

@@ -21,8 +21,8 @@ typedef struct Progress {
     size_t left;   /* number of tasks that have not run */
 } Progress;
 
-/* True if the lane's tasks before `before` are done and its edges among the first `known` are
- * met. */
+/* True if the lane's tasks with an index below `before` are done, and of the first `known` edges
+ * those that lead to the lane are met. */
 static bool lane_reached(Progress *progress, uint32_t lane, size_t before, size_t known)
 {
     const Graph *graph = progress->graph;

@@ -89,7 +89,7 @@ struct ModelFile {
     void *bytes;        /* mapped memory, if from a file */
     size_t length;
     const char *path;   /* NULL: the user's memory */
-    const char *name;   /* the name in messages if `path` is NULL; or NULL */
+    const char *name;   /* shown in messages if `path` is NULL; it may be NULL too */
 };
 
 aclError modelfile_open(const char *path, ModelFile *file);

@@ -242,8 +242,8 @@ static bool typed_read(Net *net, TensorRead *read)
             (long long)tensor_count(&read->tensor));
 }
 
-/* Opens the file with a tensor's external `bytes`; -1 with net->message. Accepts only plain names
-   below the model's folder. */
+/* Opens the file with a tensor's external data; if that fails, sets net->message and returns -1.
+   Refuses absolute paths and "..". */
 static int external_open(Net *net, const TensorRead *read, int64_t bytes)
 {
     char path[4096];

@@ -53,8 +53,8 @@ void touch_record(Touch *touch, RaceBox **box);
 void touch_share(RaceBox **box, RaceBox *const *other);
 /* States that the task is a wait: it is ordered after *box. False if *box is NULL. */
 bool touch_wait(Touch *touch, RaceBox *const *box);
-/* States that the work before the task is known only when it runs: then race_take and race_take_host
- * are called. */
+/* States that only when the task runs it is known which work comes before it. Then race_take and
+ * race_take_host are called. */
 void touch_late(Touch *touch);
 /* States that the task's own place is needed when it runs: for race_seen and race_put. */
 void touch_marked(Touch *touch);

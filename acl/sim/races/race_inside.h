@@ -48,7 +48,7 @@ typedef struct RaceBytes {
 
 struct RaceBox {
     uint32_t refs;
-    bool reached; /* the record was settled, so the clock is known */
+    bool reached; /* the operation that records was settled (R1), so `clock` is valid */
     Clock clock;
 };
 
@@ -92,7 +92,7 @@ typedef struct RaceOp {
      * choice: it chooses the tasks that run, so its bytes are not checked (touch_choice). silent: it is
      * settled without reports. is_graph: it is an execution of a graph. */
     bool late, marked, choice, silent, is_graph;
-    Clock host; /* what the host had seen complete when it was queued; only if it is settled later */
+    Clock host; /* only if `late`: what the host had seen complete when the operation was queued */
     RaceStep *steps;
     size_t step_count, step_room;
     RaceBytes *bytes;

@@ -48,7 +48,7 @@ void opfailure_note(const char *name, const Tensor *tensors, int inputs, int out
     memcpy(noted.tensors, tensors, count * sizeof *tensors);
 }
 
-/* Enters this thread's note into the list, with the numbers of its task. */
+/* Moves the failure that this thread noted into `failures`, with its device, stream and task. */
 static void opfailure_settle(int32_t device, uint32_t stream, uint32_t task)
 {
     if (noted.name == NULL) {

@@ -286,7 +286,7 @@ def test_untouched_memory_costs_nothing_and_freed_memory_goes_back() -> None:
     assert backed_bytes() - start < MIB
 
 
-def test_many_small_blocks_go_back_too() -> None:
+def test_memory_of_many_small_blocks_is_given_back() -> None:
     start = backed_bytes()
     blocks = [made("aclrtMalloc", 512 * KIB, 0) for _ in range(256)]
     for block in blocks:

@@ -387,7 +387,7 @@ def test_the_service_frees_what_it_allocates() -> None:
     assert summary_of(history_of_trace(trace))["events"] == 2000
 
 
-def test_an_expandable_segment_grows_from_what_it_was(tmp_path: Path) -> None:
+def test_expandable_segment_grows_from_its_size_before_the_trace(tmp_path: Path) -> None:
     start, size = 0x7F0000000000, 20 << 20
     block = {"size": size, "requested_size": size, "state": "active_allocated", "frames": []}
     entry = {"size": size, "stream": 0, "frames": []}

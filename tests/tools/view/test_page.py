@@ -28,7 +28,7 @@ def plot_place(page: Any, part: float, selector: str = "#timeline") -> tuple[flo
 
 # ---- numbers ----
 
-def test_the_peak_is_the_files(shown: Any) -> None:
+def test_page_shows_the_peak_of_the_file(shown: Any) -> None:
     event, size = shown.truth.peak()
     assert cursor(shown.page) == event
     assert legend(shown.page)["live"] == size
