@@ -112,11 +112,14 @@ def test_sweep_that_is_interrupted_waits_for_no_run(program: Path, tmp_path: Pat
     script.write_text(f'case "$ACL_SIM_FAULTS" in *Event*) touch {tmp_path}/begun;; esac\nexec {program}\n')
     child = subprocess.Popen(
         [sys.executable, "-m", "acl.tools.cli", "sim", "faults", "--sweep", "--only", "aclrtCreateEvent", "--timeout",
-         "1000", "--", "sh", str(script)], env=child_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+         "1000", "--", "sh", str(script)],
+        env=child_environment(), cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     end = time.monotonic() + 200
-    while not (tmp_path / "begun").exists():
-        assert child.poll() is None and time.monotonic() < end, child.stderr
+    while not (tmp_path / "begun").exists() and child.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
+    if child.poll() is not None or not (tmp_path / "begun").exists():
+        child.kill()
+        pytest.fail(f"the sweep did not begin its hanging run: {child.communicate()[1].decode()}")
     child.send_signal(signal.SIGINT)
     child.communicate(timeout=200)
     assert child.returncode not in (0, 1)
