@@ -7,7 +7,7 @@ from acl.bind.generated._libacl cimport aclError, aclrtContext, aclrtStream
 
 cdef void driver_bind(Driver *driver) noexcept nogil    # fills in the functions of the ACL library
 
-# Makes a pool without arenas.  `driver` NULL: the ACL library.  Returns NULL without host memory.
+# Makes a pool without arenas.  `driver` NULL: the ACL library.  NULL: no host memory was left.
 cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcept nogil
 # Gives all memory back and frees the pool.  False, and the pool is kept, if blocks are live, if
 # pages could not be given back, or if ACL has the address of an arena.
@@ -18,8 +18,9 @@ cdef void pool_orphan(Pool *pool) noexcept nogil
 # Finds up to `most` pools that `pool_orphan` has marked and that have no live blocks now.  Returns
 # their number.  The caller owns them from then on.
 cdef uint32_t pools_dropped(Pool **found, uint32_t most) noexcept nogil
-# Destroys a pool whose owner has dropped it, and retries earlier ones.  If blocks are live, memory
-# cannot be given back, or ACL has an arena's address, the pool is left to `pools_retry`.
+# Destroys a pool whose owner has dropped it, and pools that earlier calls could not destroy.  A
+# pool is left to `pools_retry` if blocks are live, if memory cannot be given back, or if ACL has
+# the address of an arena.
 cdef void pool_drop(Pool *pool) noexcept nogil
 # Destroys the pools that earlier calls could not destroy, if it is possible now.
 cdef void pools_retry() noexcept nogil

@@ -255,7 +255,7 @@ cdef void driver_bind(Driver *driver) noexcept nogil:
     driver.free_physical = _libacl.aclrtFreePhysical
     driver.map = _libacl.aclrtMapMem
     driver.unmap = _libacl.aclrtUnmapMem
-    driver.malloc = _libacl.aclrtMallocAlign32      # no padding: a segment stays whole pages
+    driver.malloc = _libacl.aclrtMallocAlign32      # adds no padding to a segment's whole pages
     driver.free = _libacl.aclrtFree
     driver.sync = _libacl.aclrtSynchronizeStreamWithTimeout
     driver.sync_device = _libacl.aclrtSynchronizeDeviceWithTimeout

@@ -231,7 +231,7 @@ cdef Block *page_first(Range *span, Block *block, char *low) noexcept nogil:
 
 
 cdef void page_wake(Arena *arena, Range *span, Block *block, uint32_t page) noexcept nogil:
-    """Under the lock: free the VOID parts of a page that has memory."""
+    """Under the lock: a page got its memory again; put its VOID blocks into the bins."""
     cdef size_t granule = arena.pool.options.granule
     cdef char *low = span.base + page * granule
     cdef Block *after
@@ -246,7 +246,7 @@ cdef void page_wake(Arena *arena, Range *span, Block *block, uint32_t page) noex
 
 
 cdef bint page_asleep(Arena *arena, Range *span, Block *block, uint32_t page) noexcept nogil:
-    """Under the lock: true if all blocks in a page are VOID, asleep, or freed with a Nap."""
+    """Under the lock: true if no block in a page needs memory: each is VOID or `sleeps`."""
     cdef char *low = span.base + page * arena.pool.options.granule
     block = page_first(span, block, low)
     while block != NULL and block.addr < low + arena.pool.options.granule:

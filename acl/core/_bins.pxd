@@ -74,7 +74,7 @@ cdef inline uint32_t bin_of_wide(size_t units) noexcept nogil:
 cdef inline uint32_t bin_of_bytes(size_t size) noexcept nogil:
     """Return the bin for `size` bytes, a multiple of the unit.
 
-    Kept short: the next allocation cannot continue until the bin of the last free is known.
+    Kept short: an allocation that follows a free at once has to wait for this result.
     """
     cdef uint32_t shift
     if size < 32 << UNIT_SHIFT:

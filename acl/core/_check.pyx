@@ -25,7 +25,7 @@ cdef struct Sums:               # sums over the blocks of an arena, to compare w
     size_t requested
     size_t asleep
     uint64_t blocks[8]          # number of blocks by BlockState
-    uint64_t uses               # Uses of WAITING blocks, as their `requested` says
+    uint64_t uses               # number of Uses of WAITING blocks, by their `requested` (I10)
     uint64_t waiting_by_use     # number of WAITING blocks that have Uses
     uint64_t pages              # backed pages
     uint64_t shadows            # views that do not hold their frame

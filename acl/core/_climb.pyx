@@ -192,8 +192,8 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
 cdef uint64_t growth_price(Climb *climb, uint64_t pages) noexcept nogil:
     """Return the number of allocations that must have moved pages before the pool grows instead.
 
-    The number doubles with each 1 % by which the pool exceeds its live peak.  So the pool grows
-    until pages rarely move, and wastes much memory only if they would move very often.
+    The number doubles with each 1 % by which the pool exceeds its live peak.  So if pages move
+    often, the pool grows until they rarely do; but each growth makes the next one more expensive.
     """
     cdef Pool *pool = climb.arena.pool
     cdef size_t granule = pool.options.granule
@@ -284,7 +284,7 @@ cdef void step_own(Climb *climb) noexcept nogil:
 
 
 cdef void step_idle(Climb *climb) noexcept nogil:
-    """Free pages of arenas with idle streams."""
+    """The free pages of arenas whose streams are idle."""
     turn_take(climb, False)
 
 
@@ -328,8 +328,8 @@ cdef uint32_t stop_of(Pool *pool, size_t bytes) noexcept nogil:
 cdef bint could_fit(Pool *pool, size_t bytes) noexcept nogil:
     """True if `bytes` would fit below the limit and on the device beside the live blocks.
 
-    If not, note the reason.  Only for large requests the driver is asked for the device's free
-    memory.  Without that, the pool would take all of it page by page before the request fails.
+    If not, note the reason.  For a large request, ask the driver first how much memory is free:
+    else the pool would take all of it, page by page, before the request fails.
     """
     cdef size_t limit = pool.options.limit
     cdef size_t device = pool.options.device_bytes
@@ -360,7 +360,7 @@ cdef void climb_start(Climb *climb, Arena *arena, size_t size) noexcept nogil:
 
 
 cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
-    """Find the best window, also with old views to unmap; if they need a wait, wait first."""
+    """Find the best placement, even if old mappings must be unmapped; wait if that needs it."""
     cdef void *graph = NULL
     cdef bint ready
     cdef Window window = window_find(arena, size, kind, DEMAND_ANY)
@@ -416,7 +416,7 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
     while climb.frames != NULL:
         frame = climb.frames
         climb.frames = frame.next
-        if frame.holder == NULL:                # frames with a holder are the arena's own
+        if frame.holder == NULL:                # else it backs a page of the arena, and stays there
             frame.next = vain
             vain = frame
     source_put(pool, vain)

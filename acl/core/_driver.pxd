@@ -48,7 +48,8 @@ cdef size_t source_shrink(Pool *pool, size_t to) noexcept nogil
 
 cdef void *range_reserve(Pool *pool, size_t *bytes, size_t least) noexcept nogil
 cdef void range_unreserve(Pool *pool, void *base) noexcept nogil
-cdef void *segment_malloc(Pool *pool, size_t bytes) noexcept nogil  # NULL: as in `frame_make`
+# Asks the driver for a segment.  NULL: the limit, the headroom or the driver forbids it.
+cdef void *segment_malloc(Pool *pool, size_t bytes) noexcept nogil
 cdef bint segment_free(Pool *pool, void *base, size_t bytes) noexcept nogil
 
 cdef size_t device_room(Pool *pool) noexcept nogil          # bytes free on the device, 0: unknown

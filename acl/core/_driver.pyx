@@ -539,7 +539,7 @@ cdef void contexts_of(Arena *arena, Contexts *contexts) noexcept nogil:
         while use != NULL:
             contexts_add(arena.pool, contexts, use.context)
             use = use.next
-    use = arena.order.waiting                   # the Uses of a queue have the same context
+    use = arena.order.waiting                   # one Use of each queue: all have its context
     while use != NULL:
         contexts_add(arena.pool, contexts, use.context)
         use = queue_after(arena, use)

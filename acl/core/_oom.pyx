@@ -1,7 +1,7 @@
 """The report of a failed allocation: what it tried, what stopped it, and which arenas hold memory.
 
-The report is made after the allocation has failed, without locks; it takes the lock of one arena at
-a time.
+The report is made after the allocation has failed, by a thread that holds no lock then.  To read an
+arena it takes that arena's lock, one at a time.
 """
 
 from libc.string cimport memset

@@ -108,7 +108,7 @@ cdef void piece_release(Arena *arena, Block *block) noexcept nogil:
 cdef void piece_settle(Arena *arena, Block *block) noexcept nogil:
     """Put a MOVING block back: as FREE where its pages are backed, as HOLE where they are missing.
 
-    If there is no descriptor for a cut, the rest stays MOVING for ever.
+    Without host memory for a descriptor, what is not put back yet stays MOVING for ever.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef char *addr = page_next(arena, block, block.addr)
@@ -478,9 +478,10 @@ cdef void pieces_leave(Arena *arena, Block *pieces, Frame **leaving) noexcept no
 
 
 cdef bint frame_leave(Arena *arena, Frame *frame, View **cleared) noexcept nogil:
-    """Without locks: unmap a frame's retired views, the holder last; shadows are tried twice.
+    """Without locks: unmap all retired mappings of a frame, the formerly active one last.
 
-    False if the driver refuses one.  The frame keeps the views that are left.
+    If the driver refuses an inactive one, try once more.  False if one remains mapped: the frame
+    keeps those that are left.
     """
     cdef View *holder = frame.views
     cdef View *view = holder.next

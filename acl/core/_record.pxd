@@ -7,7 +7,7 @@ from acl.core._events cimport Event
 
 # Called before the arena's lock is taken: notes the thread's C stack, if a recording wants those.
 cdef void record_enter(Arena *arena) noexcept nogil
-# Both under the lock of an arena that is recorded.
+# The next two are called under the lock of an arena that is recorded.
 cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks) noexcept nogil
 cdef void record_free(Arena *arena, Block *block) noexcept nogil
 # Under the lock of any arena: notes, if it is recorded, that pages got memory or lost it.

@@ -23,17 +23,17 @@ Invariants (`arena_check` returns the number of the first one that is broken)
                       start at its base and their sizes sum to its bytes
     I2   coalesced    no two neighbours are both FREE, nor both HOLE
     I3   binned       b is in exactly one bin, that of its size  <=>  b.state == FREE;
-                      a bit of a bin's maps is set  <=>  the bin is not empty
-    I4   cached       b is in cache[b.size / 512]  <=>  b.state == CACHED; then the byte of its size
-                      is set in `arena.cached`
-    I5   alignment    addr and size are multiples of 512; those of a HOLE, of the granule
+                      the bit of a bin in `Bins.maps` is set  <=>  the bin is not empty
+    I4   cached       b is in cache[b.size / 512]  <=>  b.state == CACHED; if a block is in this
+                      list, arena.cached[b.size / 512] is 1
+    I5   alignment    addr and size are multiples of 512; if b is a HOLE, of the page size
     I6   backing      a page is backed (its view holds its frame)  <=>  no HOLE covers it; this does
                       not apply to pages with MOVING blocks, nor to pages that sleep (I15)
     I7   accounting   live == sum of the sizes of LIVE blocks; requested == sum of the bytes that
                       callers asked for; tag_live and tag_blocks are such sums for each tag; if tag
                       t has a budget, pool.budget[t].live == sum of tag_live[t] of all arenas
     I8   pages        arena.pages == backed pages of all its ranges, while no block is MOVING
-    I9   holes        the list of holes of a kind holds each HOLE of that kind once
+    I9   holes        each HOLE is once in the list of holes of its RangeKind
     I10  order        new work may use a block only after all work that the arena's stream had
                       queued when the block was freed; while other streams may still use a freed
                       block, it is WAITING, and its `requested` is the number of its Uses
@@ -43,19 +43,19 @@ Invariants (`arena_check` returns the number of the first one that is broken)
                       and its page's entry in `Range.views` is this view; all views of a frame lie
                       in one arena, and `Frame.stamp` is the number of a search in that arena;
                       shadows == views that do not hold their frame, if no block is MOVING; if a
-                      view is still to be unmapped, its frame `mapped` has a holder in this arena
+                      retired view has a frame `mapped`, that frame has a holder in this arena
     I14  old views    a view is unmapped only if its arena's stream was seen complete after the view
-                      last held its frame (v.vacated < maps.rested); before, work may still use it;
-                      no synchronisation is newer than the last one that began (maps.moment).
-                      `arena_check` compares the numbers; debug builds look at each unmap
+                      last held its frame (v.vacated < maps.rested), as until then queued work may
+                      use its address; neither number exceeds that of the last synchronisation
+                      that began (maps.moment).  `arena_check` checks the latter, and debug builds
+                      check the former at each unmap
     I15  sleep        if a page is not backed and is not a hole, all blocks in it are asleep (LIVE
                       and BLOCK_ASLEEP) or VOID; VOID blocks lie in such pages only, except during
                       a sleep batch; asleep == sum of the sizes of blocks that are asleep, each of
                       which has one Nap
 
-Lock order: the locks of arenas, sources and pools, and the lock of the list of pools, are leaves.
-A thread that holds one of them takes no other lock, calls no driver function and never waits for a
-stream.
+Lock order: a thread that holds the lock of an arena, of a source, of a pool or of the list of pools
+takes no other lock, calls no driver function and never waits for a stream.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -78,7 +78,7 @@ cdef extern from *:
         # 0: no check is compiled in; 1: I14 is checked; 2: also `arena_check` after each operation
         DEBUG_LEVEL "ACL_POOL_DEBUG"
 
-# Constants of an enum are signed in C, so code that needs them unsigned casts: <uint32_t> TAGS.
+# Constants of an enum are signed in C.  Code that needs an unsigned one writes <uint32_t> TAGS.
 cdef enum:
     UNIT_SHIFT = 9              # sizes are counted in units of 512 bytes
     UNIT = 512
@@ -90,10 +90,10 @@ cdef enum:
     BIN_LISTS = 2304            # 2 BINS: the bins of both kinds
     BIN_WORDS = 36              # BIN_LISTS >> MAP_SHIFT
     MAX_RANGES = 65535          # most ranges of an arena: Block.range has 16 bits
-    FIRST_RANGES = 8            # slots of an arena's first table of ranges; each new one doubles
+    FIRST_RANGES = 8            # slots of a first table of ranges; each later one has twice as many
     RANGE_TABLES = 14           # most tables of ranges: enough to double up to MAX_RANGES
     MAX_ARENAS = 1 << 20        # most arenas of a pool
-    FIRST_ARENAS = 64           # slots of a pool's first table of arenas; each new one doubles
+    FIRST_ARENAS = 64           # slots of a first table of arenas; each later one has twice as many
     ARENA_TABLES = 15           # most tables of arenas: enough to double up to MAX_ARENAS
     FOUND_ARENAS = 4096         # entries of the hash table that is tried first to find an arena
     MAX_SIZE_BITS = 46          # no device has 2^46 bytes; the sum of two such sizes fits 64 bits
@@ -103,11 +103,11 @@ cdef enum:
     PLACES = 64                 # most contexts for which a pool notes the last completed wait
     NAP_BEDS = 4096             # buckets of the hash table of Naps, by their blocks' descriptors
     USE_BEDS = 1024             # buckets of the hash table of Uses, by their blocks' descriptors
-    WAIT_BEDS = 256             # buckets of the hash table of queues of Uses, by what they wait for
+    WAIT_BEDS = 256             # buckets of the hash table of queues of Uses, by stream and context
     SLOW_BUCKETS = 248          # times of slow allocations: 8 buckets for each power of two
     PEAK_STREAMS = 64           # most streams in the composition of a peak
     CLIMBERS = 8                # arenas of the latest slow allocations that a pool notes
-    NEAR_MOST = 12              # most arenas that a slow allocation looks at: those and others
+    NEAR_MOST = 12              # most arenas that a slow allocation looks at: CLIMBERS and 4 more
     HOLDS = 8                   # most arenas in an OomReport
     OOMS = 16                   # OomReports that a pool keeps
 
@@ -136,20 +136,20 @@ cdef enum RangeKind:
     RANGE_SMALL                 # blocks of up to CACHE_UNITS units; freed ones go into the cache
     RANGE_KINDS                 # number of kinds
 
-cdef enum ArenaMode:            # bits; only with none, or ARENA_TAGGED alone, is there a fast path
+cdef enum ArenaMode:            # bits; each of them except ARENA_TAGGED turns the fast path off
     ARENA_CAPTURING = 1         # allocations are made in the capture's own arena
     ARENA_WATCHED = 2           # each allocation asks whether the stream is being captured
     ARENA_UNLOADING = 4         # frees are deferred until the device is synchronised
     ARENA_FORKED = 8            # in a fork's child: allocations are refused, frees stay pending
     ARENA_CLOSED = 16           # allocations are refused; frees are served
-    # An allocation without a tag gets the tag of its thread's open scope.  In this mode only a
-    # thread without an open scope may own the arena's lock; in all other modes no thread may.
+    # An allocation without a tag gets the tag of its thread's open scope.  While this bit is set,
+    # only a thread without an open scope may own the arena's lock; while any other is, no thread.
     ARENA_TAGGED = 32
     ARENA_RECORDED = 64         # each allocation and each free is noted (`_record`)
 
 # The host addresses of all arenas and of all descriptors of the process. One variable of `_core`;
-# `_bins` reserves both at the first arena. Never freed. Slots are counted up with atomic stores, so
-# any thread may compare a pointer with them without a lock.
+# `_bins` reserves both for the first arena. Never freed. The two counts only grow, by atomic
+# stores, so any thread may test without a lock if an address is that of an arena or descriptor.
 cdef struct Zone:
     char *arenas                # slots of 2^ARENA_SHIFT bytes, one for each arena
     size_t arenas_made          # slots that are or were arenas; these can be read for ever
@@ -184,12 +184,12 @@ cdef struct Block:              # 64 bytes, one cache line
 # A mapping: one address at which a frame is mapped. `view_make` allocates it before the driver maps
 # the page; `view_drop` frees it after the driver has unmapped it. Under the arena's lock.
 cdef struct View:
-    Frame *frame                # NULL: the view must be unmapped before its page is used again
-    Frame *mapped               # if `frame` is NULL: the frame still mapped here, if in this arena
-    View *next                  # next view of the frame; if `frame` is NULL, of the thread's list
+    Frame *frame                # NULL: retired; it must be unmapped before its page is used again
+    Frame *mapped               # if retired: its frame before; NULL: the frame leaves the arena
+    View *next                  # next view of the frame; if retired: next in a list of such views
     uint64_t vacated            # arena.maps.moment when it last ceased to hold its frame (I14)
     uint32_t page
-    uint16_t range              # index in arena.ranges
+    uint16_t range              # index in `arena.space.ranges`
 
 # The physical memory of one page. `frame_make` asks the driver for it; `frame_return` gives it
 # back. Under the lock of the arena that has it mapped; under the source's lock while it is spare;
@@ -200,20 +200,20 @@ cdef struct Frame:
     View *holder                # the active mapping; NULL while the frame backs no page (I6)
     View *views                 # all mappings of the frame that are not retired (I13)
     View *home                  # the first mapping: `pages_home` makes it active again
-    Block *block                # in the search `stamp`: the FREE block around the frame
-    Block *hole                 # in the search `stamp`: the HOLE around `home`, if one is there
+    Block *block                # valid during search `stamp`: the FREE block that uses the frame
+    Block *hole                 # valid during search `stamp`: the HOLE at `home`; NULL: no HOLE
     uint64_t stamp              # number of the last search that found the frame free
-    uint64_t mark               # number of the last window that counted the frame
+    uint64_t mark               # number of the last placement that counted this frame as usable
     uint32_t stale              # retired mappings that the driver still has of this frame
 
-# Pinned host memory for bytes of sleeping blocks, which several Chunks share. `pinned_make`
-# allocates it with one user; the last `pinned_leave` frees it. `users` is under a lock of its own;
-# only the thread that fills it writes the rest.
+# Pinned host memory that several Chunks share, for bytes of sleeping blocks. `pinned_make`
+# allocates it with one user; the last `pinned_leave` frees it. `users` is under a lock of
+# `_asleep`; only the thread that fills the memory writes the other fields.
 cdef struct Pinned:
     void *host
     size_t size
     size_t used                 # bytes that chunks have taken
-    uint32_t users              # chunks in it, plus the thread that fills it; the last one frees it
+    uint32_t users              # its Chunks, plus 1 while a thread fills it
 
 # A host copy of some bytes of a sleeping block. Made when the block is put to sleep with its
 # contents; freed with its Nap by `naps_reclaim`, where driver calls are allowed. It belongs to its
@@ -260,11 +260,11 @@ cdef struct Range:
     bint segment                # one aclrtMalloc backs all of it
 
 # A stream use: the record that a stream other than the arena's uses a block. `block_share` makes it
-# while the block is LIVE, and a free that must wait makes one too. It is freed with the block's
-# free, or when the other stream's work is complete. Under the arena's lock; while `asked` is set,
-# one thread uses its event without the lock.
+# while the block is LIVE; a free that is deferred until the context is synchronised makes one with
+# `whole`. It is freed when the work that it waits for is complete, at the block's free or later.
+# Under the arena's lock; while `asked` is set, one thread uses its event without the lock.
 cdef struct Use:
-    Use *next                   # block LIVE: in its hash bucket; WAITING: the next younger Use
+    Use *next                   # block LIVE: in a hash bucket; WAITING: next younger in the queue
     Block *block
     aclrtStream stream
     aclrtContext context        # the stream's context; NULL: unknown, or the driver has none
@@ -291,7 +291,7 @@ cdef enum Rung:                 # sources of memory; `_climb` has the order in w
     RUNG_DRIVER                 # new frames, up to the limit
     RUNG_OTHERS                 # whole free pages of other arenas, after a wait for their streams
     RUNG_NONE                   # no frames were needed
-    RUNGS                       # number of steps
+    RUNGS                       # number of Rungs
 
 # What an arena has done so far. Part of the Arena. Written under the arena's lock; statistics read
 # single counts without it.
@@ -330,9 +330,10 @@ cdef struct Ranges:
 cdef struct Iteration:
     Block *wired                # the sentinel: LIVE, its free may end the iteration; NULL: none
     uint64_t wired_at           # arena_allocs() when the sentinel was chosen
-    size_t staying              # bytes of the long-lived blocks: LIVE, WIRED, not the sentinel
+    size_t staying              # bytes of LIVE blocks with BLOCK_WIRED, without the sentinel
     size_t looked               # offset in the slab where the next search for a live block begins
-    uint64_t emptied            # arena_allocs() at the last iteration's end; 0: none, or pages left
+    # arena_allocs() at the last iteration's end; 0: none has ended since the arena gave pages away.
+    uint64_t emptied
     uint64_t vain_flush         # `counters.fits` when a flush last found no place for a block
 
 # The synchronisations, searches and inactive mappings of an arena. Part of the Arena. Under the
@@ -342,24 +343,24 @@ cdef struct Mappings:
     uint64_t moment             # number of the last synchronisation that has begun (I14)
     uint64_t rested             # number of the last synchronisation that succeeded
     uint64_t search             # number of the last search for free pages: see `Frame.stamp`
-    uint64_t window             # number of the last window whose pages were counted: `Frame.mark`
+    uint64_t window             # number of the last placement that was priced: see `Frame.mark`
     uint64_t shadows            # number of inactive mappings
     uint64_t away               # frames whose active mapping is not their first one
     View *barred                # mappings that the driver refused to unmap; tried again later
-    uint32_t refusals           # number of times that the driver refused to map a page twice
+    uint32_t refusals           # slow allocations in which the driver refused to map an alias
 
 # How often an arena moved pages: after enough moves it may grow (`growth_paid`). Part of the Arena.
 # Under the arena's lock.
 # Written by `_climb`.
 cdef struct Growth:
-    uint64_t borrows            # slow allocations that moved pages since `growth_paid` last allowed
+    uint64_t borrows            # slow allocations that moved pages since growth was last allowed
     uint64_t grown_at           # arena_allocs() when `growth_paid` last allowed growth
 
 # What the slow allocations of other arenas read of an arena, and the peak of its bursts. Part of
 # the Arena. Under the arena's lock.
 # Written by `_turns`, `_pages`, `_tally`.
 cdef struct Burst:
-    size_t turn_peak            # highest requested bytes of its bursts; falls in smaller bursts
+    size_t turn_peak            # expected requested bytes at a burst's peak: see FORGET_SHARE
     bint recent                 # it is in `source.climbers`; under the source's lock
     Share share                 # under the source's lock
     uint64_t vain_fits          # `counters.fits` at the last `pages_move_out` from it
@@ -375,24 +376,24 @@ cdef struct Ordering:
     Use *wait_beds[WAIT_BEDS]   # hash table of queues, each by its oldest Use
     uint32_t asking             # threads in driver calls with `stream`; `stream_end` waits for them
     uint32_t marking            # threads that record events for Uses; `stream_end` waits for them
-    bint early                  # early frees: an event recorded at a free proves nothing
+    bint early                  # early frees: work may follow the free, so no event is recorded
     uint32_t polling            # threads that have taken waiting Uses or blocks off all lists (I10)
 
 # Whether the stream of an arena has ended, and whether the arena may serve another one. Part of the
 # Arena. Under the arena's lock.
 # Written by `_arena`, `_driver`, `_captures`, `pool/_registry`.
 cdef struct Ending:
-    uint32_t by_device          # atomic; the stream was destroyed: a device sync covers its work
+    uint32_t by_device          # atomic; the stream was destroyed, so only a device sync covers it
     bint settled                # the stream was destroyed, and all its work is complete
-    bint offered                # its pages were preallocated: the next stream of any kind gets it
-    aclError fault              # error of a task that only a wait of the pool has seen; 0: none
+    bint offered                # its pages were preallocated: the next new stream takes the arena
+    aclError fault              # error of a task that the driver told only the pool; 0: none
     bint registered             # it is registered with ACL for `stream`
 
 # The capture under way on a stream, or the graph to which an arena's blocks belong. Part of the
 # Arena. Under the arena's lock.
 # Written by `_captures`, `_arena`.
 cdef struct Captured:
-    bint owns                   # valid in `arena_inherit`: a capture's arena in use has this owner
+    bint owns                   # set for `arena_inherit`: it owns a capture's arena that is in use
     Arena *capture              # the arena of the capture under way; NULL: none
     aclmdlRI graph              # in a capture's arena: its graph
     bint released               # in a capture's arena: the graph was destroyed
@@ -403,7 +404,7 @@ cdef struct Sleep:
     size_t asleep               # bytes of live blocks that are asleep (I15)
     bint turning                # a sleep batch is open: VOID may lie in pages with memory (I15)
     Nap **naps                  # NAP_BEDS lists; NULL until a block sleeps
-    Nap *naps_over              # Naps of blocks that woke or were freed, to be freed with copies
+    Nap *naps_over              # Naps of blocks that woke or were freed: `naps_reclaim` frees them
 
 # Which blocks of an arena are guarded. Part of the Arena. Under the arena's lock.
 # Written by `_guard`, `pool/_guarded`.
@@ -428,7 +429,7 @@ cdef struct Tally:
     uint64_t slow_ns            # sum of the durations of slow allocations
     uint64_t slow_longest_ns    # the longest of these durations
     uint64_t hits_seen          # arena_hits() as last summed, for arena_allocs()
-    uint64_t hits_at            # misses when the hits were last summed
+    uint64_t hits_at            # allocations that missed the cache when the hits were last summed
 
 # The allocator of one stream. `arena_add` makes it in a slot of the zone, on the first use of a
 # stream. When its stream has ended, a later stream may inherit it. It is closed with its pool; but
@@ -442,7 +443,7 @@ cdef struct Arena:
     size_t live                 # bytes (I7)
     size_t live_peak            # since the last decay step or `reset_peak`
     size_t requested            # bytes (I7)
-    size_t requested_peak
+    size_t requested_peak       # since the last decay step, `reset_peak` or begin of a burst
     Block *spare                # unused descriptors, linked by `links.next`
     Counters counters
     uint32_t mode               # ArenaMode bits
@@ -457,7 +458,7 @@ cdef struct Arena:
     uint64_t pages              # backed pages, those of segments included (I8)
     size_t slab_ready           # bytes of the slab that may be read and written
     size_t past_peak            # highest live peak before the last decay step
-    size_t past_requested_peak
+    size_t past_requested_peak  # highest `requested_peak` before the current one
     uint32_t climbing           # slow allocations under way, whose blocks are not live yet
     aclrtStream stream          # NULL: the default stream of `context`
     aclrtContext context        # the stream's context; NULL: unknown, or the driver has none
@@ -614,7 +615,7 @@ cdef enum Stop:                 # bits: what kept a slow allocation from getting
     STOP_SYNC = 8               # a stream could not be waited for: busy for too long, or captured
     STOP_TABLE = 16             # the arena has MAX_RANGES ranges
     STOP_BUDGET = 32            # the budget of the block's tag has no room for it
-    STOP_DEVICE = 64            # no device has that much, or this one not beside what is live
+    STOP_DEVICE = 64            # more than any device has, or than live blocks leave of this one
     STOP_CAPTURE = 128          # the stream is or may be captured, and the capture has no arena
 
 # What one slow allocation tried, and what stopped it. Kept in thread-local variables from
@@ -641,7 +642,7 @@ cdef struct OomHold:
 cdef struct OomReport:
     uint64_t number             # reports of a pool are numbered from 1
     size_t size                 # bytes asked for
-    aclrtStream stream
+    aclrtStream stream          # the stream of the arena that failed: "this arena" below
     size_t limit
     size_t reserved
     size_t spare                # bytes of spare frames
@@ -687,7 +688,7 @@ cdef struct Peak:
     size_t live
     size_t requested
     size_t reserved
-    size_t tags[TAGS]           # live bytes by tag; bytes without a tag are in none
+    size_t tags[TAGS]           # live bytes by tag; those without: by `Arena.default_tag`, if not 0
     PeakStream streams[PEAK_STREAMS]  # the first streams with live bytes, not the largest
     uint32_t stream_count
 
@@ -724,7 +725,7 @@ cdef struct SleepCalls:
 cdef struct Budget:
     size_t limit                # most bytes of `live`; 0: no limit
     size_t live                 # live bytes of the tag, and bytes claimed for requests under way
-    uint64_t refused            # requests that found no room in it
+    uint64_t refused            # allocations refused, as `live` would have exceeded `limit`
 
 # The memory of one device. `pool_create` makes it, for a Python Pool or a framework; `pool_destroy`
 # frees it once no block is live, no stream is registered and all pages are back. `lock` guards the

@@ -16,9 +16,10 @@ __all__ = ["Capture"]
 cdef class Capture:
     """The memory of one captured graph.
 
-    Use it as a context manager around the capture.  What the stream allocates inside belongs to
-    the graph until `release`: it is used again only inside the same capture, never moved or given
-    away.  Before you capture another graph, release it or make another `Capture`.
+    Use it as a context manager around the capture.  Memory that the stream allocates inside
+    belongs to the graph until `release`: it is never moved or given away, and only allocations of
+    the same capture may use it again.  Before you capture another graph, call `release`, or make
+    another `Capture`.
     """
 
     cdef Arena *main[2]             # the stream's arena for buffers; the one for ACL, or NULL

@@ -79,7 +79,7 @@ HANDLER_NAME = "aclpool_pinned"
 
 cdef struct Header:             # in front of an array's data
     Block *block
-    PyObject *pending           # NULL, or the works of copies under way (`_work`), owned
+    PyObject *pending           # NULL, or the `Work`s of its unfinished copies; a reference is held
 
 cdef struct Handler:            # the contents of a capsule that `handler_make` made
     AclpoolMemHandler numpy

@@ -1,9 +1,9 @@
 """Pinned host memory from a pool, reused by exact size.
 
-The device pool's core manages the blocks, over slabs from `aclrtMallocHost`.  Sizes are rounded up
-to 512 bytes only; free blocks are coalesced, and a free block is found in nanoseconds.  If a buffer
-is dropped while an asynchronous copy still uses it, nothing waits: an event is recorded on the
-copy's stream, and the memory is not handed out before that event is complete.
+The device pool's core manages the blocks, in segments from `aclrtMallocHost`, here called slabs.
+Sizes are rounded up to 512 bytes only; free blocks are coalesced, and found in nanoseconds.  If a
+buffer is dropped while an asynchronous copy still uses it, nothing waits: an event is recorded on
+the copy's stream, and the memory is not handed out before that event is complete.
 
 Any thread may allocate and free.  If a thread has no context, the pool's device is made current in
 it before the driver is called.  Only `empty` imports NumPy.

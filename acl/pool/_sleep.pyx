@@ -49,11 +49,12 @@ cdef struct Copier:
     const char *call            # name of the call that failed
     Pinned *pieces[TAGS]        # pinned memory being filled, by tag: a tag may wake without others
     size_t left[TAGS]           # bytes of each tag that are still to be saved
-    Range *span                 # the copy being gathered: its address range on the device,
-    Pinned *pinned              # its pinned memory,
+    # The copy being gathered:
+    Range *span                 # the address range on the device
+    Pinned *pinned              # the pinned host memory
     char *target                # the address to copy to
-    char *source                # and the one to copy from
-    size_t size                 # its bytes; 0: no copy is being gathered
+    char *source                # the address to copy from
+    size_t size                 # bytes to copy; 0: no copy is being gathered
 
 cdef object one_at_a_time = threading.Lock()
 
@@ -87,7 +88,7 @@ cdef aclError copier_close(Copier *copier, bint wait) noexcept nogil:
             copier.call = b"aclrtSynchronizeStream"
             first = status
         if aclrtDestroyStream(copier.streams[index]) != ACL_SUCCESS:
-            aclrtDestroyStreamForce(copier.streams[index])  # status: nothing is left to try
+            aclrtDestroyStreamForce(copier.streams[index])  # status: if this fails too, it leaks
     return first
 
 

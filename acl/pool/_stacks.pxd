@@ -1,4 +1,4 @@
-"""Stacks of Python, by number: `_stacks.pyx`."""
+"""Python and C stacks, each kept once under a number.  See `_stacks.pyx`."""
 
 from libc.stdint cimport uint32_t
 

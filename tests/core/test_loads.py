@@ -108,7 +108,7 @@ def test_rounds_end_beside_blocks_that_stay(name: str, steps: int, count: int) -
     assert calls[6:] == [0, 0], calls
 
 
-def test_shapes_that_differ_after_growth_get_no_second_mappings() -> None:
+def test_shapes_that_still_differ_after_growth_get_no_aliases() -> None:
     """Each iteration has another sequence length, so an alias is seldom used again."""
     events, live_peak = inference()
     rig = Rig()

@@ -39,7 +39,7 @@ def test_the_worst_cost_a_tenth(name: str, count: int, seed: int) -> None:
     assert replay.ratio() <= 1.10
 
 
-def test_second_places_that_are_only_in_the_way_are_given_up() -> None:
+def test_aliases_that_are_never_used_again_are_given_up() -> None:
     """Iterations repeat here, but no layer can use the aliases of another layer."""
     replay = Replay(made(STRANGE["concatenated"], 4000, 7))
     slow = [replay.once()[1] for _ in range(4)]

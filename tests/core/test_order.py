@@ -215,7 +215,7 @@ def test_a_released_capture_s_memory_serves_the_next_one() -> None:
     assert rig.capture_begin() == first
 
 
-def test_a_captured_block_can_be_shared() -> None:
+def test_another_stream_can_use_a_block_of_a_capture() -> None:
     rig = Rig()
     rig.capture_begin()
     block = rig.alloc(1000)

@@ -1,4 +1,4 @@
-"""Threads: threads that Python did not create on one arena, lock owners that change, steals at the same time."""
+"""Threads that Python did not create: on one arena, as owners of one lock, stealing pages."""
 
 import threading
 

@@ -171,7 +171,7 @@ def test_an_old_view_goes_only_after_its_stream_was_waited_for(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_old_view_that_could_not_go_is_tried_again(seed: int) -> None:
+def test_refused_unmap_of_an_old_mapping_is_tried_again(seed: int) -> None:
     rig = Rig(views=2, virtual_bytes=FEW_PLACES)
     rig.set(fail="unmap", at=1, times=1000, code=BROKEN)
     churn(rig, seed)
@@ -230,7 +230,7 @@ def test_early_frees_view_and_recall_but_never_unmap() -> None:
     assert whole(rig)
 
 
-def test_a_captured_graph_views_its_own_pages_only() -> None:
+def test_captured_graph_gets_aliases_of_its_own_pages_only() -> None:
     rig = Rig(views=2)
     keep = split_free(rig)
     capture = rig.capture_begin()

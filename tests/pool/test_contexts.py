@@ -252,7 +252,7 @@ def test_a_default_stream_is_waited_for_where_it_was_named(device: int | None) -
             assert pool.stats().streams[0].waiting == 8 * MIB
 
 
-def test_a_use_in_another_context_outlasts_an_unload() -> None:
+def test_unload_end_also_waits_for_a_stream_use_in_another_context() -> None:
     acl.Device(0).use()
     pool, stream = acl.Pool(0, sync_timeout_ms=50), acl.Stream(0)
     buffers = [pool.alloc(EIGHT, stream) for _ in range(2)]

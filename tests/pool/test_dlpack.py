@@ -140,7 +140,7 @@ def test_a_capsule_keeps_the_memory(pool: acl.Pool) -> None:
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_taking_asks_for_our_stream(pool: acl.Pool, legacy: bool) -> None:
+def test_from_dlpack_tells_the_producer_our_stream(pool: acl.Pool, legacy: bool) -> None:
     producer = Producer(pool.empty((3,), "float16"), legacy)
     with acl.Stream(0) as stream:
         taken = acl.from_dlpack(producer, stream=stream)

@@ -157,7 +157,7 @@ def test_any_driver_call_may_fail(device: None, step: Step, options: dict[str, o
 
 
 @pytest.mark.parametrize("name", ["aclrtMallocPhysical", "aclrtMapMem", "aclrtReserveMemAddress"])
-def test_a_driver_that_never_answers_gives_null_and_a_report(device: None, name: str) -> None:
+def test_driver_that_always_fails_gives_null_and_a_report(device: None, name: str) -> None:
     with open_door() as (pool, _, door):
         with acl.sim.fault(name, code=207001):
             assert door.alloc(MIB) == 0

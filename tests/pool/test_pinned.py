@@ -379,7 +379,7 @@ def test_a_block_ends_where_it_began(pinned: acl.PinnedPool) -> None:
     assert not is_ours(numpy.zeros(3))
 
 
-def test_an_error_in_the_middle_of_an_array_leaves_nothing(pinned: acl.PinnedPool, sim: Any) -> None:
+def test_error_within_an_expression_leaks_nothing(pinned: acl.PinnedPool, sim: Any) -> None:
     """In one expression NumPy gets some memory and is then refused more; what it got is freed."""
     with pinned.numpy():
         kept = numpy.arange(1000.0)

@@ -152,7 +152,7 @@ def test_a_page_with_somebody_awake_stays(size: int) -> None:
         assert holds(sleeper, 1)
 
 
-def test_free_blocks_in_a_page_go_with_it() -> None:
+def test_free_blocks_do_not_keep_a_page_from_sleeping() -> None:
     with acl.Pool(0) as pool:
         sleeper, cached = made(pool, 300 * 1024, 1), made(pool, 300 * 1024, 2)
         cached.close()
@@ -477,7 +477,7 @@ def test_growth_after_a_sleep_takes_free_pages_first() -> None:
 # ---- refusals and failures ----------------------------------------------------------------------
 
 
-def test_unknown_tags_are_told() -> None:
+def test_unknown_tags_are_refused_with_the_known_ones_named() -> None:
     with acl.Pool(0) as pool:
         kept = pool.alloc(100, tag="weights")
         with pytest.raises(ValueError, match="no tag 'wieghts'; it has 'weights'"):

@@ -1,4 +1,4 @@
-"""Aliases on the simulator: contents are right at several addresses, though the stream has not run yet."""
+"""Aliases on the simulator: queued work sees its own bytes, whatever address its pages have now."""
 
 import ctypes
 from collections.abc import Iterator

@@ -48,7 +48,10 @@ def fill(address: int, value: int, stream: acl.Stream | None) -> None:
 
 @contextmanager
 def at_work(stream: acl.Stream | None) -> Iterator[None]:
-    """Hold a stream of the current context (None: its default stream) to the end of the block; leave it current."""
+    """Keep a stream of the current context (None: its default stream) busy inside the `with` block.
+
+    Then make that context current again.
+    """
     here = acl.Context.current()
     assert here is not None
     notify, signal = ctypes.c_void_p(), acl.Stream()
