@@ -67,7 +67,7 @@ def used(*before: str | Path, code: str = USE, limits: Sequence[tuple[int, int]]
         for kind, most in limits:
             resource.setrlimit(kind, (most, most))
     return subprocess.run([*before, sys.executable, "-c", code], preexec_fn=limited, capture_output=True, text=True,
-                          timeout=300, env=child_environment(**environment))
+                          timeout=300, cwd="/", env=child_environment(**environment))
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS], ids=errno.errorcode.get)
