@@ -109,7 +109,7 @@ def server_on(card: Path, *arguments: str) -> tuple[subprocess.Popen[str], int]:
     """
     process = subprocess.Popen(
         [sys.executable, "-c", "\n".join(line[8:] for line in code.splitlines())], text=True, stdout=subprocess.PIPE,
-        env=child_environment(ACL_SIM_SHARED=str(card)))
+        env=child_environment(ACL_SIM_SHARED=str(card)), cwd="/")
     assert process.stdout is not None
     return process, int(process.stdout.readline())
 
