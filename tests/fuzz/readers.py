@@ -258,44 +258,52 @@ class Http:
     def __init__(self, folder: Path, dice: random.Random) -> None:
         sys.path.insert(0, str(ROOT / "examples/serving"))
         import app
-        import engine
         import task
 
+        from acl.serving import Engine, Options
+
         self.dice, self.folder = dice, folder
-        self.engine = engine.Engine(task.TextTask(), engine.Options(device=0))
+        self.engine = Engine(Options(device=0))
+        served = task.TextTask()
+        self.engine.load("text", served)
         listener = app.listening("127.0.0.1", 0)
         self.address = listener.getsockname()
         import uvicorn
 
-        config = uvicorn.Config(app.application(self.engine), log_level="critical")
+        config = uvicorn.Config(app.application(self.engine, served), log_level="critical")
         self.server = app.Server(self.engine, config, grace_s=0)
         threading.Thread(target=self.server.run, args=([listener],), daemon=True).start()
-        body = json.dumps({"text": "hello"})
+        body = json.dumps({"input": "hello"})
         self.right = [
-            f"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            f"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nConnection: close\r\n"
             f"Content-Length: {len(body)}\r\n\r\n{body}".encode(),
             b"GET /memory HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
-            b"POST /embed HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
-            b"5\r\n{\"tex\r\n9\r\nt\": \"abc\"}\r\n0\r\n\r\n",
+            b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+            b"5\r\n{\"inp\r\nb\r\nut\": \"abc\"}\r\n0\r\n\r\n",
         ]
+        for request in self.right:              # else the cases would be changes of something refused
+            assert (answer := self.asked(request, whole=True)).startswith(b"HTTP/1.1 200"), answer[:500]
 
     def case(self) -> Case:
         whole = self.dice.choice(self.right)
         if self.dice.random() < 0.5:
-            tree = changed_tree(self.dice, {"text": "hello", "more": [1]})
+            tree = changed_tree(self.dice, {"input": "hello", "more": [1]})
             body = json.dumps(tree).encode("utf-8", "surrogatepass")
             if self.dice.random() < 0.3:
                 body = changed_bytes(self.dice, body, b"[[[[[[[[")
-            head = f"POST /embed HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = (f"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+                    f"Content-Length: {len(body)}\r\n\r\n")
             return "http", head.encode() + body
         return "http", changed_bytes(self.dice, whole, self.dice.choice(self.right))
 
-    def asked(self, data: bytes) -> bytes:
+    def asked(self, data: bytes, *, whole: bool = False) -> bytes:
+        """Return the answer.  The end of what is not `whole` is told, or the server would wait for more."""
         with socket.create_connection(self.address, 10) as caller:
             answer = b""
             try:
                 caller.sendall(data)
-                caller.shutdown(socket.SHUT_WR)
+                if not whole:
+                    caller.shutdown(socket.SHUT_WR)
                 while part := caller.recv(1 << 16):
                     answer += part
             except (ConnectionError, OSError) as error:
