@@ -18,11 +18,12 @@ import platform
 import re
 import shlex
 import shutil
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from acl.sim import cann_mindspore, configuration, library_dir
+from acl.sim import cann_mindspore, library_dir
 
 __all__ = ["MARK", "lay_out"]
 
@@ -200,6 +201,15 @@ def _symlink(link: Path, target: str) -> None:
         link.symlink_to(target)
 
 
+def _version() -> str:
+    """Return the version that the simulator reports.
+
+    A child process asks it: this process may want to open the simulator later, by its path in the new folder.
+    """
+    code = "import acl.sim; print(acl.sim.configuration()['cann'])"
+    return cann_mindspore.output(sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-c", code).strip()
+
+
 def lay_out(
     folder: str | os.PathLike[str], mindspore: str | os.PathLike[str] | None = None, version: str | None = None
 ) -> Path:
@@ -234,7 +244,7 @@ def lay_out(
     (latest / MARK).touch()         # first, so that the folder can be replaced even if a step below fails
     (latest / "include").symlink_to(Path(library_dir()).parents[1] / "include")
     _libraries(latest, mindspore)
-    for name, text in _texts(latest, version or configuration()["cann"]).items():
+    for name, text in _texts(latest, version or _version()).items():
         file = latest / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
