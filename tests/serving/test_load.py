@@ -9,16 +9,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from app import application
 from support.child import child_environment
+from support.http_server import served
 from task import TextTask
 
 from acl.serving import Engine, Options
@@ -67,15 +66,8 @@ def service() -> Iterator[tuple[Engine, int]]:
     """Yield an engine with three lanes, and the port of its server."""
     engine = Engine(Options(limit="64MiB", lanes=3))
     engine.load("text", TASK, instances=3)
-    server = uvicorn.Server(uvicorn.Config(application(engine, TASK), port=0, log_level="error", access_log=False))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        time.sleep(0.01)
-    yield engine, server.servers[0].sockets[0].getsockname()[1]
-    server.should_exit = True
-    thread.join(300)
+    with served(application(engine, TASK)) as port:
+        yield engine, port
 
 
 def test_swaps_and_faults_under_load_lose_no_request(service: tuple[Engine, int], sim: Any) -> None:

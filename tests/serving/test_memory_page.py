@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 from app import application
 from support.chromium import Browser, Page, chromium
+from support.http_server import served
 from task import TextTask
 
 import acl
@@ -25,15 +23,8 @@ def service() -> Iterator[tuple[Engine, str]]:
     """Yield an engine, and the HTTP address of its server."""
     engine = Engine(Options(limit="64MiB"))
     engine.load("text", TASK)
-    server = uvicorn.Server(uvicorn.Config(application(engine, TASK), port=0, log_level="error", access_log=False))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        time.sleep(0.01)
-    yield engine, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join(300)
+    with served(application(engine, TASK)) as port:
+        yield engine, f"http://127.0.0.1:{port}"
     engine.close()
 
 
