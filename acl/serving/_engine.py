@@ -42,7 +42,7 @@ log = logging.getLogger("acl.serving")
 NO_LIMIT = 1 << 62
 IDLE_S = 0.5                            # how often an idle lane looks at the device
 STUCK_S = 1.0                           # at the end, for the work of a stream that was aborted
-LONGEST_S = 3600.0                      # of one wait; Python refuses a wait of more than 292 years
+LONGEST_S = 3600.0                      # longest single wait: Python refuses a timeout of more than 292 years
 
 
 def program_ended() -> bool:

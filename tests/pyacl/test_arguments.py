@@ -163,7 +163,7 @@ def test_functions_without_parameters_ignore_what_they_get() -> None:
     assert acl.rt.get_device() == acl.rt.get_device(0) == acl.rt.get_device("x", 2) == (0, 0)
     assert acl.rt.synchronize_device(0) == 0
     with pytest.raises(TypeError):
-        acl.rt.get_device(device=1)     # as all functions of pyACL without keywords
+        acl.rt.get_device(device=1)     # keywords are refused, as by CANN's own module
 
 
 def test_functions_are_first_class() -> None:
