@@ -7,9 +7,10 @@ Each `NAME.patch` beside this file breaks one rule of the product.  Above its di
 
 and, if these tests compile by themselves what the patch touches, `Build: none`.
 
-Without names, a run takes the patches that concern the change (those that touch a file, or name a test
-file, which changed since `--base`) and a quarter of the others, chosen by the hash of HEAD; `--full`
-takes all.  `--narrow` rewrites the `Tests:` lines: only the test that failed first stays.
+Without names, a run takes the patches that concern the change: those that touch a file, or name a test
+file, whose code has changed since `--base` (comments do not count, see changes.py).  Of the others it
+takes a quarter, chosen by the hash of HEAD; `--full` takes all.  `--narrow` rewrites the `Tests:` lines:
+only the test that failed first stays.
 
 The tree around this file is changed and put back, so run it in a copy (CI does).  First everything
 is built and all the tests that the patches name must pass as they are; then each patch is applied,
@@ -32,6 +33,8 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import changes
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -217,26 +220,24 @@ def git(*arguments: str) -> str:
     return run("git", *arguments).stdout.strip()
 
 
-def changed_files(base: str) -> set[str] | None:
-    """The files that differ from `base`, or from the last commit four hours older than HEAD; None: not known."""
+def changed(base: str) -> set[str] | None:
+    """The files whose code differs from `base`, or from the last commit four hours older than HEAD; None: not known."""
     if not base and (moment := git("log", "-1", "--format=%ct")):
         base = git("rev-list", "-1", f"--before={int(moment) - CHANGE_SECONDS}", "HEAD")
-    if not base:
-        return None
-    listed = run("git", "diff", "--name-only", base)
-    return set(listed.stdout.splitlines()) if listed.returncode == 0 else None
+    files = changes.changed_files(base) if base else None
+    return None if files is None else set(changes.changed_code(base, files))
 
 
 def selected(every: list[Mutation], base: str) -> list[Mutation]:
     """Those that concern the change, and a quarter of the others."""
-    changed = changed_files(base)
-    if changed is None or changed & set(CHECKS_MACHINERY):
+    differing = changed(base)
+    if differing is None or differing & set(CHECKS_MACHINERY):
         return every
     quarter = int(git("rev-parse", "HEAD") or "0", 16) % QUARTERS
     chosen = []
     others = 0
     for one in every:
-        concerned = {*one.sources, *one.test_files(), str(one.path.relative_to(ROOT))} & changed
+        concerned = {*one.sources, *one.test_files(), str(one.path.relative_to(ROOT))} & differing
         others += not concerned
         if concerned or others % QUARTERS == quarter:
             chosen.append(one)
