@@ -57,8 +57,8 @@ void callback_waits(Stream *stream, bool waits)
     }
 }
 
-/* A call of a host function in the queue of its device's thread. That thread takes the call out
- * of the queue when it begins it. */
+/* A host function in the queue of its device's thread. The thread removes it from the queue before
+ * it calls the function. */
 typedef struct HostCall {
     struct HostCall *next;
     Stream *stream;
@@ -100,7 +100,7 @@ static HostCall *call_take(HostThread *thread)
 {
     pthread_mutex_lock(&thread->lock);
     HostCall *call = thread->first;
-    if (call != NULL) { /* NULL if the last call was withdrawn */
+    if (call != NULL) { /* the queue is empty if its only call was withdrawn */
         thread->first = call->next;
         atomic_fetch_sub(&thread->queued, 1);
         callback_waits(call->stream, true);
@@ -109,7 +109,7 @@ static HostCall *call_take(HostThread *thread)
     return call;
 }
 
-/* Takes the call out of the queue; false if the function has begun already. */
+/* Removes the call from the queue. Returns false if its function has begun already. */
 static bool call_withdraw(HostThread *thread, const HostCall *call)
 {
     pthread_mutex_lock(&thread->lock);
@@ -136,7 +136,7 @@ static void *host_thread_work(void *argument)
         if (call == NULL) {
             continue;
         }
-        /* The stream may have been aborted while its worker has not withdrawn this call yet. */
+        /* If the stream was aborted, but its worker has not yet withdrawn this call, the function is skipped. */
         if (!stream_is_dropping(call->stream) && callback_begin()) {
             stream_set_running(call->stream);
             call->function(call->argument);
@@ -145,7 +145,7 @@ static void *host_thread_work(void *argument)
         }
         order_release(call);
         atomic_store(&call->done, true);
-        park_wake(call); /* only the address is used: the call may not exist any more */
+        park_wake(call); /* uses only the address: the call is on the worker's stack and may be gone */
     }
     return NULL;
 }
@@ -199,7 +199,7 @@ static aclError host_function_run(Stream *stream, const void *payload)
     park_wake(&thread->queued);
     if (!stream_park(stream, &call, call_is_done, &call, FOREVER)
         && !call_withdraw(thread, &call)) {
-        park_wait(&call, call_is_done, &call, FOREVER); /* the function runs: too late to withdraw it */
+        park_wait(&call, call_is_done, &call, FOREVER); /* the function has begun, so the call cannot be withdrawn */
     }
     callback_waits(stream, false);
     if (races_on()) {

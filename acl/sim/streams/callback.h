@@ -4,20 +4,20 @@
 
 #include "base/core.h"
 
-/* Tells whether the running task of the stream is in a user's function: a forced end of the
- * stream does not wait for such a task. A function that has not begun is withdrawn. */
+/* Sets whether the stream's running task is inside a function of the user. A stream that is ended
+ * by force does not wait for such a task. A function that has not begun is withdrawn instead. */
 void callback_waits(Stream *stream, bool waits);
 /* Starts a detached thread that takes no signals. Returns an errno, or 0. */
 int thread_start(void *(*work)(void *), void *argument);
 
-/* For an interpreter that shuts down: from now on no user's function is called; tasks that would
- * call one are done without it. Returns 0 when no function is running, 507046 if one is still
- * running after the timeout (-1: wait for ever). */
+/* Stops all calls of users' functions for good; for an interpreter that shuts down. From now on a
+ * task that would call such a function completes without the call. Returns 0 when no function is
+ * running, 507046 if one is still running after `timeout_ms` (-1: wait for ever). */
 SIM_SHARED aclError acl_sim_callbacks_detach(int32_t timeout_ms);
 
 /* report_thread.c */
-/* The two kinds of calls that a thread can subscribe for; a stream may have one thread of each
- * kind. */
+/* The two kinds of callbacks that a thread of the user can subscribe to run. A stream has at most
+ * one subscribed thread for each kind. */
 typedef enum Subscription {
     SUBSCRIBED_REPORTS,        /* aclrtSubscribeReport */
     SUBSCRIBED_HOST_FUNCTIONS, /* aclrtSubscribeHostFunc */
@@ -25,8 +25,8 @@ typedef enum Subscription {
 } Subscription;
 
 bool report_subscribed(Stream *stream, Subscription sort);
-/* Queues a call for the thread that subscribed the stream. If `blocks`, the stream waits until
- * the thread has run it. */
+/* Queues a callback for the thread that subscribed the stream. If `blocks`, the stream waits until
+ * that thread has run it. */
 aclError report_launch(Stream *stream, Subscription sort, aclrtCallback function, void *argument,
                        bool blocks);
 

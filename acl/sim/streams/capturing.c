@@ -1,4 +1,5 @@
-/* capturing.c: see capturing.h. While no capture is open, nothing here calls the folder `graphs`.
+/* capturing.c: the checks that streams make during captures; see capturing.h. These functions call
+ * into the folder `graphs` only while a capture is open.
  *
  * Thread rule: any thread. */
 #include "streams/capturing.h"

@@ -1,8 +1,8 @@
-/* capturing.h: what streams and events call in the folder `graphs` during a capture, which puts
- * tasks into a graph instead of the queue.
+/* capturing.h: functions of the folder `graphs` that streams and events call during a capture. A
+ * capture puts tasks into a graph instead of the stream's queue.
  *
- * `graphs` is built on this folder and not the other way round, so it fills the table in when the
- * library is loaded. */
+ * `graphs` includes this folder, so this folder must not include `graphs`. Instead, `graphs` fills
+ * in a table of function pointers when the library is loaded. */
 #ifndef SIM_CAPTURING_H
 #define SIM_CAPTURING_H
 
@@ -11,18 +11,18 @@
 struct Event;
 
 typedef struct Captures {
-    /* Puts a task into the stream's graph; the stream's lock is held. */
+    /* Adds a task to the stream's graph. Called with the stream's lock held. */
     aclError (*push)(Stream *stream, struct Graph *graph, const TaskClass *sort, const void *payload,
                      size_t size);
-    /* The task takes the place of the next task of the group; the stream's lock is held. */
+    /* Replaces the next task of a task group that is being updated. Called with the stream's lock held. */
     aclError (*replace)(struct TaskGroup *group, const TaskClass *sort, const void *payload,
                         size_t size);
     bool (*has_stream)(const Stream *stream);
     aclError (*forbids_sync)(void);
-    /* A record or wait inside a capture becomes an edge of the graph, not a task. */
+    /* Both add an edge to the graph: inside a capture, a record or a wait is not a task. */
     aclError (*record_event)(Stream *stream, struct Event *event);
     aclError (*wait_event)(Stream *stream, struct Event *event);
-    /* The stream is ending: a capture of it can never be completed and takes no more tasks. */
+    /* Called when a stream ends. A capture of it can then never be completed, and takes no more tasks. */
     void (*stream_gone)(Stream *stream);
 } Captures;
 

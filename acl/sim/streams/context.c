@@ -27,7 +27,8 @@ Context *context_current(void)
     return NULL;
 }
 
-/* If there is no current context, that becomes the thread's last error only if `remembered`. */
+/* Gives the thread's current context; if it has none, the context of the default device. If there
+ * is neither, the failure becomes the thread's last error only if `remembered`. */
 static aclError context_find(Context **out, bool remembered)
 {
     static const char text[] = "no context is current in this thread, "
@@ -125,7 +126,7 @@ static aclError context_destroy(Context *context)
     if (context->is_default) {
         return fail(ACL_ERROR_RT_CONTEXT_NULL, "a device's default context ends with the device");
     }
-    if (stream_running() == NULL) { /* else the calling task would wait for itself */
+    if (stream_running() == NULL) { /* a host function that runs on one of these streams must not wait for itself */
         streams_drain(context);
     }
     if (!context_end(context)) {

@@ -98,8 +98,8 @@ static Context *device_join(Device *self)
     return context;
 }
 
-/* Makes `made` the default context unless another thread has set one already. Returns the default
- * context. */
+/* Sets the device's default context to `made`, unless another thread has set one already. Returns
+ * the default context. */
 static Context *device_settle(Device *self, Context *made)
 {
     pthread_mutex_lock(&lock);
@@ -127,8 +127,7 @@ aclError device_retain(int32_t device, Context **context)
     return ACL_SUCCESS;
 }
 
-/* Takes away one reference or all. If none is left, *last is the context that the caller must
- * end. */
+/* Removes one reference, or all. If none is left, *last is the context that the caller must end. */
 static aclError device_release(int32_t device, bool all, Context **last)
 {
     TRY(device_check(device));

@@ -18,8 +18,8 @@ int32_t device_get_default(void);
 aclError context_new(int32_t device, bool is_default, Context **context);
 /* Ends the context and its streams; false if another thread did so before. */
 bool context_end(Context *context);
-/* Called at the last reset of a device, to settle what happens to its memory; memory/memory.c
- * sets this pointer when the library is loaded. */
+/* Called at the last reset of a device: returns its free pages to the system. memory/memory.c sets
+ * this pointer when the library is loaded. */
 extern void (*device_memory_settle)(int32_t device);
 /* Returns the number of live contexts of the device. */
 size_t context_count(int32_t device);

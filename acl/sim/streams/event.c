@@ -165,8 +165,9 @@ void event_unmark(EventMark *mark)
     mark->record = NULL;
 }
 
-/* Ends a record: it was reached at `time_ns`, or dropped (0). Waiting threads are woken in both
- * cases. A record in a graph gets its number only here; its mark has number 0. */
+/* Ends a record: `time_ns` is the time at which its stream reached it, or 0 if it was dropped.
+ * Wakes the waiting threads in both cases. A record in a graph has number 0 in its mark and gets
+ * its number only here. */
 static void record_end(Event *event, const EventMark *mark, int64_t time_ns)
 {
     EventCounts *counts = &event->own;
@@ -274,7 +275,7 @@ typedef struct EventTask {
     EventMark mark;     /* for a record task: that record; for a wait task: the record to wait for */
     int64_t timeout_ns; /* for a wait task; or FOREVER */
     bool in_graph;      /* true in a graph: each execution makes a new record, or waits for the last one */
-    const Stream *on;   /* for a record task, the stream, for the checker; else NULL */
+    const Stream *on;   /* for a record task while the order check is on: its stream; else NULL */
 } EventTask;
 
 static void record_leave(const EventTask *task)
@@ -371,8 +372,8 @@ static aclError record_queue_ipc(Event *event, Stream *stream)
     return status;
 }
 
-/* Queues a record. The event's lock is held until the record is the event's last one: a worker that runs the
- * task at once waits for the lock. */
+/* Queues a record. Holds the event's lock until `last` is this record: a worker that runs the task
+ * at once waits for the lock. */
 static aclError record_queue(Event *event, Stream *stream)
 {
     EventRecord *record = malloc(sizeof *record);
@@ -392,7 +393,7 @@ static aclError record_queue(Event *event, Stream *stream)
     }
     pthread_mutex_unlock(&event->lock);
     if (status != ACL_SUCCESS) {
-        free(record); /* the next record gets the same number */
+        free(record); /* this number was not used; the next record gets it */
     }
     return status;
 }
@@ -505,7 +506,7 @@ static void reset_describe(const void *payload, aclmdlRITaskParams *params)
     params->eventResetTaskParams.eventFlag = task->event->flags;
 }
 
-/* For the order checker: a wait behind the reset is ordered after a later record. */
+/* For the order checker: forgets the records before the reset, because a wait behind it waits for a later record. */
 static void reset_touch(const void *payload, Touch *touch)
 {
     (void)touch;
@@ -561,8 +562,8 @@ typedef struct Reached {
     bool wants_flag;
 } Reached;
 
-/* True if the record was reached and, for a flagged event, the flag is set. It may not be: the
- * flag can have been cleared after the record. */
+/* True if the record was reached and, for a flagged event, the flag is set. A reset may have
+ * cleared the flag after the record. */
 static bool wait_is_over(const void *argument)
 {
     const Reached *wait = argument;
@@ -607,9 +608,9 @@ static aclError wait_run(Stream *stream, const void *payload)
     return expired ? ACL_ERROR_RT_WAIT_TIMEOUT : ACL_SUCCESS;
 }
 
-/* For the order checker. If nothing was recorded since the last reset, any later record can let a
- * wait for the flag continue. Records of other processes are not known. In both cases the order
- * is known only when the wait is over. */
+/* For the order checker. If nothing was recorded since the last reset, any later record can end a
+ * wait for the flag. Records of other processes cannot be seen here. In both cases the order is
+ * known only when the wait is over. */
 static void wait_touch(const void *payload, Touch *touch)
 {
     Event *event = ((const EventTask *)payload)->event;

@@ -8,7 +8,7 @@
 typedef enum EventSort {
     EVENT_PLAIN,   /* aclrtCreateEvent: a wait is refused if nothing was recorded before it */
     EVENT_FLAGGED, /* aclrtCreateEventWithFlag: records set a flag, waits wait for it, resets clear it */
-    EVENT_EX       /* aclrtCreateEventExWithFlag: a wait is for the record that was the last at the call */
+    EVENT_EX       /* aclrtCreateEventExWithFlag: a wait is for the last record queued before the wait was called */
 } EventSort;
 
 /* The progress of an event. For an IPC event this lies in memory that processes share. Records on
@@ -39,24 +39,24 @@ typedef struct Event {
     EventSort sort;
     uint32_t flags;
     uint32_t id;
-    int32_t device;                 /* the device among whose event ids it counts; -1 for EVENT_EX, which has no id */
-    pthread_mutex_t lock;           /* makes numbering and queueing of a record one step; guards: */
+    int32_t device;                 /* the device that counts its id; -1 for EVENT_EX, which has no id */
+    pthread_mutex_t lock;           /* held while a record is numbered and queued; guards `last`, captured_* */
     EventRecord *last;              /* the last record, unless it was reached or is an IPC event's */
     EventCounts *counts;            /* `own`, or an IPC event's shared page */
     EventCounts own;
     _Atomic uint32_t flag;          /* EVENT_FLAGGED: set by a record, cleared by a reset */
     _Atomic uint32_t waits;         /* wait tasks queued and not done */
     _Atomic uint64_t capture;       /* number of the capture that recorded it, 0: none */
-    uint32_t captured_lane;         /* the stream's lane in that capture (the lock guards this and the next three) */
-    uint32_t captured_steps;        /* steps that the lane had when the event was recorded */
-    size_t captured_tasks, captured_edges; /* tasks and edges that the graph had then */
+    uint32_t captured_lane;         /* index of the recording stream's lane (its part of that capture's graph) */
+    uint32_t captured_steps;        /* number of steps in that lane when the event was recorded */
+    size_t captured_tasks, captured_edges; /* numbers of tasks and edges in the graph at that time */
     _Atomic uint32_t record_way;    /* flag + 1 of the first record; later records must have the same flag; 0: none */
     _Atomic uint32_t wait_way;      /* flag + 1 of the first wait; later waits must have the same flag; 0: none */
-    struct IpcEvent *ipc;           /* not NULL: its counts are shared (ipc_event.c) */
-    struct RaceBox *order;          /* for the order checker (race.h): place of the last record; */
-    struct RaceBox *flag_order;     /* EVENT_FLAGGED: place of the last record since the last reset; */
-    struct RaceBox *flag_seen;      /* EVENT_FLAGGED: places of all records that set the flag */
-    size_t captured_link;           /* index of its record in the capture */
+    struct IpcEvent *ipc;           /* for an IPC event: its shared memory; else NULL (ipc_event.c) */
+    struct RaceBox *order;          /* order checker (race.h): point of the last record in the order of work */
+    struct RaceBox *flag_order;     /* order checker, EVENT_FLAGGED: as `order`, since the last reset */
+    struct RaceBox *flag_seen;      /* order checker, EVENT_FLAGGED: points of all records that set the flag, merged */
+    size_t captured_link;           /* order checker: index of its record in the capture */
 } Event;
 
 enum { EVENT_IDS = 65536 }; /* the most events with an id on one device */
@@ -83,27 +83,27 @@ static inline bool event_is_done(Event *event)
 void event_release(Event *event);
 void event_unref(Event *const *event);
 #define EVENT_REF(name) Event *name __attribute__((cleanup(event_unref))) = NULL
-/* Gives the live event of that handle with a reference; 107017 if there is none. */
+/* Gives the live event that the handle names, with a reference; returns 107017 if there is none. */
 aclError event_resolve(aclrtEvent handle, Event **event);
-/* Takes a reference for a task; the caller has one already. */
+/* Takes a reference for a task; the caller must hold one already. */
 void event_use(Event *event);
 /* Makes an event that no other thread can find before handle_show; event_discard frees one that
  * was not shown. */
 aclError event_new(EventSort sort, uint32_t flags, int32_t device, Event **event);
 void event_discard(Event *event);
-/* Returns the last record with a reference, to wait for; event_unmark drops the reference. */
+/* Returns a mark of the event's last record, for a wait. The mark holds a reference; event_unmark drops it. */
 EventMark event_mark(Event *event);
 void event_unmark(EventMark *mark);
-/* Waits until that record is reached, inside a task of `stream` or on the host (NULL). False if
- * the deadline passed first or the stream was aborted. */
+/* Waits until the marked record is reached; `stream` is the stream whose task waits, NULL for the
+ * host. False if the deadline passed first or the stream was aborted. */
 bool event_wait(Event *event, const EventMark *mark, Stream *stream, int64_t deadline_ns);
 
 /* ipc_event.c: gives the event a page that other processes can open. */
 aclError ipc_event_make(Event *event);
 /* Unmaps the shared page of an event that ends. */
 void ipc_event_drop(Event *event);
-/* ipc_event_open gives a new record its mark. ipc_event_close ends it: reached at that time, or
- * dropped (0). */
+/* ipc_event_open lists a new record in the shared page and gives its mark. ipc_event_close removes
+ * it from the list; `time_ns` is the time at which it was reached, or 0 if it was dropped. */
 aclError ipc_event_open(Event *event, EventMark *mark);
 void ipc_event_close(Event *event, const EventMark *mark, int64_t time_ns);
 EventMark ipc_event_mark(Event *event);

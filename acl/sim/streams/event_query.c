@@ -124,8 +124,8 @@ aclError sim_aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout)
     return event_synchronize(event, deadline_after_ms(timeout));
 }
 
-/* Refuses an event that was never recorded, and so has no time. This is checked before a pending
- * record is. */
+/* Refuses an event that was never recorded, because it has no time. Callers check this before they
+ * check whether the last record was reached. */
 static aclError recorded_check(Event *event)
 {
     TRY(captured_check(event));

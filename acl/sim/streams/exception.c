@@ -119,7 +119,8 @@ uint32_t sim_aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo *info)
     return info != NULL ? (uint32_t)info_of(info)->code : UINT32_MAX;
 }
 
-/* For a NULL info these two functions return all bits set, as the getters above do. */
+/* Refuses a NULL info with a status of all bits set; the functions that return one number give the
+ * same value then. */
 static aclError info_check(const aclrtExceptionInfo *info, const char *function)
 {
     return info != NULL ? ACL_SUCCESS : error_set(function, (aclError)UINT32_MAX, "info is NULL");

@@ -1,12 +1,12 @@
 /* aclInit and aclFinalize, their callbacks and the configuration file.
  *
- * Observed with the runtime: aclInit calls the callbacks of the model part; then, only if it is given
- * a file, those of the op executor; then those of DVPP and of the other parts. aclFinalize calls those of
- * the compiler, the model part and DVPP; here also those of the other parts. If a callback fails, its error is
- * the result of the call, which has no effect. A callback that is registered after aclInit is called at
- * once, with the file's text. A second aclInit gives 100002 and counts only for
- * aclFinalizeReference. A process has one configuration: after aclFinalize, aclInit refuses a
- * file whose text differs from that of the first one.
+ * As observed with the runtime, aclInit runs the registered callbacks part by part: the model part;
+ * the op executor, only if there is a file; then DVPP and all other parts. The runtime's
+ * aclFinalize runs those of the compiler, the model part and DVPP; this one also those of the other
+ * parts. If a callback fails, the call returns its error and has no other effect. A callback that
+ * is registered after aclInit is called at once, with the file's text. A second aclInit returns
+ * 100002; it only adds to the count of aclFinalizeReference. A process has one configuration: after
+ * aclFinalize, aclInit refuses a file whose text differs from that of the first one.
  *
  * Thread rule: `lock` guards the state, the texts and the callbacks; callbacks run outside it. */
 #include "base/checks.h"
@@ -36,8 +36,8 @@ static pthread_t starter;
 static uint64_t references;
 static bool finalized;
 static Callback *callbacks; /* in the order of registration */
-static char *text_now;      /* of the newest aclInit, "" for none */
-static char *text_first;    /* of the first aclInit that succeeded */
+static char *text_now;      /* configuration of the newest aclInit; "" if it had no file */
+static char *text_first;    /* configuration of the first aclInit that succeeded */
 
 bool acl_initialised(void)
 {
@@ -180,8 +180,8 @@ static aclError callbacks_run_finalize(void)
 
 /* ---- the configuration file ------------------------------------------------------------------ */
 
-/* True if objects or arrays are nested deeper than the runtime reads. Brackets inside quotes
- * count, as in the runtime. */
+/* True if objects or arrays are nested deeper than the runtime accepts. Brackets inside quotes
+ * count too, as in the runtime. */
 static bool text_is_deep(const char *text)
 {
     size_t objects = 0, arrays = 0;
@@ -244,8 +244,8 @@ static aclError default_device_apply(const char *text)
     return ACL_SUCCESS;
 }
 
-/* Reads {"err_msg_mode": "0"} or "1", which says where messages are kept; the simulator keeps
- * them by thread. */
+/* Checks the setting {"err_msg_mode": "0"} or "1". It says where messages are kept; the simulator
+ * keeps them per thread in both modes. */
 static aclError error_mode_check(const char *text)
 {
     static const char *const path[] = {"err_msg_mode", NULL};

@@ -42,7 +42,7 @@ typedef struct OpenRecord {
 
 typedef struct SharedPage {
     uint64_t magic;
-    uint64_t token; /* differs from the token of a later event with the same descriptor */
+    uint64_t token; /* random; tells this event from a later one that has the same descriptor */
     EventCounts counts;
     pthread_mutex_t lock;
     OpenRecord open[OPEN_RECORDS];
@@ -50,10 +50,10 @@ typedef struct SharedPage {
 
 struct IpcEvent {
     SharedPage *page;
-    int file;      /* -1: imported; the exporting process has the descriptor */
-    int32_t owner; /* the process whose descriptor it is */
+    int file;      /* descriptor of the page's file; -1 if the event was imported */
+    int32_t owner; /* id of the exporting process */
     int descriptor;
-    _Atomic int64_t reaped_ns; /* when this process last looked for dead ones */
+    _Atomic int64_t reaped_ns; /* now_ns() when this process last looked for records of dead processes */
 };
 
 /* The content of a handle (64 bytes). */
@@ -127,7 +127,7 @@ aclError ipc_event_make(Event *event)
 void ipc_event_drop(Event *event)
 {
     struct IpcEvent *kept = event->ipc;
-    event->counts = &event->own; /* threads that still read a dead event then read valid memory */
+    event->counts = &event->own; /* another thread may still read the counts of this dead event */
     event->ipc = NULL;
     munmap(kept->page, sizeof(SharedPage));
     if (kept->file >= 0) {
@@ -255,7 +255,8 @@ static bool record_is_over(const void *argument)
            || atomic_load(&wait->page->open[wait->mark->place].number) != wait->mark->number;
 }
 
-/* Waits until `until_ns`; true if the wait is over by then. *aborted: the stream ends the wait. */
+/* Waits until `until_ns` at most. Returns true if the record is over. Sets *aborted if the stream's
+ * abort ended the wait. */
 static bool wait_slice(const SharedWait *wait, Event *event, Stream *stream, int64_t until_ns,
                        bool *aborted)
 {

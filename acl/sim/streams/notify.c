@@ -1,5 +1,5 @@
-/* Notifies: a bit that one stream sets and another waits for and clears.  And counting notifies: a
- * number that streams set, change and wait for.
+/* Notifies and counting notifies. A notify is a bit: one stream sets it, another waits for it and
+ * clears it. A counting notify is a number that streams set, change and wait for.
  *
  * Thread rule: any thread; the values are atomics.  Tasks hold the notify, so that destroying it
  * while they are queued is safe. */
@@ -256,7 +256,7 @@ aclError sim_aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num)
 {
     REQUIRE(notifies != NULL);
     REQUIRE_RT(num != 0);
-    for (size_t i = 0; i < num; i++) { /* notifies before the first invalid one are reset */
+    for (size_t i = 0; i < num; i++) { /* if one is invalid, those before it are reset nevertheless */
         NOTIFY_REF(resolved);
         REQUIRE_RT(notifies[i] != NULL);
         TRY(notify_resolve(notifies[i], &resolved));
@@ -305,7 +305,7 @@ aclError sim_aclrtCntNotifyGetId(aclrtCntNotify cntNotify, uint32_t *notifyId)
 static aclError count_record_run(Stream *stream, const void *payload)
 {
     const NotifyTask *task = payload;
-    _Atomic uint32_t *value = task->notify->value; /* counting notifies are not exported */
+    _Atomic uint32_t *value = task->notify->value; /* always `own_value`: a counting notify cannot be exported */
     record_order(stream, task->notify);
     switch (task->mode) {
     case ACL_RT_CNT_NOTIFY_RECORD_ADD_MODE:

@@ -10,11 +10,11 @@ struct SharedNotify;
 typedef struct Notify {
     uint32_t id;
     int32_t device;
-    pthread_mutex_t lock;     /* held while the value is changed or taken, and while `value` is set */
+    pthread_mutex_t lock;     /* held while the number behind `value` changes, and while the pointer itself changes */
     _Atomic uint32_t own_value;
     _Atomic uint32_t *value;  /* own_value, or the shared value if the notify was exported or imported */
     struct SharedNotify *_Atomic shared;
-    struct RaceBox *order;   /* for the order checker: places of all records */
+    struct RaceBox *order;   /* order checker: the points of all records in the order of the device's work, merged */
 } Notify;
 
 /* Drops one reference. Each call that resolved a notify and each queued task that uses it hold
@@ -28,7 +28,7 @@ aclError notify_create(void **out, HandleKind kind);
 /* Wakes the threads that wait for the value, in other processes too; called when the value has
  * changed. */
 void notify_wake(Notify *notify);
-/* Waits as stream_park does, for the notify's value. */
+/* Waits in a task of `stream`, as stream_park does, until `ready` accepts the notify's value. */
 bool notify_park(Stream *stream, Notify *notify, ParkReady ready, const void *argument,
                  int64_t deadline_ns);
 void notify_unshare(Notify *notify);

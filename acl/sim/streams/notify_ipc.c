@@ -1,10 +1,10 @@
 /* Notifies between processes: the value moves into a file in memory that the key names.
  *
- * A key names a process, its descriptor and a random number. Importers open the file through
- * /proc, which works while the exporter lives and has the notify; then they keep their mapping.
- * When a process dies, nothing of it remains. Unless it was exported without the check, a process
- * must have been named by SetImportPid before it can import. Waiters of other processes are woken
- * by a futex on the value.
+ * A key names a process, its descriptor and a random number. Importers open the file through /proc,
+ * which works as long as the exporter lives and has the notify; after that they keep their mapping.
+ * When the last process with the notify has died, nothing of it remains. A process can import only
+ * after SetImportPid has named it, unless the key was exported without this check. Waiters of other
+ * processes are woken by a futex on the value.
  *
  * Thread rule: any thread; a notify becomes shared once, under its lock, and stays shared. */
 #include "streams/notify.h"
@@ -89,7 +89,8 @@ void notify_wake(Notify *notify)
     park_wake(notify);
 }
 
-/* A wait for a value in this process; it ends when the notify becomes shared. */
+/* A wait for the value in this process's own memory. It also ends when the notify becomes shared:
+ * then shared_park continues it. */
 typedef struct LocalWait {
     Notify *notify;
     ParkReady ready;
@@ -177,7 +178,7 @@ aclError sim_aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len, 
         memcpy(key, shared->key, KEY_BYTES);
     }
     pthread_mutex_unlock(&resolved->lock);
-    park_wake(resolved); /* waiting threads then wait at the shared value, where other processes wake them */
+    park_wake(resolved); /* waiting threads continue in shared_park, where other processes can wake them */
     return shared != NULL ? ACL_SUCCESS
                           : fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL,
                                  "no shared memory for the notify: %s", strerror(errno));

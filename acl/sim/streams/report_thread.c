@@ -1,8 +1,9 @@
 /* Callbacks that run on a thread of the user: subscribe, launch, process.
  *
- * A thread subscribes streams; a launched callback is put into the thread's queue when the stream
- * gets there, and the thread runs it inside aclrtProcessReport.  aclrtSubscribeHostFunc does the
- * same for host functions, and a stream may have both.
+ * A thread of the user subscribes streams. When a stream reaches a launched callback, the callback
+ * is put into that thread's queue, and the thread runs it inside aclrtProcessReport.
+ * aclrtSubscribeHostFunc does the same for host functions. A stream may have a subscription of each
+ * kind.
  *
  * Thread rule: `lock` guards the list of threads, their queues and which thread subscribed a
  * stream.  It is not held while a callback runs. */
@@ -19,7 +20,7 @@ typedef struct ReportCall {
     Stream *stream;
     aclrtCallback function;
     void *argument;
-    _Atomic int users; /* held by the queue, and by the task that waits */
+    _Atomic int users; /* references: one of the queue, one of the task that waits */
     _Atomic bool done;
     bool blocks;       /* the stream's task waits for the call */
 } ReportCall;
@@ -86,8 +87,8 @@ bool report_subscribed(Stream *stream, Subscription sort)
     return subscribed;
 }
 
-/* Refuses a stream that has run host functions: the runtime serves it itself, and no thread of
- * the user can. This is checked only if a stream is named. */
+/* Refuses a stream on which aclrtLaunchHostFunc was called: its host functions run on the runtime's
+ * own thread, so no thread of the user can subscribe it. A NULL handle is accepted. */
 static aclError served_check(aclrtStream handle)
 {
     const Stream *stream = handle;
@@ -206,8 +207,7 @@ static bool call_is_done(const void *argument)
     return atomic_load(&call->done);
 }
 
-/* Puts a call into the queue of the thread that subscribed the stream; false if there is none any
- * more. */
+/* Queues a call for the thread that subscribed the stream; false if no thread subscribes it any more. */
 static bool call_queue(Stream *stream, Subscription sort, ReportCall *call)
 {
     pthread_mutex_lock(&lock);
@@ -347,7 +347,7 @@ static aclError report_process(int32_t timeout, Subscription sort, const char *f
     while (call == NULL && park_wait(reporter, calls_are_queued, reporter, deadline_ns)) {
         call = call_take(reporter);
         if (call != NULL && call->blocks && stream_is_dropping(call->stream)) {
-            call_finish(call); /* not called: its stream was aborted */
+            call_finish(call); /* not called, because its stream was aborted */
             call = NULL;
         }
     }

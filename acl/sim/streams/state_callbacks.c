@@ -1,7 +1,7 @@
-/* Callbacks on what happens to streams and devices, registered under names.
+/* Callbacks for state changes of streams and devices, each registered under a name.
  *
- * A name that is registered already gives 107000. A NULL callback removes the name, and is
- * accepted for a name that was never registered.
+ * Registering under a name that is in use gives 107000. A NULL callback removes the name; this
+ * succeeds even if the name was never registered.
  *
  * Thread rule: `lock` guards the lists.  Callbacks run on the thread that caused the change,
  * outside the lock, from a copy of the list. */

@@ -255,7 +255,7 @@ static aclError synchronize_held(Stream *stream, int64_t deadline_ns)
     return failure_tell(stream);
 }
 
-/* If another thread destroys the stream during the call, nothing is left to wait for. */
+/* Returns success if another thread has destroyed the stream, because nothing is left to wait for. */
 aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns)
 {
     if ((stream->flags & STREAM_SELF_RUNNING) != 0 || !handle_hold(stream)) {
@@ -295,7 +295,7 @@ void streams_drain(const Context *context)
     }
 }
 
-/* Drops the tasks before that number; the limit is only ever raised. */
+/* Makes the worker drop all tasks before `number`. The limit never decreases. */
 static void drop_before(Stream *stream, uint64_t number)
 {
     uint64_t limit = atomic_load(&stream->drop_until);
@@ -318,8 +318,8 @@ void stream_skip(Stream *stream)
     drop_before(stream, atomic_load(&stream->completed) + 1);
 }
 
-/* Ends the wait of the running task only: `completed` is the same before and after `parked` is
- * read, so the wait belongs to that task. */
+/* If the running task waits, ends that wait; later tasks are not touched. If `completed` did not
+ * change while `parked` was read, the wait belongs to the task of number `completed`. */
 void stream_stop(Stream *stream)
 {
     uint64_t number;
@@ -361,7 +361,7 @@ bool stream_end(Stream *stream, StreamEnd how)
         return false;
     }
     atomic_fetch_sub(&live[stream->device], 1);
-    Stream *of_context = stream; /* overwritten if the context has another default stream */
+    Stream *of_context = stream; /* the exchange writes to it if the stream is not its context's default stream */
     atomic_compare_exchange_strong(&stream->context->default_stream, &of_context, NULL);
     pthread_mutex_lock(&stream->lock);
     atomic_store(&stream->closing, true);

@@ -45,7 +45,7 @@ struct Stream {
      * equal. */
     _Alignas(64) _Atomic uint64_t submitted;
     _Atomic uint64_t drop_until; /* tasks before this number are dropped */
-    _Atomic bool closing;        /* the worker ends when the queue is empty */
+    _Atomic bool closing;        /* the worker ends as soon as the queue is empty */
     pthread_mutex_t lock;        /* guards the fields that submitters change */
     TaskBlock *last;
     bool started;
@@ -59,15 +59,15 @@ struct Stream {
     _Alignas(64) _Atomic uint64_t completed;
     _Atomic aclError status;       /* status of the first task that failed */
     _Atomic bool in_callback;      /* the running task is in a user's function */
-    _Atomic int leavers;           /* threads that no longer need it: the worker, and the thread that ends it */
+    _Atomic int leavers;           /* 1 when either the worker or the thread that ends the stream no longer needs it */
     _Atomic uintptr_t parked;      /* key that the running task waits on */
     TaskBlock *first;              /* oldest part of the queue, which the worker reads */
-    struct RaceThread *race;       /* the order checker's record, or NULL; guarded by its lock */
+    struct RaceThread *race;       /* the order checker's state of this stream, or NULL; guarded by race_lock */
 
     _Alignas(64) _Atomic uint64_t failure_mode;
     struct Reporter *subscribers[SUBSCRIPTIONS]; /* the subscribed thread of each kind; guarded by report_thread.c's
                                                     lock */
-    atomic_bool host_functions; /* aclrtLaunchHostFunc was called: a thread can no longer subscribe the stream */
+    atomic_bool host_functions; /* aclrtLaunchHostFunc was called, so no thread can subscribe the stream any more */
     _Atomic uint32_t overflow_switch;
     _Atomic uint32_t user_tag;
     _Atomic uint32_t cache_op_info;
@@ -90,8 +90,7 @@ void stream_leave(Stream *stream);
 void stream_abort(Stream *stream);
 /* If the running task is in a wait, ends that wait. */
 void stream_stop(Stream *stream);
-/* Drops the running task, and no task behind it. The caller makes sure that the task does not end
- * during the call. */
+/* Drops only the running task. The caller makes sure that the task does not end during the call. */
 void stream_skip(Stream *stream);
 /* Waits until the tasks that are queued now are done; false if the deadline passed first. */
 bool stream_wait(const Stream *stream, int64_t deadline_ns);
@@ -102,7 +101,7 @@ aclError streams_synchronize(const Context *context, int64_t deadline_ns);
 void streams_drain(const Context *context);
 aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns);
 
-/* Counts one more; false if there are `most` already. */
+/* Adds 1 to *count; false if it is already `most`. */
 static inline bool count_take(_Atomic uint32_t *count, uint32_t most)
 {
     uint32_t made = atomic_load(count);
@@ -119,15 +118,14 @@ uint32_t streams_available(int32_t device);
 
 /* What the calling thread submitted last. */
 typedef struct StreamSubmission {
-    uint64_t tasks;     /* how many tasks the thread has submitted so far; 0: the rest is not valid */
-    uint32_t stream_id; /* the stream of the last one */
-    uint32_t task_id;   /* its number in the stream */
+    uint64_t tasks;     /* number of tasks that the thread has submitted; if 0, the other fields are not valid */
+    uint32_t stream_id; /* the stream of the last of them */
+    uint32_t task_id;   /* number of the last one within its stream */
 } StreamSubmission;
 StreamSubmission stream_last_submission(void);
 
 /* worker.c */
-/* Sets what stream_running returns in this thread: for threads that run a stream's host
- * functions. */
+/* Sets what stream_running returns in this thread. Threads that run a stream's host functions call it. */
 void stream_set_running(Stream *stream);
 /* Copies the task into the queue; the lock is held. */
 aclError queue_push(Stream *stream, const TaskClass *sort, const void *payload, size_t size);

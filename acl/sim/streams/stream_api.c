@@ -22,8 +22,8 @@ aclError timeout_check_sign(int32_t timeout, const char *function)
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-/* Gives the known flags; unknown ones are ignored. Three flags say what runs the stream: an error if more
- * than one of them is set. */
+/* Gives the known flags and ignores unknown ones. Refuses more than one of the three flags that say
+ * what runs the stream (STREAM_SELF_RUNNING). */
 static aclError flags_normalise(size_t flags, uint32_t *out)
 {
     uint32_t special = (uint32_t)flags & STREAM_SELF_RUNNING;

@@ -151,7 +151,7 @@ aclError sim_aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout)
     return ACL_SUCCESS;
 }
 
-/* Removes the tasks of a persistent stream, so that others can be submitted. */
+/* Removes the tasks of a persistent stream, so that new tasks can be submitted. */
 aclError sim_aclrtPersistentTaskClean(aclrtStream stream)
 {
     STREAM_REF(resolved);
@@ -164,7 +164,7 @@ aclError sim_aclrtPersistentTaskClean(aclrtStream stream)
     return ACL_SUCCESS;
 }
 
-/* Ends only the running task; the tasks behind it run. */
+/* Ends the wait of the running task, if it waits; the tasks behind it run. */
 aclError sim_aclrtStreamStop(aclrtStream stream)
 {
     STREAM_REF(resolved);

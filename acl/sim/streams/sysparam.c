@@ -80,7 +80,7 @@ static uint64_t timeout_rounded(uint64_t timeout_us)
     return (timeout_us + STEP_US - 1) / STEP_US * STEP_US;
 }
 
-/* Here and in the calls below, setting a timeout needs no context; reading it does. */
+/* Setting a timeout, here and in the calls below, needs no context; reading a timeout does. */
 static aclError execute_timeout_set(uint64_t timeout_us)
 {
     atomic_store(&execute_timeout_us, timeout_rounded(timeout_us));

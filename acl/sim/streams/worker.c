@@ -204,7 +204,8 @@ typedef struct ParkInTask {
     const Stream *stream;
     ParkReady ready;
     const void *argument;
-    bool is_ready; /* result of the last check; the check itself may take what it waits for (a notify's bit) */
+    bool is_ready; /* result of the last check; the check is not repeated, as it may consume what it checks (a
+                    * notify's bit) */
 } ParkInTask;
 
 static bool ready_or_aborted(const void *argument)
