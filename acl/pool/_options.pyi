@@ -6,8 +6,11 @@ __all__ = ["bytes_of", "early_frees_default", "guard_every", "name_of", "share_o
 class Option(NamedTuple):
     kind: str
     default: object
-    sentence: str
+    sets: str
+    change: str
     variable: str = ""
+    type: str = ""
+    shown: str = ""
 
 OPTIONS: dict[str, Option]
 

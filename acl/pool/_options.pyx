@@ -33,45 +33,94 @@ SIZES = {
 PAGES = {"huge": ACL_HBM_MEM_HUGE, "normal": ACL_HBM_MEM_NORMAL, "huge1g": ACL_HBM_MEM_HUGE1G}
 GUARDS = {"": 0, "0": 0, "1": 1, "all": 1}
 GRANULE_LEAST = {"huge": 2 << 20, "normal": 2 << 20, "huge1g": 1 << 30}
-# An option of `Pool`: kind, default, sentence in docs/pool.md, environment variable.
-Option = namedtuple("Option", "kind default sentence variable", defaults=("",))
+# An option of `Pool`. `sets` says what it sets, `change` when to change it. `type` and `shown`,
+# the default as docs/pool.md shows it, are given where they do not follow from `kind` and
+# `default`.
+Option = namedtuple("Option", "kind default sets change variable type shown", defaults=("", "", ""))
 SIZE, SHARE, BOOL, MS, TEXT, OWN = "size", "share", "bool", "ms", "text", "own"
-# All options, in the order of docs/pool.md.  If an option is not given, its environment variable is
-# read, then the default is used; a default of None is computed.  SHARE: a size, which may be a
-# percentage of the device's memory.  OWN: the option has a check of its own.
+# All options, in the order of docs/pool.md; `python -m tools.generate` writes its table. If an
+# option is not given, its environment variable is read, then the default is used; a default of
+# None is computed. SHARE: a size, which may be a percentage of the device's memory. OWN: the
+# option has a check of its own.
 OPTIONS = {
     "limit": Option(
-        SHARE, None, "the most device memory that the pool may hold; checked when it grows",
-        "ACL_POOL_LIMIT"),
+        SHARE, None,
+        "the most device memory that the pool may hold; checked when it grows",
+        'other programs share the device, or `granule="auto"` needs it',
+        variable="ACL_POOL_LIMIT"),
     "headroom": Option(
-        SHARE, 0, "bytes that the pool leaves free on the device; it asks the driver before it "
-        "grows", "ACL_POOL_HEADROOM"),
+        SHARE, 0,
+        "bytes that the pool leaves free on the device; it asks the driver before it grows",
+        "HCCL, GE's own allocators or another program run out of memory",
+        variable="ACL_POOL_HEADROOM"),
     "preallocate": Option(
-        SHARE, 0, "bytes to take at the start, at most `limit`, for `stream=` or else for the "
-        "first stream that uses the pool"),
+        SHARE, 0,
+        "bytes to take at the start, at most `limit`, for `stream=` or else for the first "
+        "stream that uses the pool",
+        "the first requests must not wait for the driver"),
     "granule": Option(
-        OWN, "2MiB", "bytes of a page, a power of two and a multiple of the driver's granularity "
-        "(2 MiB)", "ACL_POOL_GRANULE"),
+        OWN, "2MiB",
+        "bytes of a page, a power of two and a multiple of the driver's granularity (2 MiB)",
+        "the live peak holds thousands of pages and driver calls cost too much: larger pages "
+        "need fewer calls, and waste more if the live peak holds fewer than 512",
+        variable="ACL_POOL_GRANULE", type='size or `"auto"`'),
     "pages": Option(
-        OWN, "huge", 'what the driver backs a page with: `"huge"`, `"normal"`, `"huge1g"` (with a '
-        "granule of 1 GiB)"),
+        OWN, "huge",
+        'what the driver backs a page with: `"huge"`, `"normal"`, `"huge1g"` (with a granule '
+        'of 1 GiB)',
+        'huge pages have run out: `"normal"`; a few very large blocks are all there is: '
+        '`"huge1g"`',
+        type="str"),
     "virtual": Option(
-        SIZE, None, "addresses reserved for each stream; less with more than 16 streams"),
-    "steal": Option(BOOL, True, "whether free pages may move"),
+        SIZE, None,
+        "addresses reserved for each stream; less with more than 16 streams",
+        "the machine limits addresses and there are very many streams",
+        shown="four times the limit, or the device's memory"),
+    "steal": Option(
+        BOOL, True,
+        "whether free pages may move",
+        "memory is registered for RDMA or shared by IPC: False"),
     "views": Option(
-        OWN, True, "whether a free page may have a second address"),
+        OWN, True,
+        "whether a free page may have a second address",
+        "the driver or a debugger does not support that: False",
+        type="bool or str"),
     "decay_ms": Option(
-        MS, 0, "free memory that was not needed for this long goes back, from a thread",
-        "ACL_POOL_DECAY_MS"),
-    "sync_timeout_ms": Option(OWN, 5000, "the longest wait for a stream inside an allocation"),
-    "early_frees": Option(BOOL, None, "memory is freed before its last use is queued"),
+        MS, 0,
+        "free memory that was not needed for this long goes back, from a thread",
+        "the load has long pauses and other programs could use the memory: well above the "
+        "time between requests",
+        variable="ACL_POOL_DECAY_MS", shown="0 (off)"),
+    "sync_timeout_ms": Option(
+        OWN, 5000,
+        "the longest wait for a stream inside an allocation",
+        "kernels run for seconds and failing is worse than waiting: more; latency matters "
+        "more than memory: less",
+        type="int; -1: no limit"),
+    "early_frees": Option(
+        BOOL, None,
+        "memory is freed before its last use is queued",
+        "that variable is set after the pool is made, or a framework has a task queue of its "
+        "own: True",
+        shown="`MAX_RUNTIME_CORE_NUMBER` > 1"),
     "watch_captures": Option(
-        BOOL, False, "ask at each allocation whether the stream is being captured"),
+        BOOL, False,
+        "ask at each allocation whether the stream is being captured",
+        "a program captures without `pool.capture`"),
     "segments": Option(
-        BOOL, False, "do without virtual memory (done by itself if the driver has none)"),
-    "debug": Option(OWN, None, "guard bytes around blocks ([observability.md](observability.md))",
-                    "ACL_POOL_DEBUG"),
-    "name": Option(TEXT, None, "the pool's name in ledger, metrics and log", "ACL_POOL_NAME"),
+        BOOL, False,
+        "do without virtual memory (done by itself if the driver has none)",
+        "to compare"),
+    "debug": Option(
+        OWN, None,
+        "guard bytes around blocks ([observability.md](observability.md))",
+        'memory is overwritten; `"sample:1000"` may stay on in production',
+        variable="ACL_POOL_DEBUG", type="bool or str", shown="`ACL_POOL_DEBUG`"),
+    "name": Option(
+        TEXT, None,
+        "the pool's name in ledger, metrics and log",
+        "there are several pools",
+        variable="ACL_POOL_NAME", shown='`"pool-0"`, ...'),
 }
 GRANULES_OF_LIMIT = 512         # with fewer pages in the live peak waste grows: docs/design.md
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import api, exports, headers, libacl, pyacl
+from . import api, exports, headers, libacl, options, pyacl
 
-MAKERS = [headers.outputs, exports.outputs, libacl.outputs, pyacl.outputs]
+MAKERS = [headers.outputs, exports.outputs, libacl.outputs, pyacl.outputs, options.outputs]
 
 
 def main() -> int:
