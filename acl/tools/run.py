@@ -25,13 +25,11 @@ from typing import Any
 import acl
 from acl.bind.generated import _libacl
 from acl.inside._snapshot import readable
-from acl.pool._options import share_of
+from acl.tools.run_limit import limit_checked
 from acl.tools.run_reports import Reports, told_after
 
 __all__ = ["add_parser", "run"]
 
-GRANULE = 2 << 20                       # page size of the pools, in bytes
-LARGEST = 1 << 46                       # bytes; a limit in percent is checked against it: the device is not known yet
 CREATE = ("create_stream", "create_stream_with_config", "create_stream_v2")
 DESTROY = ("destroy_stream", "destroy_stream_force")
 
@@ -196,13 +194,6 @@ def run(arguments: argparse.Namespace) -> int:
     if chosen.library and "/" in chosen.library and not Path(chosen.library).is_file():
         print(f"aclpool run: --library: there is no file {chosen.library}", file=sys.stderr)
         return 2
-    if chosen.pool_limit is not None:
-        try:
-            if share_of(chosen.pool_limit, "--pool-limit", LARGEST) < GRANULE:
-                raise ValueError(f"--pool-limit: expected at least one granule (2 MiB), got {chosen.pool_limit!r}")
-        except ValueError as error:
-            print(f"aclpool run: {error}", file=sys.stderr)
-            return 2
     for name, value in (("ACL_BACKEND", chosen.backend), ("ACL_LIBRARY", chosen.library)):
         if value:
             os.environ[name] = value
@@ -210,6 +201,12 @@ def run(arguments: argparse.Namespace) -> int:
         tried = "; ".join((_libacl.failure() or "").splitlines())
         print(f"aclpool run: no ACL library could be opened: {tried}", file=sys.stderr)
         return 2
+    if chosen.pool_limit is not None:
+        try:
+            limit_checked(chosen.pool_limit)
+        except ValueError as error:
+            print(f"aclpool run: {error}", file=sys.stderr)
+            return 2
     pools = Pools(chosen.pool_limit) if chosen.pool or chosen.pool_limit else None
     with contextlib.ExitStack() as stack:
         if pools is not None:

@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 from support.child import run_child
 
+from acl.tools.run_limit import limit_checked
 
-def run(folder: Path, program: str, *arguments: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """`aclpool run BEFORE program.py ARGUMENTS`."""
+
+def run(folder: Path, program: str, *arguments: str, before: tuple[str, ...] = (),
+        **environment: str) -> subprocess.CompletedProcess[str]:
+    """`aclpool run BEFORE program.py ARGUMENTS`, with these changes to the environment."""
     path = folder / "program.py"
     path.write_text(program)
-    return run_child("-m", "aclpool", "run", "--backend", "sim", *before, str(path), *arguments, ACL_BACKEND="")
+    return run_child("-m", "aclpool", "run", "--backend", "sim", *before, str(path), *arguments,
+                     **{"ACL_BACKEND": "", **environment})
 
 
 def test_the_program_is_main_and_gets_its_arguments(tmp_path: Path) -> None:
@@ -148,7 +152,32 @@ threading.Thread(target=work).start()
     assert "pool of device 0: 1 streams" in done.stdout
 
 
-def test_a_limit_below_one_page_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty.py").touch()
-    done = run_child("-m", "aclpool", "run", "--pool-limit", "1KiB", str(tmp_path / "empty.py"))
-    assert (done.returncode, "expected at least one granule (2 MiB), got '1KiB'" in done.stderr) == (2, True)
+@pytest.mark.subprocess_heavy
+@pytest.mark.parametrize(("limit", "complaint"), [
+    ("1KiB", "must be at least one granule (2 MiB), not '1KiB'"),
+    ("1%", "must be at least one granule (2 MiB), not '1%' of 64.00 MiB"),
+    ("65MiB", "must be at most the 64.00 MiB of the largest device, not '65MiB'"),
+])
+def test_limit_that_no_device_can_serve_is_refused_before_the_program_runs(
+        tmp_path: Path, limit: str, complaint: str) -> None:
+    done = run(tmp_path, "print('ran')", before=("--pool-limit", limit), ACL_SIM_MEMORY="64MiB")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"aclpool run: --pool-limit {complaint}\n")
+
+
+@pytest.mark.subprocess_heavy
+def test_limit_as_large_as_the_device_is_taken(tmp_path: Path) -> None:
+    # The devices are asked in another process, which sees none of the faults, and the program's acl.init is the first.
+    done = run(tmp_path, "import acl; print(acl.init())", before=("--pool-limit", "64MiB"), ACL_SIM_MEMORY="64MiB",
+               ACL_SIM_FAULTS="aclrtGetMemInfo:every=1")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "0"), done.stderr
+
+
+def test_limit_is_taken_if_no_device_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unanswered(*of: object, **named: object) -> None:
+        raise subprocess.TimeoutExpired("child", 60)
+
+    monkeypatch.setattr(subprocess, "run", unanswered)
+    limit_checked("1TiB")
+    limit_checked("1%")
+    with pytest.raises(ValueError, match="at least one granule"):
+        limit_checked("1KiB")
