@@ -17,7 +17,12 @@ LIFE = ROOT / "docs/life_of_an_allocation.md"
 in_clone = pytest.mark.skipif(not (ROOT / "acl/core").is_dir(), reason="the sources are not beside the tests")
 
 
-@pytest.mark.parametrize("snippet", snippets(), ids=lambda snippet: snippet.place)
+def block_id(snippet: Snippet) -> str:
+    """Return a block's place and the packages that it needs, by which `.ci/run` selects blocks."""
+    return " needs ".join([snippet.place, *snippet.needs])
+
+
+@pytest.mark.parametrize("snippet", snippets(), ids=block_id)
 def test_snippet_runs(snippet: Snippet, tmp_path: Path) -> None:
     for package in snippet.needs:
         if find_spec(package) is None:
