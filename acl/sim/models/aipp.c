@@ -1,8 +1,8 @@
 /* aipp.c: aclmdlCreateAIPP and the setters: the parameters of dynamic preprocessing.
 
-   Each setter checks its ranges. If its switch is off, it stores nothing else, as the runtime
-   does. Conditions on several parameters are checked when the set is given to a model
-   (aippmodel.c).
+   Each setter checks the ranges of its parameters. If the switch of its feature is 0, it stores
+   only the switch, as the runtime does. Conditions on several parameters are checked when the set
+   is given to a model (aippmodel.c).
 
    Thread rule: the user makes sure that only one thread at a time uses a set. */
 #include "models/aipp.h"
@@ -18,9 +18,9 @@ enum {
     SCALE_MIN = 16,
     SCALE_WIDTH_MAX = 1920,
     PADDING_MAX = 32,
-    OUTPUT_WIDTH_MAX = 1080, /* of an image with padding */
+    OUTPUT_WIDTH_MAX = 1080, /* pixels; only for an image with padding */
     MEAN_MAX = 255,
-    MATRIX_MIN = -32677, /* the value that the runtime has */
+    MATRIX_MIN = -32677, /* the runtime's own limits, which are not those of int16_t */
     MATRIX_MAX = 32676,
 };
 

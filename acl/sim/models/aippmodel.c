@@ -14,8 +14,8 @@
 #include "memory/memory.h"
 #include "models/model.h"
 
-/* Gives the model, with a reference, if it has an input of that number. 145003 without the model,
-   100000 without the input. */
+/* Gives the model, with a reference, if it has an input of that number. Returns 145003 if there is
+   no such model, 100000 if it has no such input. */
 static aclError model_with_input(uint32_t id, size_t index, Model **model)
 {
     TRY(model_find(id, model));
@@ -102,7 +102,7 @@ aclError sim_aclmdlSetInputAIPP(
     return status;
 }
 
-/* Checks the arguments and fails: it is for inputs that a device preprocesses, and ONNX models have none. */
+/* Checks the arguments, then fails: the call needs an input that a device preprocesses, and ONNX models have none. */
 aclError sim_aclmdlSetAIPPByInputIndex(
     uint32_t modelId, aclmdlDataset *dataset, size_t index, const aclmdlAIPP *aippParmsSet)
 {

@@ -1,9 +1,10 @@
 /* bundle.c: several models in one file (aclmdlBundle...): a tar archive of ONNX files; the models
    have the order of the archive.
 
-   `tar cf both.om a.onnx b.onnx` makes one. A bundle's number is taken from those of models, so that
-   neither can be taken for the other. Its models are loaded with it (aclmdlBundleLoad...) or one by
-   one (aclmdlBundleInit..., aclmdlBundleLoadModel); the bundle unloads them, aclmdlUnload does not.
+   `tar cf both.om a.onnx b.onnx` makes one. Bundles and models are numbered by the same counter, so
+   a bundle's number is never valid for a model. A bundle's models are loaded with it
+   (aclmdlBundleLoad...) or one by one (aclmdlBundleInit..., aclmdlBundleLoadModel). Only the bundle
+   unloads them; aclmdlUnload refuses them.
 
    Lock rule: bundles_lock is a leaf: no model is loaded or unloaded while it is held. Instead a
    call holds a reference to its bundle. If the bundle ends during the call, the call unloads the
@@ -42,8 +43,7 @@ static bool octal_read(const unsigned char *text, size_t room, size_t *value)
     return digits > 0 && (at == room || text[at] == ' ' || text[at] == '\0');
 }
 
-/* True if the block's checksum is the one that it states; the digits of the checksum are counted
-   as spaces. */
+/* True if the checksum that the tar header states is correct. The digits of the checksum itself count as spaces. */
 static bool header_holds(const unsigned char *block)
 {
     enum { DIGITS = 8 };
@@ -107,7 +107,7 @@ static aclError archive_walk(const ModelFile *file, size_t *count, Member *membe
     return ACL_SUCCESS;
 }
 
-/* The members point into the file's bytes. */
+/* Gives the members of the archive, which point into the file's bytes. */
 static aclError archive_read(const ModelFile *file, Archive *archive)
 {
     *archive = (Archive){0};
@@ -239,7 +239,7 @@ static aclError member_load(
     return ACL_SUCCESS;
 }
 
-/* Loads all members (at_once), or keeps them to be loaded later. */
+/* Loads all members (`at_once`), or copies the file so that they can be loaded later. */
 static aclError bundle_fill(Bundle *bundle, const ModelFile *file, bool at_once)
 {
     Archive archive;

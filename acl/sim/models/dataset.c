@@ -1,8 +1,9 @@
 /* dataset.c: aclmdlDataset: the buffers, and shapes, of a model's inputs or outputs.
 
-   Buffers that the user adds are not freed with the dataset. A description is copied, as GE does,
-   and a run makes one for an output that has none; these are freed with the dataset. One thread
-   at a time. */
+   A dataset does not free the buffers that the user adds. It frees its descriptions: copies of the
+   user's descriptions, as in GE, and those that a run makes for outputs without one.
+
+   Thread rule: only one thread at a time uses a dataset. */
 #include <stdlib.h>
 #include <string.h>
 

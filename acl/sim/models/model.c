@@ -1,8 +1,9 @@
 /* model.c: loading, finding and unloading models (aclmdlLoad..., aclmdlUnload, aclmdlQuerySize).
-
-   Weights are copied to the device at load, into the user's memory or into memory from aclrtMalloc,
-   never from a registered allocator. Numbers count up from 1 and are not used again. Lock order:
-   the table's lock is a leaf. */
+ *
+ * Weights are copied to the device at load, into the user's memory or into memory from aclrtMalloc,
+ * never from a registered allocator. Model numbers begin at 1 and are never used twice.
+ *
+ * Lock rule: table_lock is a leaf. */
 #include "models/ort.h"
 
 #include <stdlib.h>
@@ -357,8 +358,8 @@ aclError sim_aclmdlLoadFromMemWithMem(const void *model, size_t modelSize, uint3
     return memory_load(model, modelSize, &(Memories){weightPtr, weightSize}, modelId);
 }
 
-/* Ends a model at its unload: blocks of a user's allocator are freed now, on this thread; the
- * rest when the last queued work is done. */
+/* Ends a model at its unload. Blocks of a user's allocator are freed now, on this thread;
+ * everything else when the last queued work is done. */
 static void model_part(Model *model)
 {
     model_leftovers_give(model, NULL);
@@ -472,7 +473,7 @@ aclError sim_aclmdlGetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrVal
     return ACL_SUCCESS;
 }
 
-/* True if the model exists, for a new subscription; leaves a message if it does not. */
+/* True if the model exists, for a new subscription. If not, sets the error message. */
 static bool model_exists(uint32_t id)
 {
     Model *model;

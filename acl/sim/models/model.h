@@ -1,7 +1,7 @@
 /* model.h: loaded models, and the datasets and descriptions of their inputs and outputs.
 
-   A model is found by its number. It is freed when it was unloaded and its last queued work is
-   done; only its device memory from a user's allocator is freed at the unload already. */
+   A model is found by its number. It is freed when it has been unloaded and its last queued work is
+   done. Only its device memory from a user's allocator is freed earlier, at the unload. */
 #ifndef SIM_MODEL_H
 #define SIM_MODEL_H
 
@@ -11,13 +11,14 @@
 
 enum { GEARS_MAX = 128, GEAR_VALUES_MAX = 64 };
 
-/* The kind of a model's gears. A gear is one list of values that the model can be set to. */
+/* The kind of a model's gears. A gear is one of the sizes that a model was made for: a batch size,
+   an image size, or a list of all dimensions. */
 typedef enum GearKind { GEARS_NONE, GEARS_BATCH, GEARS_SIZE, GEARS_DIMS } GearKind;
 
 typedef struct Gears {
     GearKind kind;
     int count;
-    int values;                               /* numbers in each gear */
+    int values;                               /* number of values in each gear */
     int64_t value[GEARS_MAX][GEAR_VALUES_MAX];
 } Gears;
 
@@ -47,7 +48,7 @@ typedef struct Model {
     int32_t priority;
     pthread_mutex_t lock;   /* guards the lists below; not held while a callback runs */
     PoolEntry *pools;
-    Leftover *leftovers; /* blocks of runs that failed: given back by the next run or at unload */
+    Leftover *leftovers;    /* blocks of failed runs: freed by the next run or at the unload */
     Pool *idle_pool;        /* for synchronous runs; NULL while one of them uses it */
     Tensor *last;           /* the outputs' shapes of the newest run; rank -1 = none yet */
     Tensor *geared;         /* the outputs' shapes under each gear, one gear after another */
@@ -60,7 +61,7 @@ typedef struct Model {
 aclError model_find(uint32_t id, Model **model);
 void model_release(Model *model);
 
-/* Gives a number that no model has or will have; false without memory. */
+/* Gives a number that no model has or will have, for a bundle; false if there is no memory. */
 bool model_number(uint32_t *id);
 
 typedef struct ModelFile ModelFile;
@@ -79,8 +80,8 @@ aclError model_sizes(const ModelFile *file, size_t *work, size_t *weight);
 /* Returns the bytes of the constants on the device. */
 size_t model_weight_bytes(const Net *net);
 
-/* Returns the pool for a stream without a registered allocator; it exists until the stream or the
-   model ends. NULL without memory. */
+/* Returns the pool for a stream that has no registered allocator; the pool exists until the stream
+   or the model ends. NULL if there is no memory. */
 Pool *model_pool(Model *model, const Stream *stream);
 
 /* --- modelfile.c --- */
@@ -94,9 +95,9 @@ struct ModelFile {
 
 aclError modelfile_open(const char *path, ModelFile *file);
 void modelfile_close(ModelFile *file);
-/* Reads and prepares a model; 100013 with a message that names file and node. If the node loop
-   cannot run the model and ONNX Runtime is installed, *ort is a session of ONNX Runtime
-   (ort_free). */
+/* Reads and prepares a model. On failure returns 100013, with a message that names the file and the
+   node. If the node loop cannot run the model and ONNX Runtime is installed, *ort is a session of
+   ONNX Runtime (ort_free). */
 aclError modelfile_parse(const ModelFile *file, Net *net, Gears *gears, struct OrtModel **ort);
 
 /* --- bundle.c --- */
@@ -129,9 +130,8 @@ void model_leftovers_give(Model *model, const Pool *only);
 
 /* --- modelshape.c --- */
 
-/* Gives the outputs' types and shapes for inputs of a gear, or of the declared shapes if
-   `gear_values` is 0; computes only shape arithmetic. False if the shapes depend on data or are
-   not known. */
+/* Gives the outputs' types and shapes for the inputs of a gear or, if `gear_values` is 0, for the
+   declared inputs. Runs no kernel. False if the shapes depend on data or are not known. */
 bool model_output_shapes(
     const Model *model, const int64_t *gear, int gear_values, Tensor *outputs);
 

@@ -1,7 +1,8 @@
-/* modelconfig.c: loading by a list of options (aclmdlLoadWithConfig), and the ways of loading that
-   the simulator refuses: queues.
+/* modelconfig.c: loading with a list of options (aclmdlLoadWithConfig). The calls that load a model
+   with queues are refused.
 
-   An option's value is copied by its size; pointers among them must be valid until the load. */
+   The value of an option is copied. If the value is a pointer, its target must be valid until the
+   load. */
 #include <string.h>
 
 #include "generated/exports.h"
@@ -101,8 +102,7 @@ aclError sim_aclmdlLoadWithConfig(const aclmdlConfigHandle *handle, uint32_t *mo
     }
 }
 
-/* Only the option for the weights' memory is used: the bundle says where the model is loaded
-   from. */
+/* Only the option for the weights' memory is used, because the bundle already has the model's file. */
 aclError sim_aclmdlBundleLoadModelWithConfig(
     uint32_t bundleId, size_t index, aclmdlConfigHandle *handle, uint32_t *modelId)
 {

@@ -1,11 +1,11 @@
 /* modelcontrol.c: If, Loop and Scan: running their bodies within a run.
 
-   The values that a body computes are allocated by the run's own allocator, node by node, like
-   all other values. The calling thread must know which branch to run, and whether to run another
-   turn; so if a kernel computes the condition, the thread waits for it. A value that a body
-   returns is shared, not copied: its block is freed when its last user is queued. Slices that
-   Scan takes along the first axis are views. The outputs that a Loop or a Scan collects are
-   joined after its last turn. */
+   The values that a body computes are allocated by the run's own allocator, node by node, like all
+   other values. The calling thread must know which branch to run, and whether to run another
+   iteration (in this file: turn). So if a kernel computes the condition, the thread waits for it. A
+   value that a body returns is shared, not copied: its block is freed when its last user is queued.
+   Slices that Scan takes along the first axis are views. The outputs that a Loop or a Scan collects
+   are joined after its last iteration. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,8 +83,8 @@ static aclError if_run(Run *run, const NetNode *node)
 
 /* --- Loop and Scan --- */
 
-/* One run of a Loop or Scan node: the values carried from one turn (execution of the body) to the
-   next, and the collected outputs. */
+/* One run of a Loop or Scan node: the values carried from one iteration (turn) to the next, and the
+   collected outputs. */
 typedef struct Turns {
     Run *run;
     const NetNode *node;
@@ -93,9 +93,9 @@ typedef struct Turns {
                                         outputs */
     int first_given;                 /* index of the first carried value among the node's inputs */
     int collected;                   /* number of collected outputs */
-    int64_t count, room;             /* turns run so far; turns for which `parts` has room */
+    int64_t count, room;             /* iterations run so far; iterations for which `parts` has room */
     Slot *state;
-    Slot *parts;                     /* the collected outputs, `collected` of them for each turn */
+    Slot *parts;                     /* the collected outputs, `collected` of them for each iteration */
 } Turns;
 
 static aclError turns_start(Turns *turns)
@@ -149,7 +149,7 @@ static aclError parts_keep(Turns *turns)
     return ACL_SUCCESS;
 }
 
-/* Runs one turn; the body's other inputs are in their slots already. */
+/* Runs the body once. Its inputs that are not carried values are in their slots already. */
 static aclError turn_run(Turns *turns)
 {
     Run *run = turns->run;
@@ -173,8 +173,8 @@ static const Slot *part_at(const Turns *turns, int64_t turn, int k)
     return &turns->parts[turn * turns->collected + k];
 }
 
-/* Gives the shape of a collected output: that of its parts, or, without any turn, the one that
-   the body declares. */
+/* Gives the shape of a collected output: that of its parts, or, if there was no iteration, the one
+   that the body declares. */
 static aclError joined_shape(const Turns *turns, int k, Tensor *joined)
 {
     const NetValue *value =
@@ -279,8 +279,7 @@ static aclError turns_deliver(const Turns *turns, const int64_t *directions)
 
 enum { LOOP_TURNS_MAX = 1000000 };
 
-/* Reads ACL_SIM_LOOP_TURNS, the most turns of one loop: it ends a body whose condition never
-   becomes false. */
+/* Reads ACL_SIM_LOOP_TURNS, the most iterations of one loop: it ends a loop whose condition never becomes false. */
 static int64_t loop_limit(void)
 {
     const char *text = setting("ACL_SIM_LOOP_TURNS");

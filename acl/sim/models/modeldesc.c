@@ -270,8 +270,9 @@ aclError sim_aclmdlGetOutputDims(const aclmdlDesc *modelDesc, size_t index, aclm
     return dims_tell(modelDesc, OUTPUTS, index, dims);
 }
 
-/* Gives the shape of an output in the model's next run: that under the gear set last; else that
-   of the newest run; before the first run, that of aclmdlGetOutputDims. */
+/* Gives the shape that an output will have in the model's next run: if a gear was set, the shape
+   under that gear; else the shape in the newest run; before the first run, the one of
+   aclmdlGetOutputDims. */
 aclError sim_aclmdlGetCurOutputDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims)
 {
     Model *model;
@@ -290,8 +291,7 @@ aclError sim_aclmdlGetCurOutputDims(const aclmdlDesc *modelDesc, size_t index, a
     return ACL_SUCCESS;
 }
 
-/* The range of a dynamic dimension is [1, -1] (no upper end); of a fixed one, the dimension
-   twice. */
+/* Gives the range of each dimension: [1, -1] (no upper end) if it is dynamic, else [dimension, dimension]. */
 aclError sim_aclmdlGetInputDimsRange(
     const aclmdlDesc *modelDesc, size_t index, aclmdlIODimsRange *dimsRange)
 {

@@ -114,7 +114,7 @@ aclError sim_aclmdlExecute(uint32_t modelId, const aclmdlDataset *input, aclmdlD
     return run_sync(modelId, input, output, FOREVER);
 }
 
-/* The stream is only checked: a synchronous run uses a stream of its own, as in GE. */
+/* Checks the stream but does not use it: a synchronous run has a stream of its own, as in GE. */
 aclError sim_aclmdlExecuteV2(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output,
     aclrtStream stream, const aclmdlExecConfigHandle *handle)
 {
@@ -256,7 +256,7 @@ aclError sim_aclmdlSetDynamicHWSize(
         modelId, dataset, index, GEARS_SIZE, (int64_t[]){(int64_t)height, (int64_t)width}, 2);
 }
 
-/* `dims` has all dimensions of all inputs, one after another; the gears list the dynamic ones. */
+/* Sets the gear whose dimensions are `dims`: all dimensions of all inputs, one input after another. */
 aclError sim_aclmdlSetInputDynamicDims(
     uint32_t modelId, aclmdlDataset *dataset, size_t index, const aclmdlIODims *dims)
 {

@@ -128,8 +128,8 @@ static aclError gears_read(const ModelFile *file, Gears *gears)
     return ACL_SUCCESS;
 }
 
-/* The file lists only the dynamic dimensions of each gear; the API needs all dimensions of all
-   inputs. */
+/* Completes each gear of a dynamic_dims model: the file lists only the dynamic dimensions, the API
+   compares all dimensions of all inputs. */
 static aclError gears_expand(const Net *net, Gears *gears)
 {
     for (int g = 0; gears->kind == GEARS_DIMS && g < gears->count; g++) {

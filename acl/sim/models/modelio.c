@@ -1,9 +1,10 @@
 /* modelio.c: a run's inputs and outputs; checks the user's datasets against the shapes that the
    model declares.
 
-   Refused, by the input's name: a wrong number of inputs, a rank that the model does not have, a
-   dimension outside what it declares, a buffer too small for its shape. Only the dimensions of a
-   description are used, as in GE, because programs write any data type and format into it. */
+   A run is refused, with the input's name in the message, for a wrong number of inputs, a rank that
+   the model does not have, a dimension outside what it declares, and a buffer too small for its
+   shape. Only the dimensions of a description are used, as in GE, because programs write any data
+   type and format into it. */
 #include <string.h>
 
 #include "tensors/databuffer.h"
@@ -21,7 +22,8 @@ static int64_t gear_batch(const int64_t *gear, int64_t declared, int dimension)
     return dimension == 0 && declared < 0 ? gear[0] : declared;
 }
 
-/* Replaces unknown dimensions of input `input` by the gear's values, in order over all inputs. */
+/* Replaces unknown dimensions of input `input` by the gear's values. A gear has one value for each
+   dimension of all inputs, one input after another. */
 static void gear_dims_apply(
     const Model *model, int input, const int64_t *gear, int gear_values, Tensor *tensor)
 {
@@ -174,8 +176,8 @@ static aclError output_describe(DatasetEntry *entry, const Tensor *tensor)
                                                  : fail(ACL_ERROR_BAD_ALLOC, "no host memory");
 }
 
-/* Gives an output that has no buffer memory of aclrtMalloc, for a synchronous run. After an asynchronous run
-   such a result is lost and its block is freed, as with GE. */
+/* In a synchronous run, allocates memory with aclrtMalloc for an output whose data buffer is empty.
+   In an asynchronous run such a result is lost and its block is freed, as with GE. */
 static aclError output_give(const DatasetEntry *entry, size_t bytes)
 {
     void *memory = NULL;

@@ -179,8 +179,7 @@ void hold_leave(Run *run, Hold **hold)
     *hold = NULL;
 }
 
-/* Handles the blocks that the run still has: frees them after a good run; after a failed run the
-   model keeps them. */
+/* Ends the run's use of its blocks: frees them after a good run; after a failed run the model keeps them. */
 static void run_finish(Run *run, bool good)
 {
     for (int v = 0; v < run->net->value_count; v++) {
@@ -273,7 +272,7 @@ static aclError node_host(Run *run, const NetNode *node, NodeScratch *scratch)
     return ACL_SUCCESS;
 }
 
-/* Takes memory for one output: the user's buffer if it is an output of the model, else a block. */
+/* Takes memory for output `i` of the node: the user's buffer if it is an output of the model, else a block. */
 aclError output_place(Run *run, const NetNode *node, int i, Tensor *tensor)
 {
     if (node->outputs[i] < 0) {
@@ -294,8 +293,8 @@ aclError output_place(Run *run, const NetNode *node, int i, Tensor *tensor)
     return ACL_SUCCESS;
 }
 
-/* Makes the output share its input's memory, without a call of the allocator, if the node is a view and the input
-   is on the device; else false. */
+/* If the node is a view and its input is on the device, makes the output share the input's memory,
+   without a call of the allocator. Returns false otherwise. */
 static bool output_share(Run *run, const NetNode *node, const Tensor *tensor)
 {
     if ((node->kind->flags & OP_VIEW) == 0 || node->output_count != 1) {
@@ -323,7 +322,7 @@ static void value_release(Run *run, const Body *body, int value, int index)
     }
 }
 
-/* Releases the values that the body owns, but not the captured values. */
+/* Releases the values that are used last by node `index`, but only those that the body owns, not captured ones. */
 static void values_release(Run *run, const Body *body, int index)
 {
     const NetNode *node = &body->nodes[index];

@@ -17,7 +17,7 @@ typedef struct Sequence Sequence;
 typedef struct Slot {
     Tensor tensor;      /* data is the device address, NULL while only the host has the value */
     const void *host;   /* the value on the host, NULL if only the device has it */
-    Hold *hold;         /* the block behind tensor.data, NULL if it is not the run's */
+    Hold *hold;         /* the block behind tensor.data; NULL if the run does not own that memory */
     Sequence *sequence; /* not NULL: the value is a sequence and not a tensor */
     int output;         /* index of the model's output that it is; -1 = none */
 } Slot;
@@ -40,7 +40,7 @@ typedef struct Run {
     Owned *owned;
 } Run;
 
-/* Arrays that the nodes of a run use one after another. */
+/* Arrays that all nodes of a run use, one node after another. */
 typedef struct NodeScratch {
     Tensor *views, *outputs;
     const Tensor **inputs;
@@ -50,7 +50,7 @@ typedef struct NodeScratch {
 void run_release(Run *run);
 /* Makes the run free `data` at its end; if that cannot be stored, frees it at once and fails. */
 aclError run_own(Run *run, void *data);
-/* Makes `to` the same value as `from`; the memory behind it has one more user. */
+/* Makes `to` share the value of `from`, whose memory then has one more user. */
 void slot_share(Run *run, Slot *to, const Slot *from);
 /* Empties a slot and frees its block if it was the last user; after a failure the model keeps the
    block. */

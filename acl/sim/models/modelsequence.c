@@ -79,7 +79,7 @@ static aclError sequence_output(Run *run, const NetNode *node, Sequence *made)
 }
 
 /* Gives the position that input `input` states (counted from the end if negative), or `otherwise`
-   without that input. */
+   if that input is missing. */
 static aclError position_read(
     Run *run, const NetNode *node, int input, int64_t limit, int64_t otherwise, int64_t *position)
 {

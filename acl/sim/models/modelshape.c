@@ -1,14 +1,14 @@
 /* modelshape.c: the shapes of a model's outputs, without running it.
 
-   If a model's input shapes are known (declared, or those of a gear), its outputs have known
-   sizes, as those of its .om on a device: programs allocate them by these sizes. Here only the
-   outputs' shapes of each node are inferred; shape arithmetic is computed on the host. The
+   If a model's input shapes are known (declared, or set by a gear), so are its outputs' sizes, as
+   for a compiled model on a device. Programs allocate output buffers of these sizes. This file
+   infers only the outputs' shapes of each node; it computes shape arithmetic on the host. The
    inference ends without result at control flow, and at a node that needs the value of a tensor
    that only a kernel computes.
 
    The shapes under each gear are inferred once, at load.
 
-   Any thread; after the load it reads the model and changes nothing. */
+   Thread rule: any thread; after the load the model is only read. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@
 
 typedef struct Walk {
     const Model *model;
-    Tensor *values;         /* data: the value, if the host knows it */
+    Tensor *values;         /* `data` is the value if the host can compute it, else NULL */
     void **made;            /* host values that this inference computed, to be freed */
     int made_count;
     Tensor *outputs, *views;
@@ -24,8 +24,8 @@ typedef struct Walk {
     char message[OP_MESSAGE_ROOM];
 } Walk;
 
-/* True if the node reads the value of the input. A host node that reads a tensor that a kernel
-   computes (Shape) uses only its shape. */
+/* True if the node reads the values of input `i`, and not only its shape. A host node such as Shape
+   reads only the shape of a tensor that a kernel computes. */
 static bool read_by_value(const Net *net, const NetNode *node, int i)
 {
     if (node->host) {

@@ -1,6 +1,6 @@
 /* ort.h: the second engine: ONNX Runtime, through its C API, for models with operators that the
-   node loop does not have. Its library is opened at the first use; without the library these
-   calls fail and say so. */
+   node loop does not have. Its library is opened at the first use; without it, these calls fail
+   with a message. */
 #ifndef SIM_ORT_H
 #define SIM_ORT_H
 

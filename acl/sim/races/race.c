@@ -1,10 +1,12 @@
-/* race.c: the order checker's clocks: streams, boxes, and operations that are settled in order.
+/* race.c: the order checker's clocks: for each operation it decides which earlier work comes before
+ * it.
  *
- * An operation is a task, or an execution of a graph. To settle it means: its stream's clock
- * takes in the work that the host has seen complete and the work that the task waits for, and
- * then the task's bytes are checked. An operation is settled when it is queued, if possible. If
- * the work that it is ordered after is known only at run time (a host function, a notify, a
- * value), the operation and all behind it in the stream are settled when it has run (R1).
+ * An operation is a task, or an execution of a graph. To settle an operation means two things.
+ * First, its stream's clock is joined with the clocks of the work that the host has seen complete
+ * and of the work that the operation waits for. Then the bytes that the operation uses are checked.
+ * An operation is settled when it is queued, if possible. If the work that it waits for is known
+ * only at run time (a host function, a notify, a value), the operation and all behind it in the
+ * stream are settled when it has run (R1).
  *
  * Thread rule: race_lock. */
 #include "base/checks.h"
@@ -23,7 +25,7 @@ FORK_TAKES(race_lock);
 Clock race_seen_clock;
 
 static uint64_t seen_version = 1;
-static uint64_t slot_tasks[SLOTS_MOST]; /* number of the last task of each slot */
+static uint64_t slot_tasks[SLOTS_MOST]; /* number of the last task of each slot (entry of the clocks) */
 static uint32_t slot_count;
 static uint32_t retired[SLOTS_MOST];    /* slots that may be used again when the host has seen all of their tasks */
 static uint32_t retired_count;
@@ -91,8 +93,7 @@ RaceBox **race_elsewhere(void)
 
 /* ---- threads ------------------------------------------------------------------------------------- */
 
-/* Returns a slot whose tasks the host has all seen complete, or a new one; SLOTS_MOST if there is
- * none. */
+/* Returns a retired slot whose tasks the host has all seen complete, else a new slot; SLOTS_MOST if there is none. */
 static uint32_t slot_take(void)
 {
     for (uint32_t i = 0; i < retired_count && i < RETIRED_LOOK; i++) {
@@ -177,8 +178,9 @@ static void step_settle(const RaceOp *op, const RaceStep *step)
     }
 }
 
-/* Settles an operation. If it had to wait for that, it takes in the host's clock from the time
- * when it was queued; else the caller has taken in the present one. */
+/* Settles an operation. If it is settled later than it was queued, `op->host` is the host's clock
+ * from the time when it was queued, and is joined here. Otherwise the caller has joined the host's
+ * present clock. */
 static void op_settle(RaceOp *op)
 {
     RaceThread *thread = op->thread;
@@ -232,8 +234,8 @@ static void all_settle(void)
     }
 }
 
-/* Takes the host's present clock into the thread's clock; for operations that are settled at
- * once. */
+/* Joins the host's present clock into the thread's clock, for an operation that is settled as soon
+ * as it is queued. */
 static void thread_catch_up(RaceThread *thread)
 {
     if (thread->host_version != seen_version) {
@@ -290,7 +292,7 @@ static void op_submit(RaceThread *thread, RaceOp *op)
     thread->last = op;
 }
 
-/* Returns the stream's thread, made if needed; the lock is held. */
+/* Returns the stream's RaceThread, which it makes if needed; race_lock is held. */
 static RaceThread *thread_of(Stream *stream)
 {
     if (stream->race == NULL) {
@@ -324,7 +326,7 @@ void race_submitted(Stream *stream, const TaskClass *sort, const void *payload)
 
 /* ---- the worker ---------------------------------------------------------------------------------- */
 
-/* Returns the mark of the task that the stream is running, or NULL; the lock is held. */
+/* Returns the mark of the task that the stream is running, or NULL; race_lock is held. */
 static RaceMark *mark_here(const Stream *stream)
 {
     RaceMark *mark = stream->race == NULL ? NULL : stream->race->mark;
@@ -455,8 +457,8 @@ void race_put_value(Stream *stream, const void *address)
     race_put(stream, value_box(address));
 }
 
-/* Adds the clock of the slot's thread to the clock `context`: a task of this thread may have written the value, so
- * all of the thread's work so far counts as ordered before. */
+/* Joins the clock of the slot's thread into the clock `context`. A task of this thread may have
+ * written the value, so all of the thread's work so far counts as done before the wait ends. */
 static void writer_take(void *context, uint32_t slot)
 {
     for (const RaceThread *thread = threads; thread != NULL; thread = thread->next) {
@@ -545,7 +547,7 @@ void race_follow(Stream *stream, RaceBox *const *box)
     pthread_mutex_unlock(&race_lock);
 }
 
-/* Settles all queued operations without reports; the lock is held. */
+/* Settles all queued operations of the thread without reports; race_lock is held. */
 static void thread_flush(RaceThread *thread)
 {
     for (RaceMark *mark = thread->mark; mark != NULL; mark = mark->next) {

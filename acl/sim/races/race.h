@@ -29,7 +29,8 @@ typedef enum TouchKind {
     TOUCH_ATOMIC /* a value that streams write and wait for: no conflict, but it must not be freed */
 } TouchKind;
 
-/* A point in the order of the device's work, as an event keeps it. */
+/* A point in the order of the device's work, given by a vector clock. A record sets it, a wait
+ * reads it; events, notifies and values each have one. */
 typedef struct RaceBox RaceBox;
 
 struct Graph;
@@ -47,18 +48,18 @@ void touch_rows(Touch *touch, const void *address, size_t pitch, size_t bytes, s
 void touch_tensor(Touch *touch, const struct Tensor *tensor, TouchKind kind);
 /* Notes those 8-byte words (a kernel's arguments) that are addresses of device memory. */
 void touch_pointers(Touch *touch, const void *words, size_t bytes);
-/* States that the task is a record: *box becomes the task's place. */
+/* States that the task is a record: *box becomes the point of this task in the order of work. */
 void touch_record(Touch *touch, RaceBox **box);
 /* Makes *box, which is NULL, the same box as *other. */
 void touch_share(RaceBox **box, RaceBox *const *other);
 /* States that the task is a wait: it is ordered after *box. False if *box is NULL. */
 bool touch_wait(Touch *touch, RaceBox *const *box);
-/* States that only when the task runs it is known which work comes before it. Then race_take and
- * race_take_host are called. */
+/* States that the work before the task is known only when the task runs. The task then calls
+ * race_take or race_take_host. */
 void touch_late(Touch *touch);
-/* States that the task's own place is needed when it runs: for race_seen and race_put. */
+/* States that the task calls race_seen or race_put when it runs, which need its point in the order of work. */
 void touch_marked(Touch *touch);
-/* States that the task chooses at run time which other tasks run. */
+/* States that the task chooses at run time which other tasks run, so its bytes are not checked. */
 void touch_choice(Touch *touch);
 void touch_graph(Touch *touch, const struct Graph *graph);
 
@@ -67,9 +68,10 @@ void touch_graph(Touch *touch, const struct Graph *graph);
 void race_submitted(Stream *stream, const TaskClass *sort, const void *payload);
 void race_begins(Stream *stream, uint64_t number);
 void race_ends(Stream *stream, uint64_t number);
-/* Returns the place at the end of the stream's queue, for race_saw; it may be NULL. */
+/* Returns a box with the point at the end of the stream's queue, for race_saw; NULL if the stream
+ * has no checked work or there is no memory. */
 RaceBox *race_place(const Stream *stream);
-/* Frees the box. `complete`: the host has seen that the work up to its place is done. */
+/* Frees the box of race_place. `complete`: the host has seen all work before that point complete. */
 void race_saw(RaceBox *box, bool complete);
 void race_saw_stream(const Stream *stream);
 void race_saw_event(RaceBox *const *box);
@@ -79,7 +81,7 @@ void race_stream_gone(Stream *stream);
 
 /* ---- inside a running task ----------------------------------------------------------------------- */
 void race_seen(Stream *stream);                    /* the host is ordered after all work before the task */
-void race_put(Stream *stream, RaceBox **box);      /* adds the task's place to *box */
+void race_put(Stream *stream, RaceBox **box);        /* joins the task's point into *box */
 void race_take(Stream *stream, RaceBox *const *box); /* the task is ordered after *box */
 void race_take_host(Stream *stream);               /* the task is ordered after all that the host has seen complete */
 /* race_put and race_take for a value in memory that streams write and wait for: the box is found by its address. */
@@ -88,11 +90,12 @@ void race_take_value(Stream *stream, const void *address);
 
 /* ---- objects ------------------------------------------------------------------------------------- */
 void race_drop(RaceBox **box);
-/* Orders all work that is queued on the stream from now on after *box; for a pool's block that is used
- * again. */
+/* Orders all work that is queued on the stream from now on after *box. Called when a memory pool
+ * hands out a block again. */
 void race_follow(Stream *stream, RaceBox *const *box);
-/* Returns the box for IPC events and notifies, by which other processes may order streams: every
- * record into one counts as ordered before every wait for one. */
+/* Returns the one box of all IPC events and shared notifies. Other processes may order streams
+ * through them in ways that the checker cannot see, so every record on one counts as ordered before
+ * every wait for one. */
 RaceBox **race_elsewhere(void);
 
 /* ---- captures: capture.c and graph.c, under the graph's lock -------------------------------------- */
@@ -108,7 +111,7 @@ void race_host(const char *what, const void *address, size_t bytes, TouchKind ki
 void race_freed(const char *what, uintptr_t address, size_t bytes);
 /* Forgets the uses of bytes that were returned to their arena, without a check. */
 void race_forget(uintptr_t address, size_t bytes);
-/* Checks a mapping of physical memory that ends. */
+/* Checks the bytes of physical memory whose mapping is removed. */
 void race_unmapped(const void *physical, uintptr_t base, size_t bytes);
 /* Forgets physical memory that was freed; its address may be used again. */
 void race_physical_gone(const void *physical, size_t bytes);
@@ -127,7 +130,7 @@ SIM_SHARED void acl_sim_races_python(acl_sim_python_stack stack);
  * none. Called in any thread, for each finding; it must not call the API. */
 typedef size_t (*acl_sim_tag)(uintptr_t address, char *text, size_t size);
 SIM_SHARED void acl_sim_races_tags(acl_sim_tag tag);
-/* Mutes the checker (1) or ends that (0). While muted, it neither reports nor counts findings; for tests. */
+/* Mutes the checker (1) or ends the muting (0). While muted, it neither reports nor counts findings; for tests. */
 SIM_SHARED void acl_sim_races_mute(int muted);
 
 #endif

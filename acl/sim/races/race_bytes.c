@@ -86,7 +86,7 @@ static Use *uses_copy(const Use *use)
     return use == NULL ? NULL : use_new(use->task, use->base, use->kind, uses_copy(use->next));
 }
 
-/* Makes room for a cell at the index; false without memory. */
+/* Inserts a cell at the index; false if there is no memory. */
 static bool cell_insert(Page *page, uint32_t at, Cell cell)
 {
     if (page->count == page->room) {
@@ -261,7 +261,7 @@ static void cell_check(const Page *page, const Cell *cell, const Access *access)
     }
 }
 
-/* Adds a use that is not a write, and removes uses for which it stands, too (R2). */
+/* Adds a use that is not a write. Removes earlier uses that it makes unnecessary (R2). */
 static void cell_add(Cell *cell, const Access *access)
 {
     for (Use **link = &cell->uses; *link != NULL;) {
@@ -320,7 +320,7 @@ static void page_host(Page *page, uint32_t begin, uint32_t end, const Access *ac
     }
 }
 
-/* Returns where the first page's part of the range ends. */
+/* Returns the end of that part of the range which lies in its first page. */
 static uint64_t part_end(uint64_t begin, uint64_t end)
 {
     uint64_t stop = ((begin >> PAGE_SHIFT) + 1) << PAGE_SHIFT;
@@ -358,7 +358,7 @@ void bytes_host(HostAct act, RaceTask *task, const Clock *clock, const RaceBytes
     }
 }
 
-/* Removes the uses that were made through that mapping. */
+/* Removes the uses that were made through the mapping at `base`. */
 static void cell_forget(Cell *cell, uintptr_t base)
 {
     for (Use **link = &cell->uses; *link != NULL;) {

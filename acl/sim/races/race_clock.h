@@ -1,5 +1,5 @@
-/* race_clock.h: vector clocks: for each slot (a stream, or a lane of a graph) the number of its
-   tasks that come before a point.
+/* race_clock.h: vector clocks. A clock describes a point in the order of work: for each slot (a
+   stream, or a lane of a graph), how many of the slot's tasks come before that point.
 
    Thread rule: the checker's lock. */
 #ifndef SIM_RACE_CLOCK_H
@@ -18,7 +18,8 @@ static inline uint64_t clock_get(const Clock *clock, uint32_t slot)
     return slot < clock->count ? clock->at[slot] : 0;
 }
 
-/* False without memory. */
+/* clock_raise raises one entry to `to`; clock_join raises each entry to that of `other`. False if
+   there is no memory. */
 bool clock_raise(Clock *clock, uint32_t slot, uint64_t to);
 bool clock_join(Clock *clock, const Clock *other);
 /* True if the clock covers all tasks that `other` covers. */

@@ -1,10 +1,9 @@
 /* race_inside.h: the interface between the order checker's own files.
  *
- * R1  extension  operations are settled in an order that extends the order they define: one that
- * waits is settled after what it waits for
- * R2  subsumed   a use is dropped from a cell only for one that is ordered after it and conflicts
- * with whatever the dropped one would, or if the host has seen it complete
- * R3  seen       what the host has seen complete is ordered before all that is queued later
+ * R1  order      an operation is settled only after all operations that it waits for
+ * R2  subsumed   a use is removed from a cell only if the host has seen it complete, or if a later use in
+ *                the cell is ordered after it and conflicts with every access that it conflicts with
+ * R3  seen       what the host has seen complete is ordered before all work that is queued later
  *
  * Thread rule: everything is guarded by race_lock, a leaf lock, unless a comment says otherwise. */
 #ifndef SIM_RACE_INSIDE_H
@@ -29,7 +28,7 @@ typedef struct RaceSite {
 
 typedef struct RaceTask {
     uint32_t refs;
-    uint32_t slot;     /* the entry of clocks for the task's stream or lane */
+    uint32_t slot;     /* index of the task's stream or lane in clocks */
     uint64_t n;        /* the task's number among the tasks of this slot */
     const char *name;
     const RaceSite *site;
@@ -59,12 +58,12 @@ typedef struct RaceMark {
     struct RaceMark *next;
     uint64_t number;
     struct RaceOp *op; /* the operation, if it is settled only when it has run; else NULL */
-    RaceBox *place;    /* the task's place in the order of work */
+    RaceBox *place;    /* the task's point in the order of work */
 } RaceMark;
 
 /* A stream, or a lane of a graph. */
 typedef struct RaceThread {
-    uint32_t slot;         /* the entry of clocks for its tasks */
+    uint32_t slot;         /* index of its tasks' entry in clocks */
     uint64_t host_version; /* version of the host's clock that was joined last */
     Clock clock;           /* clock after the operations that are settled */
     struct RaceOp *first, *last; /* operations that are queued and not settled */
@@ -77,9 +76,9 @@ typedef struct RaceThread {
 typedef struct RaceStep {
     RaceThread *thread;
     RaceTask *task;
-    RaceBox *after; /* the step is ordered after this place; or NULL */
-    RaceBox *place; /* the step sets this place; or NULL */
-    bool inner;     /* `after` is a place in the same graph */
+    RaceBox *after; /* the step is ordered after this point; or NULL */
+    RaceBox *place; /* the step sets this point; or NULL */
+    bool inner;     /* `after` is a point in the same graph */
     size_t first, count; /* its bytes: index of the first range in RaceOp.bytes, and number of ranges */
 } RaceStep;
 
@@ -127,10 +126,11 @@ RaceThread *threads_first(void);
 /* race_touch.c; called without race_lock */
 RaceStep *touch_step(Touch *touch);
 typedef void (*RaceEmit)(void *context, const RaceBytes *bytes);
-/* The functions that the checker needs of the folder `memory`. That folder is built on this one,
- * so it fills the table in when the library is loaded. */
+/* Functions of the folder `memory` that the checker calls. `memory` includes this folder, so this
+ * folder must not include `memory`. Instead, `memory` fills in the table when the library is
+ * loaded. */
 typedef struct RaceMemory {
-    /* Gives the pieces of memory behind the addresses. */
+    /* Calls `emit` for each piece of memory behind the addresses. */
     void (*resolve)(const void *address, size_t bytes, TouchKind kind, RaceEmit emit, void *context);
     /* Returns how many bytes a kernel that gets the pointer may use; 0 if the simulator does not
      * know the pointer. */
@@ -147,7 +147,7 @@ void bytes_access(RaceTask *task, const Clock *clock, const RaceBytes *bytes);
  * means uses through any mapping. */
 typedef enum HostAct { HOST_TOUCHES, HOST_FREES, HOST_UNMAPS } HostAct;
 void bytes_host(HostAct act, RaceTask *task, const Clock *clock, const RaceBytes *bytes);
-/* Gives the slots of the tasks that may have written the bytes. */
+/* Calls `tell` for the slot of each task that may have written the bytes. */
 void bytes_writers(const RaceBytes *bytes, void (*tell)(void *context, uint32_t slot),
                    void *context);
 void bytes_forget(const RaceBytes *bytes, uintptr_t base);
@@ -161,7 +161,7 @@ void site_print(FILE *file, const RaceSite *site);
 void site_print_json(FILE *file, const RaceSite *site);
 
 /* race_report.c */
-/* Gives the tag of the owner of the memory at the address; false if there is none. */
+/* Writes the program's name for the memory at the address (acl_sim_races_tags); false if there is none. */
 bool race_tag(uintptr_t address, char *text, size_t size);
 
 typedef struct RaceFinding {

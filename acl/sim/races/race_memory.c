@@ -8,7 +8,7 @@ typedef struct HostLook {
     RaceTask task;
 } HostLook;
 
-/* Checks tasks that are queued behind work that has not run: the clocks do not have them yet. */
+/* Checks the tasks of an operation that is queued and not settled: the clocks do not contain them yet. */
 static void queued_check(HostLook *look, const RaceOp *op, const RaceBytes *bytes)
 {
     for (size_t s = 0; s < op->step_count; s++) {

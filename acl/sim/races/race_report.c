@@ -242,7 +242,7 @@ static void on_end(int status, void *nothing)
     exit_status = status;
 }
 
-/* Runs in the child of a fork. Makes the lock anew, because a thread of the parent may have held it. */
+/* Runs in the child of a fork. Initialises race_lock again, because a thread of the parent may have held it. */
 static void on_fork_child(void)
 {
     if (handle_live(HANDLE_CONTEXT) != 0) {

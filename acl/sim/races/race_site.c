@@ -1,8 +1,7 @@
-/* race_site.c: the places where tasks are queued: the C stack, and the Python stack if there is
- * an interpreter.
+/* race_site.c: the places where tasks are queued: the C stack, and the Python stack if there is an
+ * interpreter.
  *
- * Each different place is stored once and never freed; two findings are the same if their places
- * are.
+ * Each different place is stored once and never freed, so places are compared by their addresses.
  *
  * Thread rule: any thread; a lock of its own guards the table. */
 #include "base/json.h"

@@ -43,7 +43,7 @@ RaceStep *touch_step(Touch *touch)
     return step;
 }
 
-/* Returns the step being built, with a task. */
+/* Returns the step that is being built, and gives it a task if it has none. */
 static RaceStep *step_here(Touch *touch)
 {
     RaceStep *step = touch->step != 0 ? &touch->op->steps[touch->step - 1] : touch_step(touch);
