@@ -22,7 +22,7 @@ ITEM_BYTES = {
 
 
 def item_bytes(dtype: Any) -> int:
-    """Return the bytes of one element of a type: a name such as ``"float16"``, or an object with `itemsize`."""
+    """Return the bytes of one element; `dtype` is a name such as ``"float16"``, or an object with `itemsize`."""
     size = getattr(dtype, "itemsize", None)
     if isinstance(size, int):
         return size
@@ -45,7 +45,8 @@ def extents_of(shape: int | tuple[int, ...]) -> tuple[int, ...]:
 def stream_memory(nbytes: int, stream: Stream, tag: str | None = None, owner: str | None = None) -> Buffer:
     """Allocate memory for use on a stream: from the pool that is registered for the stream, else from the driver.
 
-    Outside of a scope its tag is `owner` if that tag has a budget in the pool, else `tag`.
+    If a tag scope is open, the memory gets the scope's tag.  Otherwise its tag is `owner` if that tag has a budget in
+    the pool, else `tag`.
     """
     from acl.pool._registry import pool_of
     from acl.pool._tags import tag_open
@@ -65,7 +66,7 @@ class Array:
     Attributes
     ----------
     buffer : Buffer
-        The memory; closed with the array.
+        The memory; closing the array closes it.
     shape : tuple of int
         Extents; ``()`` for one element.
     dtype
@@ -88,7 +89,7 @@ class Array:
 
     @classmethod
     def of(cls, buffer: Buffer, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Make an array in a buffer's memory, which must be large enough."""
+        """Return an array that uses a buffer's memory; raise ValueError if the buffer is too small."""
         array = cls.__new__(cls)
         array.shape = tuple(shape)
         array.dtype = dtype
@@ -110,13 +111,13 @@ class Array:
 
     @property
     def __npu_array_interface__(self) -> dict[str, Any]:
-        """Shape, type and address, in the form of CUDA's array interface; the stream as a handle."""
+        """The shape, type, address and stream handle, in the form of CUDA's array interface."""
         from acl.pool._dlpack import npu_interface
 
         return npu_interface(self.buffer, self.shape, self.dtype)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return DLPack's device type of extensions, and the ordinal of the device."""
+        """Return DLPack's device type for NPUs (kDLExtDev), and the number of the device."""
         from acl.pool._dlpack import device_of
 
         return device_of(self.buffer)
@@ -130,8 +131,9 @@ class Array:
         Parameters
         ----------
         stream : Stream, int or None
-            The consumer's stream: it waits for the work queued on the array's stream, and the memory
-            is not reused before the consumer's work is done.  None waits on the host; -1 orders nothing.
+            The consumer's stream.  It waits for the work queued on the array's stream, and the memory
+            is not used again before the consumer's work is done.  If None, the host waits for the
+            array's stream.  If -1, nothing is ordered.
         max_version : tuple of int, optional
             The newest version of DLPack that the consumer supports.
         dl_device : tuple of int, optional
@@ -144,7 +146,7 @@ class Array:
         return export(self.buffer, self.shape, self.dtype, stream, max_version, dl_device, copy)
 
     def numpy(self, *, timeout_ms: int | None = None) -> Any:
-        """Copy the content to a new NumPy array, in the order of the buffer's stream, and return it.
+        """Return a copy of the content as a NumPy array, made in the order of the buffer's stream.
 
         Raises `acl.TimeoutError` if that takes longer than `timeout_ms`.
         """
@@ -161,7 +163,7 @@ class Array:
         return array_numpy(self, timeout)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Return the content as a copy on the host, for `numpy.asarray`."""
+        """Return a copy of the content as a NumPy array; `numpy.asarray` calls this."""
         if copy is False:
             raise ValueError("an Array is on the device: without a copy it cannot be a NumPy array")
         found = self.numpy()

@@ -1,4 +1,4 @@
-"""Device memory and pinned host memory, which a C function of the owner frees."""
+"""Device memory and pinned host memory.  A C function of the memory's owner frees it."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -6,11 +6,11 @@ from libc.stdint cimport int64_t
 from acl.runtime._stream cimport Stream
 from acl.runtime._work cimport Work
 
-# Frees memory.  It is called with the GIL, so it must not block or call the driver for long.  For a
-# function that does, `blocking` is set, and the GIL is released around the call.
+# A function that frees memory.  It is called with the GIL and must not block.  If the function may
+# block, the buffer sets `blocking`; then the function is called without the GIL.
 ctypedef void (*BufferRelease)(void *owner, void *block) noexcept nogil
-# Hands unfinished works to a pool of host memory, which then waits for them before it reuses the
-# memory; false if it cannot.
+# A function that gives the unfinished works on a memory block to a pool of host memory.  The pool
+# waits for these works before it uses the memory again.  Returns false if the pool refuses them.
 ctypedef bint (*BufferSettle)(void *owner, void *block, object works) noexcept
 
 
@@ -21,10 +21,10 @@ cdef class Buffer:
     cdef BufferRelease release      # frees the memory; NULL if it is borrowed
     cdef void *owner                # first argument of `release`
     cdef void *block                # second argument of `release`
-    cdef object keeper              # Python object that keeps `owner`; a view's is its buffer
+    cdef object keeper              # object that keeps `owner` alive; in a view: its buffer
     cdef Stream stream              # the stream that orders the memory's use, or None
     cdef object pending             # works on the memory (see `_work`); unused in a view
-    cdef object writers             # works that wrote the memory and may have failed
+    cdef object writers        # works that wrote the memory and failed, or whose outcome is unknown
     cdef int device                 # ordinal; -1 if unknown
     cdef int made                   # fork_count when it was made
     cdef int uses                   # number of calls that use the memory now; unused in a view
@@ -35,25 +35,28 @@ cdef class Buffer:
 
 @cython.final
 cdef class Uses:
-    cdef list roots                 # tuples of a buffer, if it is written, if all of it is written
+    cdef list roots                 # tuples (buffer, is it written?, is all of it written?)
 
     cdef int add(self, Buffer buffer, bint written) except -1
     cdef int end(self, Work work) except -1
 
 # Return the buffer that owns the memory of a view.
 cdef Buffer buffer_root(Buffer buffer)
-# Note a work that uses the memory of a buffer that is not a view, and may write part or all of it.
+# Store in `root`, which is not a view, that a work uses its memory.  `written`: the work writes the
+# memory; `whole`: it writes all of the memory.
 cdef int buffer_note(Buffer root, Work work, bint written, bint whole) except -1
-# Raise an error if work that wrote the memory has failed; with `wait`, wait until that is known.
+# Raise an error if a work that wrote the memory has failed.  With `wait`, first wait for these
+# works, until the time `until` (see `until_of` in `_work.pxd`).
 cdef int buffer_readable(Buffer buffer, bint wait, int64_t until=*) except -1
-# Note that a call begins to use the memory (1), or has ended its use (-1); after the last use,
-# memory that was closed meanwhile is freed.
+# Add `change` to the number of calls that use the memory: 1 when a call begins, -1 when it ends.
+# If the buffer was closed during these calls, the end of the last call frees the memory.
 cdef int buffer_use(Buffer root, int change) except -1
 # Return a caller's number of bytes; raise TypeError or ValueError if it is not one.
 cdef size_t bytes_given(object value, str name) except? <size_t> -1
+# Do what `buffer_use` does, for a HostBuffer.
 cdef int host_use(HostBuffer buffer, int change) except -1
 
-# Make a buffer of existing memory, as pools do, in a few nanoseconds.
+# Return a Buffer of memory that is allocated already.  Pools call this; it takes a few nanoseconds.
 cdef Buffer buffer_wrap(
     void *address, size_t size, BufferRelease release, void *owner, void *block, object keeper,
     Stream stream, int device,
@@ -67,12 +70,12 @@ cdef class HostBuffer:
     cdef Py_ssize_t shape           # `size` in the type of the buffer protocol
     cdef Py_ssize_t exports         # number of memory views; above 0 it cannot be closed
     cdef BufferRelease release      # frees the memory; NULL if it is borrowed
-    cdef BufferSettle settle        # takes unfinished works; NULL if closing waits for them
+    cdef BufferSettle settle    # gets the unfinished works at `close`; NULL: `close` waits for them
     cdef void *owner                # first argument of `release` and `settle`
     cdef void *block                # second argument of `release` and `settle`
-    cdef object keeper
+    cdef object keeper              # object that keeps `owner` alive
     cdef object pending             # works on the memory (see `_work`)
-    cdef int made
+    cdef int made                   # fork_count when it was made
     cdef int uses                   # number of calls that use the memory now
     cdef bint blocking              # `release` must be called without the GIL
     cdef object __weakref__

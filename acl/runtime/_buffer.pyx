@@ -2,10 +2,11 @@
 
 A `Buffer` or `HostBuffer` frees its memory through a C function of the memory's owner, so memory of
 the driver and of a pool is used in the same way.  Closing it, or deleting the last reference, frees
-the memory.  Works that use the memory (copies, runs, launches) are noted in the buffer that owns
-it, also those of its views.  Closing waits for works that the memory's owner does not order.
-Deleting never waits: memory that is in use is then freed later.  If a call in another thread uses
-the memory when it is closed, the end of that call frees it.
+the memory.  A *work* is a copy, a run or a launch that was queued on a stream.  The buffer that
+owns the memory stores the works that use the memory, also the works that use it through a view.
+Closing waits for works that the memory's owner does not order.  Deleting never waits: if works
+still use the memory, it is freed later.  If a call in another thread uses the memory when it is
+closed, the end of that call frees it.
 
 `Buffer` must be fast to make: its objects are taken from a free list, have no dict and no weak
 references, and are not tracked by the garbage collector, so an `owner` that refers to its own
@@ -66,7 +67,7 @@ cdef void host_free(void *owner, void *block) noexcept nogil:
 
 
 cdef Buffer buffer_root(Buffer buffer):
-    """Return the buffer that owns the memory, through the keepers of views."""
+    """Return the buffer that owns the memory; the `keeper` of a view is its buffer."""
     while isinstance(buffer.keeper, Buffer):
         buffer = <Buffer> buffer.keeper
     return buffer
@@ -74,7 +75,10 @@ cdef Buffer buffer_root(Buffer buffer):
 
 @cython.final
 cdef class Uses:
-    """Buffers whose memory a call uses; memory closed meanwhile is freed when the call ends."""
+    """The buffers that one call uses.
+
+    If one is closed during the call, the call's end frees it.
+    """
 
     def __cinit__(self):
         self.roots = []
@@ -111,7 +115,7 @@ cdef int buffer_note(Buffer root, Work work, bint written, bint whole) except -1
 
 
 cdef int buffer_readable(Buffer buffer, bint wait, int64_t until=-1) except -1:
-    """Raise an error if work that wrote the memory has failed; with `wait`, after its end."""
+    """Raise an error if a work that wrote the memory has failed; with `wait`, wait for it first."""
     cdef Buffer root = buffer_root(buffer)
     if root.writers is None:
         return 0
@@ -121,7 +125,7 @@ cdef int buffer_readable(Buffer buffer, bint wait, int64_t until=-1) except -1:
 
 
 def let_go(Buffer buffer not None):
-    """Close a buffer without a wait; works that still use its memory are waited for later."""
+    """Close a buffer without a wait.  If works use its memory, it is freed when they are done."""
     if buffer.address is NULL or buffer.made != fork_count:
         return
     buffer.address = NULL
@@ -147,7 +151,7 @@ cdef Buffer buffer_wrap(
 
 
 # --- functions of both types --------------------------------------------------------------------
-# A fused type instead of a base class, with which Buffer would have no free list.
+# A fused type, because a class with a base class cannot have a free list, which Buffer needs.
 
 ctypedef fused Memory:
     Buffer
@@ -167,7 +171,7 @@ cdef int memory_check(Memory memory) except -1:
 
 @cython.final
 cdef class MemoryEnd(WorkEnd):
-    """Memory whose object is closed or deleted, and works that must be done before it is freed."""
+    """Memory that is freed when its works are done; its Python object is closed or deleted."""
 
     cdef BufferRelease release
     cdef void *owner
@@ -200,7 +204,7 @@ cdef MemoryEnd memory_end(Memory memory, object works):
 
 
 cdef bint is_ordered(Memory memory, object works) noexcept:
-    """Return True if the memory's owner orders the works: a pool does for the memory's stream."""
+    """Return True if the memory's owner orders all the works, as a pool does for its stream."""
     if works is None:
         return True
     if Memory is Buffer:
@@ -212,7 +216,7 @@ cdef bint is_ordered(Memory memory, object works) noexcept:
 
 
 cdef inline void memory_drop(Memory memory) noexcept:
-    """Free the memory of a deleted object now, or arrange that it is freed later."""
+    """Free the memory of a deleted object now, or later if works still use it."""
     if memory.address is NULL or memory.made != fork_count or (
             leaving and not memory_outlasts(memory)):
         return
@@ -226,7 +230,7 @@ cdef inline void memory_drop(Memory memory) noexcept:
 
 
 cdef int memory_back(Memory memory) except -1:
-    """Free closed memory, after a wait for its works; if Ctrl-C ends the wait, free it later."""
+    """Wait for the works on closed memory and free it; if Ctrl-C ends the wait, free it later."""
     cdef MemoryEnd end
     works, memory.pending = memory.pending, None
     end = memory_end(memory, None if is_ordered(memory, works) else works)
@@ -240,7 +244,7 @@ cdef int memory_back(Memory memory) except -1:
 
 
 cdef void memory_unused(Memory memory) noexcept:
-    """Free closed memory after the last call that used it, now or later."""
+    """Free closed memory that no call uses any more; if works use it, free it later."""
     works, memory.pending = memory.pending, None
     end = memory_end(memory, None if is_ordered(memory, works) else works)
     memory.keeper = None
@@ -278,9 +282,9 @@ cdef int memory_close(Memory memory) except -1:
 
 
 cdef bint memory_outlasts(Memory memory) noexcept:
-    """Return True if a pool may still free the memory without a wait while the interpreter exits.
+    """Return True if the memory may be freed while the interpreter exits: a pool does not wait.
 
-    Other threads run until they are stopped, and may need the memory of objects that they delete.
+    Other threads still run then, and may need the memory of the objects that they delete.
     """
     return (Memory is Buffer and memory.release is not NULL and not memory.blocking
             and memory.pending is None and Py_IsInitialized() != 0)
@@ -345,7 +349,7 @@ cdef class Buffer:
 
     @staticmethod
     def from_address(address, size, *, Stream stream=None, owner=None):
-        """Return a Buffer of borrowed memory, which is never freed here; it refers to `owner`."""
+        """Return a Buffer of memory that other code frees; the Buffer keeps `owner` alive."""
         cdef size_t start = handle_checked(address, "address", "the address of device memory")
         if start == 0:
             raise ValueError("address must not be 0")
@@ -398,7 +402,7 @@ cdef class Buffer:
         if start > self.size:
             raise ValueError(f"offset must be at most {self.size}, not {offset}")
         cdef size_t length = self.size - start if size is None else bytes_given(size, "size")
-        self.open_check()                       # here, because `__index__` may have closed it
+        self.open_check()                      # not earlier: `__index__` above may close the buffer
         if length > self.size - start:
             raise ValueError(
                 f"size must be at most {self.size - start} at offset {offset}, not {size}"
@@ -418,13 +422,13 @@ cdef class Buffer:
 
     @property
     def __npu_array_interface__(self):
-        """The memory as bytes, in the form of CUDA's array interface; the stream as a handle."""
+        """The memory as bytes, in the form of CUDA's array interface, with the stream's handle."""
         from acl.pool._dlpack import npu_interface
 
         return npu_interface(self, (self.size,), "uint8")
 
     def __dlpack_device__(self):
-        """Return DLPack's device type of extensions, and the ordinal of the device."""
+        """Return DLPack's device type for NPUs (kDLExtDev), and the number of the device."""
         from acl.pool._dlpack import device_of
 
         return device_of(self)
@@ -547,7 +551,10 @@ cdef class HostBuffer:
         return self.size
 
     def numpy(self, dtype="uint8", shape=None):
-        """Return the memory as a NumPy array, without a copy; the array keeps the memory."""
+        """Return a NumPy array over the memory, without a copy.
+
+        The array keeps the memory alive.
+        """
         import numpy
         array = numpy.frombuffer(self, dtype=dtype)
         return array if shape is None else array.reshape(shape)
@@ -566,7 +573,10 @@ cdef class HostBuffer:
         return device_of(self)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """Return the memory as bytes in a DLPack capsule; it cannot be closed while that exists."""
+        """Return the memory as bytes in a DLPack capsule.
+
+        `close` fails while the capsule exists.
+        """
         from acl.pool._dlpack import export
 
         return export(self, (self.size,), "uint8", stream, max_version, dl_device, copy)
@@ -580,7 +590,7 @@ cdef class HostBuffer:
         self.exports -= 1
 
     def close(self):
-        """Free the memory, after asynchronous copies of it; a second call does nothing.
+        """Free the memory, after a wait for its asynchronous copies; a second call does nothing.
 
         Raises `BufferError` while a memory view or an array uses the memory.
         """

@@ -7,10 +7,10 @@ from acl.bind.generated._libacl cimport aclrtStream
 
 @cython.final
 cdef class Callbacks:
-    cdef list errors                # exceptions not yet raised by a synchronize
+    cdef list errors                # exceptions that no `synchronize` has raised yet
     cdef set waiting                # numbers of the jobs that have not run
-    cdef object progress            # the stream's, kept while jobs wait or exceptions are left
-    cdef object reporter            # thread that runs jobs if ACL lacks aclrtLaunchHostFunc
+    cdef object progress            # the stream's Progress while `waiting` or `errors` is not empty
+    cdef object reporter            # thread that runs the jobs if ACL lacks aclrtLaunchHostFunc
 
     cdef int launch(
         self, aclrtStream stream, object progress, object function, tuple arguments

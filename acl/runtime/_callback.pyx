@@ -1,9 +1,10 @@
 """Python functions that are called in stream order, and the exceptions that they raise.
 
-The runtime gets a number, never an object.  A number without a waiting job is ignored, so a stream
-that is destroyed with callbacks queued leaves no dangling pointer.  The next call of a user's
-thread deletes the objects that a callback referred to (`_later`): that may free device memory or
-destroy a stream, which the runtime forbids on its callback threads.
+A *job* is one queued call of a Python function.  The runtime gets the job's number, never an
+object.  A number whose job was deleted is ignored, so a stream that is destroyed while callbacks
+are queued leaves no dangling pointer.  The objects that a callback referred to are deleted by the
+next call of a user's thread (`_later`), because the deletion may free device memory or destroy a
+stream, which the runtime forbids on its callback threads.
 
 An exception goes to `sys.unraisablehook` at once and is raised again by the next `synchronize`.
 If the library has no `aclrtLaunchHostFunc` (CANN 8.1), a thread of this module processes the
@@ -44,18 +45,18 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
                        void (*child)() noexcept nogil)
 
-# Milliseconds that the exit of the interpreter waits for callbacks that are running.
+# At its exit, the interpreter waits this many milliseconds for running callbacks.
 cdef int EXIT_LIMIT_MS = 500
 # Jobs that have not run, by number; guarded by the GIL.
 cdef dict jobs = {}
 cdef object numbers = itertools.count(1)
-# Keeps the Callbacks that have exceptions which were not raised yet.
+# The Callbacks objects with exceptions that were not raised yet; the set keeps them alive.
 cdef set untold = set()
 
 
 @cython.final
 cdef class JobEnd(End):
-    """The objects that a callback referred to, which a user's thread deletes."""
+    """The objects that a finished callback referred to; a user's thread deletes them."""
 
     cdef tuple job
 
@@ -67,7 +68,7 @@ cdef void job_run(void *argument) noexcept with gil:
 
 
 cdef int job_call(size_t number, Callbacks owner, tuple job) except -1:
-    """Call the function of a job; a user's thread deletes its objects later."""
+    """Call the function of a job, and leave the deletion of its objects to a user's thread."""
     cdef JobEnd end = JobEnd.__new__(JobEnd)
     end.job = job
     owner.waiting.discard(number)
@@ -99,7 +100,7 @@ cdef aclrtCallback CALLBACK = on_host_func
 
 
 class Reporter(threading.Thread):
-    """Process a stream's reports, which runs its callbacks, until `stopping` is set."""
+    """A thread that runs the callbacks of a stream by `aclrtProcessReport`, until `stopping`."""
 
     def __init__(self):
         super().__init__(name="acl callbacks", daemon=True)
@@ -146,7 +147,7 @@ cdef class Callbacks:
         return check(status, "aclrtLaunchHostFunc" if host_functions else "aclrtLaunchCallback")
 
     cdef int settle(self) except -1:
-        """Raise the oldest exception of a callback that was not raised yet."""
+        """Raise the oldest exception that no `synchronize` has raised yet, if there is one."""
         if not self.errors:
             return 0
         error = self.errors.pop(0)
@@ -200,7 +201,7 @@ cdef void on_fork() noexcept nogil:
 
 
 def leave():
-    """Let no further callback enter Python, when the interpreter exits."""
+    """Called at interpreter exit: from now on, no callback enters Python."""
     with nogil:
         guard_close(EXIT_LIMIT_MS)
 

@@ -1,10 +1,11 @@
-"""The hook by which another module tells that the host memory of an object is pinned."""
+"""A hook for modules that allocate pinned memory: it finds pinned memory for the copy functions."""
 
 from cpython.object cimport PyObject
 
-# Return the address at which pinned memory keeps the works of its asynchronous copies: there is
-# NULL for none, else an owned reference to a Work or a list.  Return NULL for other memory.
+# A function that returns NULL if the array's memory is not pinned.  Otherwise it returns the
+# address of the variable for the works of asynchronous copies that use the memory.  The variable is
+# NULL, or an owned reference to a Work or a tuple of works.
 ctypedef PyObject **(*ArrayPending)(object array) except? NULL
 
-# NULL until NumPy arrays are allocated in pinned memory (`_nep49`).
+# The hook; NULL until `_nep49` allocates NumPy arrays in pinned memory.
 cdef ArrayPending array_pending

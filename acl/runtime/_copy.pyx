@@ -1,17 +1,17 @@
 """Copies between host and device, and fills, of whole buffers, parts of them, and arrays.
 
 A synchronous copy is done when the call returns.  If a buffer belongs to a stream, as a pool's
-does, the copy is queued on that stream and then waited for, so it can't overtake work that is
-queued there. An asynchronous copy needs a stream and pinned host memory (`HostBuffer`, or an array
-over it).  With other host memory the call waits, because the runtime does not guarantee such a copy
-to be queued.
+buffers do, the copy is queued on that stream, and the call waits for it.  So the copy cannot
+overtake work that is queued there.  An asynchronous copy needs a stream and pinned host memory
+(`HostBuffer`, or an array over it).  With other host memory the call waits, because the runtime
+does not guarantee that such a copy is queued.
 
-Each copy is a `Work` of its stream, which is noted with the memory on both sides before it is
-queued, and forgotten only after a wait has shown that it is done.  Reading memory raises an error
-if work that wrote it has failed.
+Each queued copy is a `Work` of its stream.  Before it is queued, it is stored in the objects that
+own the memory of its target and its source.  It is removed there only after a wait has shown that
+it is done.  Reading memory raises an error if a work that wrote it has failed.
 
-Any contiguous object with the buffer protocol can be a host side, without a further copy.  Nothing
-here orders two streams among each other; `wait_event` does.
+Target or source can be any contiguous object with the buffer protocol; it is used in place.  A copy
+does not make one stream wait for another; use `Stream.wait_event` for that.
 """
 
 cimport cython
@@ -61,7 +61,7 @@ __all__ = ["acopy", "copy", "copy_2d", "copy_async", "fill", "to_bytes", "to_num
 @cython.freelist(8)
 @cython.no_gc
 cdef class Side:
-    """One side of a copy: address, size, and the objects that must be kept until it is done."""
+    """The target or the source of a copy, with the objects that the copy keeps alive."""
 
     cdef char *address
     cdef size_t size
@@ -69,10 +69,10 @@ cdef class Side:
     cdef Buffer device          # the buffer that owns the device memory, or None
     cdef Stream stream          # the stream that orders the device memory, or None
     cdef HostBuffer pinned      # the HostBuffer that owns the memory, or None
-    cdef PyObject **slot        # the works of a NumPy array in pinned memory, or NULL
-    cdef Py_buffer view         # view of another host object, if `has_view`
+    cdef PyObject **slot        # variable for the works on an array in pinned memory, or NULL
+    cdef Py_buffer view         # the memory of any other host object; valid if `has_view`
     cdef bint has_view
-    cdef bint is_typed          # it is an Array, with elements in the machine's byte order
+    cdef bint is_typed          # the side is an Array; its elements have the machine's byte order
 
     def __dealloc__(self):
         if self.has_view:
@@ -103,7 +103,7 @@ cdef int side_pin(Side side, HostBuffer buffer) except -1:
 
 
 cdef Side array_side(object thing, str name):
-    """Return the side of an Array; raise TypeError for others without the buffer protocol."""
+    """Return the side of an Array; raise TypeError if `thing` is not an Array."""
     from acl.runtime._array import Array
 
     cdef Side side
@@ -118,16 +118,16 @@ cdef Side array_side(object thing, str name):
 
 
 def content_of(source, what):
-    """Return a copy of a file's content, which the caller gave instead of a path."""
+    """Return a copy of `source`: the content of a file, which the caller gave instead of a path."""
     try:
         return bytes(memoryview(source))
-    except TypeError:                           # from memoryview: bytes(3) alone would be 3 zeros
+    except TypeError:                          # raised by memoryview; bytes(3) would be three zeros
         kind = type(source).__name__
         raise TypeError(f"source must be a path or {what} content, not {kind}") from None
 
 
 cdef bint has_objects(const char *form) noexcept:
-    """Return True if elements of a format of the buffer protocol contain Python objects."""
+    """Return True if a format string of the buffer protocol has Python objects as elements."""
     cdef bint in_name = False
     while form is not NULL and form[0] != 0:
         if form[0] == c":":
@@ -189,7 +189,7 @@ cdef int order_check(Side side, Side other, str name) except -1:
 
 
 cdef int side_part(Side side, object given, str name) except -1:
-    """Leave out the first `given` bytes of a side."""
+    """Move the start of a side forward by `given` bytes."""
     cdef size_t offset = bytes_given(given, name)
     if offset > side.size:
         raise ValueError(f"{name} must be at most {side.size}, not {offset}")
@@ -209,7 +209,7 @@ cdef bint is_pageable(Side side) noexcept:
 
 
 cdef bint is_synchronous(Side to, Side of) noexcept:
-    """Return True if the runtime can't queue the copy: with pageable memory, or host to host."""
+    """Return True if the runtime cannot queue the copy: pageable memory, or from host to host."""
     return is_pageable(to) or is_pageable(of) or not (to.on_device or of.on_device)
 
 
@@ -225,7 +225,7 @@ cdef Stream stream_of(Stream given, Side target, Side source):
 
 
 cdef bint is_open(Stream stream) noexcept:
-    """Return True if a stream is open; the work of a closed stream is done."""
+    """Return True if a stream is open.  A closed stream has no work left to wait for."""
     return stream is not None and not stream.is_closed
 
 
@@ -242,8 +242,9 @@ cdef int wait_before(
 ) except -1:
     """Wait for earlier work on the memory, before a synchronous copy on `stream`.
 
-    Earlier works of this package on `stream` are waited for too, so that a failure is reported for
-    the work that failed.  If the copy itself does not use the stream, so is all other work on it.
+    Wait also for earlier works of this package on `stream`, so that an error names the work that
+    failed.  If `pageable`, the copy is not queued on the stream; then wait for all work of the
+    stream.
     """
     cdef Side side
     for side in (target, source):
@@ -259,7 +260,7 @@ cdef int wait_before(
 
 
 cdef int slot_set(PyObject **slot, object pending) noexcept:
-    """Store an object, or NULL for None, in a C variable that owns a reference."""
+    """Store `pending` (NULL for None) in a C variable that owns a reference to its object."""
     cdef PyObject *before = slot[0]
     if pending is None:
         slot[0] = NULL
@@ -271,7 +272,7 @@ cdef int slot_set(PyObject **slot, object pending) noexcept:
 
 
 cdef int side_note(Side side, Work work) except -1:
-    """Note with the memory of a side that a work uses it."""
+    """Store in the object that owns a side's memory that a work uses the memory."""
     if side is None:
         return 0
     if side.device is not None:
@@ -284,7 +285,10 @@ cdef int side_note(Side side, Work work) except -1:
 
 
 cdef Work work_open(Side target, Side source, Stream stream, str what):
-    """Return a work that is about to be queued, after noting it on both sides."""
+    """Return a new work that the caller will queue.
+
+    Store it in the owners of both sides' memory.
+    """
     cdef Work work = work_begin(stream.progress, what)
     side_note(target, work)
     side_note(source, work)
@@ -292,7 +296,7 @@ cdef Work work_open(Side target, Side source, Stream stream, str what):
 
 
 cdef int side_wrote(Side target, Work work, size_t count) except -1:
-    """Note that a queued work writes `count` bytes of the target."""
+    """Store in the target's buffer that a queued work writes `count` bytes of it."""
     if target.device is not None:
         buffer_note(target.device, work, True, count == target.device.size)
     return 0
@@ -308,7 +312,10 @@ cdef int work_wait(Work work, Stream stream, int64_t until) except -1:
 
 
 cdef size_t count_of(Side target, Side source, object nbytes) except? 0:
-    """Return the bytes to copy; raise an error if a side is too short, or in another byte order."""
+    """Return how many bytes to copy.
+
+    Raise an error if a side is too short or `order_check` fails.
+    """
     order_check(target, source, "target")
     order_check(source, target, "source")
     cdef size_t count = source.size if nbytes is None else bytes_given(nbytes, "nbytes")
@@ -344,7 +351,7 @@ cdef int copy_now(Side target, Side source, size_t count) except -1:
 
 
 cdef int side_fresh(Side side, size_t count) except -1:
-    """Forget failed writers after a finished copy, if it wrote all of the memory."""
+    """Forget failed writers of a side's memory if a finished copy has written all of the memory."""
     if side.device is not None and count == side.device.size:
         side.device.writers = None
     return 0
@@ -355,7 +362,7 @@ cdef int copy_wait(
 ) except -1:
     """Copy in the stream's order and wait for the copy.
 
-    If the runtime cannot queue the copy, it is made after a wait for the stream's work.
+    If the runtime cannot queue the copy, wait for the stream's work first, then copy.
     """
     current_ensure(NULL if stream is None else stream.context)
     wait_before(stream, target, source, is_synchronous(target, source), until)
@@ -373,15 +380,16 @@ def copy(
     Parameters
     ----------
     target, source : Buffer, Array, HostBuffer, or any contiguous object with the buffer protocol
-        The target must be writable.  Bytes are copied, whatever an Array's type.
+        The target must be writable.  The bytes of an Array are copied without conversion.
     target_offset, source_offset : int
         Bytes to skip at the start of the target and of the source.
     nbytes : int, optional
-        Bytes to copy; all of the source after its offset if not given.
+        Bytes to copy.  Default: all of the source after `source_offset`.
     stream : Stream, optional
-        The stream of the copy; if not given, the stream of one of the buffers, if it has one.
+        The stream of the copy.  Default: the target's stream, else the source's, if one has a
+        stream.
     timeout_ms : int, optional
-        Milliseconds to wait; then `acl.TimeoutError` is raised, and the copy may still be running.
+        Milliseconds to wait at most.  Then `acl.TimeoutError` is raised; the copy may still run.
     """
     cdef int64_t until = until_of(timeout_ms)
     cdef Side to = side_of(target, True, "target")
@@ -397,9 +405,9 @@ def copy_async(
 ):
     """Queue a copy on a stream, and return at once if the host side is pinned.
 
-    Both sides stay valid until the copy is done: closing one of them waits for it.  With host
-    memory that is not pinned, the call returns when the copy is done.  The parameters are those of
-    `copy`; without `stream`, the stream of one of the buffers is used, else the default stream.
+    Closing the target or the source waits for the copy.  If the host memory is not pinned, the call
+    returns when the copy is done.  The parameters are those of `copy`.  If `stream` is not given,
+    the target's stream is used, else the source's, else the default stream.
     """
     cdef Side to = side_of(target, True, "target")
     cdef Side of = side_of(source, False, "source")
@@ -420,7 +428,10 @@ def acopy(target, source, *, timeout=None):
 
 
 cdef Work copy_start(Side to, Side of, size_t count, Stream stream):
-    """Queue a copy and return its Work; if the runtime can't queue it, copy and return None."""
+    """Queue a copy and return its Work.
+
+    If the runtime cannot queue it, copy now and return None.
+    """
     cdef Stream queue = stream_of(stream, to, of)
     if queue is None:
         queue = stream_default()
@@ -433,9 +444,10 @@ cdef Work copy_start(Side to, Side of, size_t count, Stream stream):
 
 
 def copy_work(target, source, Stream stream=None):
-    """Queue a copy of all of the source and return its Work, or None if it cannot be queued.
+    """Queue a copy of all of the source and return its Work.
 
-    If it cannot be queued, it is not made.  Works of other streams on the memory are waited for.
+    Return None, without a copy, if the runtime cannot queue it.  If other streams have works on the
+    memory, the call waits for them first.
     """
     cdef Side to = side_of(target, True, "target")
     cdef Side of = side_of(source, False, "source")
@@ -457,7 +469,7 @@ cdef int pitch_check(Side side, size_t pitch, size_t width, size_t height, str n
     """Raise an error if `height` rows of `width` bytes, `pitch` apart, do not fit into a side."""
     if width > pitch:
         raise ValueError(f"{name}_pitch must be at least the width {width}, not {pitch}")
-    # Division instead of multiplication: the product may not fit.
+    # Divide instead of multiplying, because the product may overflow.
     if width > side.size or (height > 1 and (side.size - width) // (height - 1) < pitch):
         raise ValueError(
             f"{name} must have room for {height} rows of {width} bytes {pitch} apart, "
@@ -474,7 +486,7 @@ cdef Work copy_rows(
     cdef aclrtStream raw
     cdef aclrtMemcpyKind kind = kind_of(to, of)
     cdef Work work
-    cdef size_t count = width * height if width == to_pitch else 0      # 0 if rows have gaps
+    cdef size_t count = width * height if width == to_pitch else 0  # 0: there are gaps between rows
     if stream is None:
         with nogil:
             status = aclrtMemcpy2d(
@@ -499,11 +511,11 @@ def copy_2d(
     target, target_pitch, source, source_pitch, width, height, *, Stream stream=None,
     bint wait=True, timeout_ms=None,
 ):
-    """Copy `height` rows of `width` bytes, whose starts are a pitch apart on each side.
+    """Copy `height` rows of `width` bytes.  A pitch is the bytes from one row's start to the next.
 
     The copy is queued on `stream`, or else on the stream of a buffer.  The call returns when the
-    copy is done, or at once if `wait` is false and the host side is pinned.  `timeout_ms` is as in
-    `copy`.
+    copy is done, or at once if `wait` is false and the host memory is pinned.  `timeout_ms` is as
+    in `copy`.
     """
     cdef int64_t until = until_of(timeout_ms)
     cdef Side to = side_of(target, True, "target")
@@ -539,10 +551,10 @@ def fill(
     target, value=0, *, offset=0, nbytes=None, Stream stream=None, bint wait=True,
     timeout_ms=None,
 ):
-    """Set bytes of device memory, a Buffer or an Array, to one value, 0 to 255.
+    """Set each byte of a Buffer or an Array, or of a part of it, to one value from 0 to 255.
 
-    The fill is queued on `stream`, or else on the buffer's own stream.  The call returns when it is
-    done, or at once if `wait` is false.  `timeout_ms` is as in `copy`.
+    The fill is queued on `stream`, or else on the buffer's own stream.  The call returns when the
+    fill is done, or at once if `wait` is false.  `timeout_ms` is as in `copy`.
     """
     cdef int64_t until = until_of(timeout_ms)
     cdef Side to = side_of(target, True, "target")
@@ -589,14 +601,16 @@ def to_bytes(Buffer source not None, *, timeout_ms=None):
     cdef Side of = side_of(source, False, "source")
     cdef bytes content = PyBytes_FromStringAndSize(NULL, of.size)
     cdef Side to = Side.__new__(Side)
-    to.address = PyBytes_AS_STRING(content)     # may be written, as no other code has it yet
+    to.address = PyBytes_AS_STRING(content)     # allowed: no other code has a reference to it yet
     to.size = of.size
     copy_wait(to, of, of.size, stream_of(None, to, of), until)
     return content
 
 
 def to_numpy(Buffer source not None, dtype="uint8", shape=None, *, timeout_ms=None):
-    """Return the content of device memory as a new NumPy array, of as many whole items as fit.
+    """Return the content of device memory as a new NumPy array.
+
+    Bytes behind the last whole item are left out.
 
     `timeout_ms` is as in `copy`.
     """

@@ -1,8 +1,9 @@
-"""Devices and contexts: the ones that a thread uses, and the start of ACL itself.
+"""Devices and contexts, and the start of ACL itself.
 
-The first object that needs ACL starts it (`aclInit`; a second start is success) and, in a thread
-without a current device, makes device 0 current.  Each thread has a current context of its own.
-Only `reset` resets a device, because that ends the device's contexts for the whole process.
+The first object that needs ACL starts it.  (If other code has called `aclInit` already, that is no
+error.)  If the thread has no current device, the object makes device 0 current.  Each thread has
+its own current context.  Only `reset` resets a device, because that ends the device's contexts for
+the whole process.
 
 ACL has no call that leaves a thread without a context.  If a `with` block, or a query of a device,
 makes a context current in a thread that had none, that context is *lent*: afterwards, the thread
@@ -79,18 +80,18 @@ cdef extern from *:
     void thread_is_lent(void *context) nogil
 
 cdef enum:
-    SLICE_MS = 50               # longest time in a wait until Ctrl-C is noticed
+    SLICE_MS = 50              # longest call of ACL in a wait; between two calls, Ctrl-C is noticed
 
 cdef int readiness = 1
 # The default contexts of the devices that this process has made current, by ordinal.
 cdef dict defaults = {}
 # By thread: (object, context to go back to) of each open `with` block, the innermost last.
 cdef object blocks = threading.local()
-# Called with the handle of a context that was destroyed.
+# A function to call with the handle of each destroyed context; `_work` sets it.
 context_gone = None
 
 cdef int first_process = getpid()
-# 1 once this package has started ACL in this process; `leave` counts ACL's references down then.
+# 1 if this package has started ACL in this process; then `leave` gives the reference to ACL back.
 cdef int started = 0
 cdef int started_forks = 0
 
@@ -199,7 +200,7 @@ cdef int context_set(aclrtContext context) except -1:
 
 
 cdef int context_back(aclrtContext before) except -1:
-    """Make a context current again; if it is NULL or destroyed, the current one counts as lent."""
+    """Make `before` current again; if it is NULL or destroyed, the current context becomes lent."""
     cdef aclError status = ACL_ERROR_RT_CONTEXT_NULL
     if before is not NULL:
         with nogil:
@@ -212,7 +213,7 @@ cdef int context_back(aclrtContext before) except -1:
 
 
 cdef int device_set(int ordinal, bint counts) except -1:
-    """Make a device current; unless `counts`, a device used before needs no further `reset`."""
+    """Make a device current; without `counts`, only its first use needs a `reset`."""
     cdef aclError status
     cdef aclrtContext context = <aclrtContext> <size_t> defaults.get(ordinal, 0)
     thread_is_lent(NULL)
@@ -239,7 +240,7 @@ cdef int block_enter(object owner, aclrtContext before) except -1:
 
 
 cdef int block_leave(object owner) except -1:
-    """Make the context from before the innermost block of `owner` in this thread current again."""
+    """End this thread's innermost `with` block of `owner`: restore the context from before it."""
     cdef list entered = getattr(blocks, "open", [])
     cdef Py_ssize_t i
     for i in reversed(range(len(entered))):
@@ -250,10 +251,10 @@ cdef int block_leave(object owner) except -1:
 
 @cython.final
 cdef class Question:
-    """A `with` block in which a device is current for a query; it does not count as a use."""
+    """A `with` block that makes a device current for a query and needs no `reset` afterwards."""
 
     cdef int ordinal
-    cdef bint opened                # the block was the first use of the device, and is undone
+    cdef bint opened              # the block is the first use of the device; its end undoes the use
     cdef size_t before
 
     def __cinit__(self, int ordinal):
@@ -298,10 +299,10 @@ def ordinal_of(device, name="device"):
 
 @cython.final
 cdef class Device:
-    """One device, by its number in this process.
+    """One device, identified by its number in this process.
 
-    Making the object does not call the device; `use` makes the device current in the calling
-    thread. In a `with` block it is current until the block ends; then the device from before is
+    The constructor does not call the device.  `use` makes the device current in the calling thread.
+    A `with` block makes it current until the block ends; then the device from before the block is
     current again.
 
     Parameters
@@ -369,13 +370,13 @@ cdef class Device:
         with Question(self.ordinal):
             with nogil:
                 status = aclrtGetMemInfo(ACL_HBM_MEM, &free, &total)
-                if status == 0 and total == 0:          # a chip with DDR memory
+                if status == 0 and total == 0:          # the chip has no HBM, but DDR memory
                     status = aclrtGetMemInfo(ACL_DDR_MEM, &free, &total)
             check(status, "aclrtGetMemInfo")
         return free, total
 
     def healthy(self):
-        """Return True if the device answers and is in normal state, for readiness probes.
+        """Return True if the device answers and its state is normal; made for readiness probes.
 
         The call allocates no memory, waits for no work, and does not change the current device.
         """
@@ -411,9 +412,9 @@ cdef class Device:
         later_drain()
 
     def reset(self, *, force=False):
-        """Reset the device: its default context and streams end for the whole process.
+        """Reset the device, which destroys its default context and streams for the whole process.
 
-        The device is reset when `reset` was called once for each `use`; with `force`, at once.
+        ACL resets the device when `reset` was called as often as `use`; with `force`, at once.
         """
         global readiness
         cdef int32_t ordinal = self.ordinal
@@ -450,7 +451,10 @@ cdef bint is_lost(aclError status):
 
 
 cdef int device_wait(int32_t limit_ms) except -1:
-    """Wait for the current device, stream by stream, so that each notes its own failures."""
+    """Wait for the current device.
+
+    Its streams are waited for one by one, so that each stores its errors.
+    """
     from acl.runtime._work import context_told, context_wait
 
     cdef aclError status
@@ -468,7 +472,7 @@ cdef int device_wait(int32_t limit_ms) except -1:
             break
         PyErr_CheckSignals()
     if status == ACL_ERROR_RT_STREAM_SYNC_TIMEOUT:
-        check(status, "aclrtSynchronizeDeviceWithTimeout")      # a later wait raises failures
+        check(status, "aclrtSynchronizeDeviceWithTimeout")   # a later wait raises the works' errors
     error = context_told(context)
     check(status, "aclrtSynchronizeDeviceWithTimeout")
     if error is not None:
@@ -477,7 +481,7 @@ cdef int device_wait(int32_t limit_ms) except -1:
 
 
 cdef int reset_tell(int32_t ordinal, object context) except -1:
-    """After a reset, fail the works of the device's default context if it was destroyed."""
+    """After a reset: if it destroyed the device's default context, mark its works as failed."""
     cdef aclError status
     cdef aclrtContext before = context_own()
     cdef aclrtContext looked = <aclrtContext> <size_t> (context or 0)
@@ -488,7 +492,7 @@ cdef int reset_tell(int32_t ordinal, object context) except -1:
     if status != 0:
         ended_tell(looked)
         return 0
-    defaults[ordinal] = context                 # other uses of the device are left
+    defaults[ordinal] = context                # not reset: `reset` was called less often than `use`
     return context_back(before)
 
 
@@ -500,7 +504,7 @@ cdef int ended_tell(aclrtContext context) except -1:
 
 @cython.final
 cdef class ContextEnd(End):
-    """A context whose Python object was deleted."""
+    """The destruction of a context whose Python object was deleted."""
 
     cdef aclrtContext raw
 
@@ -515,15 +519,15 @@ cdef class ContextEnd(End):
 
 @cython.final
 cdef class Context:
-    """A further context on a device, with streams and events of its own.
+    """A context on a device, beside the default one, with its own streams and events.
 
-    A new context becomes current in the calling thread.  Most programs do not need one, because
-    each device has a default context.
+    A new context becomes current in the calling thread.  Most programs need none, because each
+    device has a default context.
 
     Parameters
     ----------
     device : Device or int, optional
-        The context's device; the thread's current device, or 0, if not given.
+        The context's device.  Default: the thread's current device, or 0 if it has none.
     """
 
     def __init__(self, device=None):
@@ -552,7 +556,10 @@ cdef class Context:
 
     @staticmethod
     def current():
-        """Return the thread's current context, borrowed; None if it has none."""
+        """Return the thread's current context, which `close` will not destroy.
+
+        None if it has none.
+        """
         cdef aclrtContext handle = context_own() if libacl_open() else NULL
         if handle is NULL:
             return None
@@ -640,11 +647,11 @@ cdef int context_open(Context context) except -1:
 
 
 def leave():
-    """Stop freeing anything at interpreter exit, and count down this package's start of ACL.
+    """At interpreter exit: stop freeing anything, and give this package's reference to ACL back.
 
-    Other code in the process may still need ACL, so ACL is not ended, only its references are
-    counted down.  While a handle of this package is open, they are not, as the end of ACL would
-    wait for it.
+    `aclFinalize` is not called, because other code in the process may still need ACL.  The
+    reference is kept while a handle of this package is open: the last reference ends ACL, and that
+    end would wait for the handle.
     """
     global leaving
     cdef uint64_t count = 0

@@ -1,11 +1,11 @@
 """Conversion of a user's values to bytes for the device: arrays, numbers, names and paths.
 
-Models, operators, kernels and copies convert their host values here, so that all convert them in the
-same way and refuse them with the same messages.  A conversion that would change a value is refused,
-such as one that drops a fraction, overflows, or reads another byte order as the machine's.
+Models, operators, kernels and copies convert their host values here, so that all of them convert in
+one way and give equal error messages.  A conversion that would change a value is refused: one that
+drops a fraction, overflows, or ignores that the value has another byte order than the machine.
 
-NumPy is imported only where an array is handled.  torch is never imported; tensors are recognised by
-their class.
+NumPy is imported only in functions that handle arrays.  torch is never imported: a tensor is
+recognised by the module name of its class.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def c_text(value: Any, name: str) -> bytes:
 def is_path(value: Any) -> bool:
     """Return True if a value is a path.
 
-    This is not done in Cython, whose `isinstance` returns true if `os.PathLike`'s Python code raises an
-    exception, such as one of a signal handler.
+    This function is in Python, because Cython's `isinstance` returns true if the Python code of `os.PathLike`
+    raises an exception, for example that of a signal handler.
     """
     return isinstance(value, (str, os.PathLike))
 
@@ -66,17 +66,17 @@ def c_path(value: Any, name: str) -> bytes:
 # ---- arrays -------------------------------------------------------------------------------------
 
 def input_error(message: str) -> InvalidArgumentError:
-    """Return the exception for an input that a run does not accept: a mistake of the caller, not of the device."""
+    """Return the exception for an input that a run does not accept; `message` says why."""
     error = InvalidArgumentError(_INVALID, "the check of an input", message)
     error.args = (message,)                     # only the text, because no function of ACL failed
     return error
 
 
 def given_array(value: Any, what: str, stream: Stream) -> Any:
-    """Return a value for `host_array`, or an `Array` over an NPU's memory that another library shares by DLPack.
+    """Return an `Array` if the value is NPU memory of another library with DLPack, else a value for `host_array`.
 
-    The other library orders its work before the stream.  torch_npu does not, so its tensors go to `host_array`,
-    which refuses them.
+    The other library orders its work before the stream.  torch_npu does not do that, so its tensors are returned
+    as they are, and `host_array` refuses them.
     """
     kind = type(value)
     if not hasattr(kind, "__dlpack_device__") or kind.__module__.partition(".")[0] in ("numpy", "torch", "acl"):
@@ -106,8 +106,9 @@ def host_array(value: Any, what: str, info: TensorInfo | None = None) -> tuple[A
     what : str
         The value's name in messages, such as ``"input 'x'"``.
     info : TensorInfo, optional
-        The element type that the array must have; types that NumPy lacks are returned as their bits.  An array of
-        another type is refused, and so is a number that would change.  Bytes get the shape of `info`.
+        The element type that the array must have.  If NumPy lacks the type, the array holds its bits as integers.
+        An array of another type is refused, and so is a number whose value would change.  Bytes get the shape of
+        `info`.
     """
     import numpy
 
@@ -123,7 +124,7 @@ def host_array(value: Any, what: str, info: TensorInfo | None = None) -> tuple[A
         raise input_error(f"{what}: no operator takes {value.dtype}")
     if info is not None and kind not in (info.dtype, host_dtype(info.dtype)):
         raise input_error(f"{what}: expected {info}, got {value.dtype} {list(value.shape)}")
-    if value.dtype.name in BIT_TYPES:                   # of ml_dtypes
+    if value.dtype.name in BIT_TYPES:                   # a type of the package ml_dtypes
         value = value.view(BIT_TYPES[kind])
     if not value.dtype.isnative:
         value = value.astype(value.dtype.newbyteorder("="))
@@ -131,14 +132,14 @@ def host_array(value: Any, what: str, info: TensorInfo | None = None) -> tuple[A
 
 
 def _is_bytes(value: Any) -> bool:
-    """Return True if a value is plain memory: a HostBuffer, or a memory view of bytes."""
+    """Return True if a value is memory without an element type: a HostBuffer, or a memory view of bytes."""
     from acl.runtime._buffer import HostBuffer
 
     return isinstance(value, HostBuffer) or (isinstance(value, memoryview) and value.format == "B")
 
 
 def _of_tensor(value: Any, what: str) -> tuple[Any, str]:
-    """Return a tensor of torch as an array, with the bits of types that NumPy lacks, and the type's name."""
+    """Return a torch tensor as an array, and its type's name.  If NumPy lacks the type, the array holds its bits."""
     if str(value.device.type) != "cpu":
         raise input_error(
             f"{what}: the tensor is on {value.device}; take acl.from_dlpack(tensor), or tensor.cpu()")
@@ -166,7 +167,7 @@ def _of_bytes(value: Any, what: str, info: TensorInfo | None) -> Any:
 
 
 def _of_numbers(value: Any, what: str, info: TensorInfo | None) -> Any:
-    """Return numbers as an array of the wanted type; raise an error if one of them would change."""
+    """Return numbers as an array of the wanted type; raise an error if a number's value would change."""
     import numpy
 
     kind = type(value).__name__
@@ -194,7 +195,7 @@ def _of_numbers(value: Any, what: str, info: TensorInfo | None) -> Any:
 
 
 def _bfloat16(found: Any) -> Any:
-    """Return numbers as the bits of bfloat16, rounded to the nearest, ties to even."""
+    """Return numbers as the bits of bfloat16 values, rounded to nearest, ties to even."""
     import numpy
 
     single = found.astype("float32")
@@ -226,13 +227,13 @@ def _float8(found: Any, what: str, info: TensorInfo) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _struct(kinds: tuple[Any, ...]) -> type[ctypes.Structure]:
-    """Return the C struct with members of these types, laid out by the machine's rules."""
+    """Return a ctypes class for a C struct with members of these types, in the C compiler's layout."""
     fields = [(f"argument_{i}", kind) for i, kind in enumerate(kinds)]
     return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
 
 
 def packed(values: list[Any]) -> tuple[bytes, list[bytes]]:
-    """Return ctypes arguments as the bytes of a C struct, and a list with the bytes of each."""
+    """Return ctypes arguments as the bytes of one C struct, and as a list with the bytes of each argument."""
     made = _struct(tuple(type(value) for value in values))(*values)
     return bytes(made), [bytes(value) for value in values]
 
@@ -268,7 +269,7 @@ def _of_scalar(value: Any, index: int) -> Any:
 
 
 def _converted(value: Any, kind: Any, index: int) -> Any:
-    """Return a number or a scalar as an object of a ctypes type; raise an error if it would change."""
+    """Return a number or a scalar as an object of a ctypes type; raise an error if its value would change."""
     given = value.value if isinstance(value, _Simple) else value.item() if _is_scalar(value) else value
     try:
         made = kind(*given) if isinstance(given, (list, tuple)) else kind(given)

@@ -1,12 +1,12 @@
 """Clean-up of deleted objects that a `__dealloc__` must not do itself.
 
-The garbage collector may delete an object at any line of any thread: inside a callback, where the
-driver refuses calls and a wait for the callback's own stream would never end, or in a thread that
-holds a lock.  So a `__dealloc__` never waits.  Clean-up that has to wait for a stream, or for a
-thread that may call the driver, becomes an `End` in a list.  The next call of a user's thread into
-the package finishes the ends that are ready.
+The garbage collector may delete an object in any thread, at any line.  The thread may run a
+callback, in which the driver refuses calls and a wait for the callback's own stream would never
+end.  Or the thread may hold a lock.  So a `__dealloc__` never waits.  Clean-up that must wait for a
+stream, or needs a thread that may call the driver, becomes an object of type `End` in a list.  The
+next call of a user's thread into the package finishes the ends of the list that are ready.
 
-A forked child clears the list, because its ends belong to the parent process.
+A forked child clears the list, because the objects in it belong to the parent process.
 """
 
 import os
@@ -22,9 +22,9 @@ cdef extern from *:
     int depth() nogil
 
 cdef enum:
-    MOST_AT_ONCE = 16           # most ends that one call tries, so that no call takes long
+    MOST_AT_ONCE = 16           # one call without `wait` tries at most this many, to stay short
 
-# Statuses of calls that ran out of something that objects own: memory, streams, events.
+# Statuses of ACL for "out of memory", "out of streams" and the like, which freed objects may cure.
 SHORT = frozenset((207001, 207005, 207007, 207008))
 
 cdef object ends = deque()
@@ -60,7 +60,10 @@ cdef void end_later(End end) noexcept:
 
 
 cdef void end_soon(End end) noexcept:
-    """Finish an end or add it to the list; does not wait and does not raise, for `__dealloc__`."""
+    """Finish an end, or add it to the list.
+
+    Never waits or raises, so `__dealloc__` may call it.
+    """
     cdef bint ready = False
     if not in_callback():
         try:
@@ -68,13 +71,13 @@ cdef void end_soon(End end) noexcept:
             if ready:
                 end.finish()
         except BaseException:
-            ready = True                        # do not try again: it would fail again
+            ready = True                        # not added to the list: another try would fail too
     if not ready:
         end_later(end)
 
 
 cdef int later_drain(bint wait=False) except -1:
-    """Finish ends of the list, in one thread at a time; errors are ignored."""
+    """Finish ends of the list and ignore their errors.  Only one thread does this at a time."""
     global draining, later_count
     cdef End end
     cdef int left = later_count
@@ -102,11 +105,14 @@ cdef bint later_made_room(int status) except -1:
 
 
 cdef int end_try(End end, bint wait) except -1:
-    """Finish one end; if it is not ready, or a signal raises an exception, put it back."""
+    """Finish one end.
+
+    Put it back if it is not ready, or if a signal handler raises an exception.
+    """
     cdef bint ready = False
     try:
         ready = end.ready(wait)
-    except RuntimeError:                        # from the driver: another try would fail again
+    except RuntimeError:                        # an error of the driver: another try would fail too
         return 0
     except BaseException:
         end_later(end)

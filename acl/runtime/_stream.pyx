@@ -1,10 +1,10 @@
-"""Streams, whose work runs in order, and events, which order streams among each other.
+"""Streams, whose work runs in order, and events, by which one stream waits for another.
 
-Every call that can block releases the GIL.  A stream may be used from any thread.  A thread without
-a current context gets the stream's; a thread with another context is refused by the runtime
-(107003).  `close` waits for the stream's work, then destroys the stream; if the object is deleted
-instead, the stream is destroyed when its work is done.  Other modules have copies (`_copy`), memory
-(`_buffer`) and the outcomes of work (`_work`).
+Every call that can block releases the GIL.  Any thread may use a stream.  If the thread has no
+current context, the stream's context becomes current.  If it has another context, the runtime
+refuses the call (status 107003).  `close` waits for the stream's work, then destroys the stream.
+If the object is deleted instead, the stream is destroyed when its work is done.  Copies are in
+`_copy`, memory is in `_buffer`, the outcomes of work are in `_work`.
 """
 
 cimport cython
@@ -64,14 +64,14 @@ from acl.runtime._work import abort_error
 __all__ = ["Event", "Stream"]
 
 cdef enum:
-    SLICE_MS = 50               # longest time in a wait until Ctrl-C is noticed
+    SLICE_MS = 50              # longest call of ACL in a wait; between two calls, Ctrl-C is noticed
 
-# Functions to call with each new Stream, in order; a pool registers new streams by one.
+# Functions to call with each new Stream, in this order; a pool adds one to register new streams.
 made_hooks: list = []
 # Functions to call with the handle of each owned Stream before it is destroyed.
 ended_hooks: list = []
-# Functions to call with the handle of each Stream that was waited for.  They return the status of a
-# failed task that the runtime reported to another wait, or 0.
+# Functions to call with the handle of a Stream after a wait for it.  If the runtime has reported a
+# failed task of this stream to a wait for something else, they return its status; else 0.
 fault_hooks: list = []
 
 
@@ -92,7 +92,7 @@ cdef int stream_raw(Stream stream, aclrtStream *raw) except -1:
 
 
 cdef int stream_open(Stream stream) except -1:
-    """Raise an error for a stream that is closed, was never made, or is of a parent process."""
+    """Raise an error if a stream is closed, has no handle yet, or was made by a parent process."""
     if stream.is_closed or stream.progress is None:
         raise ValueError("the Stream is closed")
     if stream.made != fork_count:
@@ -109,7 +109,7 @@ cdef int stream_device_check(Stream stream, int device, str what) except -1:
 
 
 cdef size_t handle_checked(object value, str name, str what) except? 0:
-    """Check a handle: the runtime would crash if a small number were used as a pointer."""
+    """Return a user's handle; refuse small numbers, because the runtime would crash on them."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be {what}, not {type(value).__name__}")
     if not 0 <= value < 1 << 64 or 0 < value < LEAST_HANDLE:
@@ -122,7 +122,10 @@ cdef Stream stream_default():
 
 
 cdef Stream stream_borrowed(aclrtStream raw):
-    """Return a borrowed stream; if it is unknown, its context is assumed to be the current one."""
+    """Return a Stream of a handle that other code owns.
+
+    If this package does not know the handle, its context is taken to be the current one.
+    """
     cdef Stream stream = Stream.__new__(Stream)
     current_ensure(NULL)
     stream.progress = progress_of(raw, current_context(), current_device())
@@ -134,7 +137,10 @@ cdef Stream stream_borrowed(aclrtStream raw):
 
 
 cdef int destroy_in_context(aclrtStream raw, aclrtContext context) noexcept nogil:
-    """Destroy a stream from a thread that has another context, or none; return the status."""
+    """Destroy a stream while its context is current, then restore the thread's.
+
+    Return the status.
+    """
     cdef aclrtContext before = NULL
     cdef int status
     aclrtGetCurrentContext(&before)
@@ -154,7 +160,7 @@ cdef int raw_destroy(aclrtStream raw, aclrtContext context) noexcept nogil:
 
 
 cdef uint32_t word_of(object value, str name) except? 0:
-    """Return an argument as an unsigned number of 32 bits; raise an error for other values."""
+    """Return an argument as an unsigned number of 32 bits; raise an error if it is not one."""
     if not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     if not 0 <= value.__index__() < 1 << 32:
@@ -163,21 +169,21 @@ cdef uint32_t word_of(object value, str name) except? 0:
 
 
 @cython.final
-@cython.no_gc_clear                             # StreamEnd needs its attributes
+@cython.no_gc_clear                             # __dealloc__ gives its attributes to a StreamEnd
 cdef class Stream:
     """A queue of work on a device, which runs in order.
 
     Parameters
     ----------
     device : Device or int, optional
-        The stream's device, which becomes current in the thread; the thread's current device, or 0,
-        if not given.
+        The stream's device; it becomes current in the thread.  Default: the thread's current
+        device, or 0 if it has none.
     priority : int
         A priority within `Device.stream_priorities`; lower numbers run first.
     flags : int
         The flags of `aclrtCreateStreamWithConfig`.
     stop_on_failure : bool
-        True to drop the work behind a failed task instead of running it.
+        True: after a failed task, the work queued behind it is dropped.  False: it still runs.
     """
 
     def __init__(
@@ -202,7 +208,7 @@ cdef class Stream:
         check(status, "aclrtCreateStreamWithConfig")
         try:
             self.progress = progress_new(raw, current_context(), current_device())
-        except BaseException:                   # such as Ctrl-C; __dealloc__ needs the progress
+        except BaseException:                   # such as Ctrl-C; __dealloc__ needs `progress`
             with nogil:
                 aclrtDestroyStream(raw)
             raise
@@ -228,9 +234,9 @@ cdef class Stream:
 
     @staticmethod
     def from_handle(handle):
-        """Return a borrowed stream of other code, which `close` does not destroy.
+        """Return a Stream for a handle of other code; `close` does not destroy it.
 
-        It is assumed to be in the thread's current context, unless this package knows the stream.
+        If this package does not know the handle, it must be of the thread's current context.
         """
         return stream_borrowed(<aclrtStream> handle_checked(
             handle, "handle", "an aclrtStream, or 0 for the default stream"))
@@ -255,9 +261,9 @@ cdef class Stream:
     def synchronize(self, timeout_ms=None):
         """Wait until all work queued so far is done.
 
-        Raises `acl.TimeoutError` when `timeout_ms` runs out; the work continues.  Raises the error
-        of work that failed since the last call, unless the work's own object has raised it already,
-        and the exception of a callback that failed since then.
+        Raises `acl.TimeoutError` when `timeout_ms` runs out; the work continues.  If work has
+        failed since the last call, raises its error, unless the work's own object has raised it
+        already.  Raises the exception of a callback that failed since the last call.
         """
         cdef int32_t limit = timeout_checked(timeout_ms)
         stream_open(self)
@@ -284,19 +290,19 @@ cdef class Stream:
         check(status, "aclrtStreamWaitEvent")
 
     def record(self, Event event=None):
-        """Record an event behind the queued work and return it; a new event if none is given."""
+        """Record an event behind the queued work and return it; by default, a new event."""
         if event is None:
             event = Event()
         event.record(self)
         return event
 
     def launch(self, function, *arguments):
-        """Call a Python function in stream order, in a thread of the runtime.
+        """Queue a call of a Python function; a thread of the runtime calls it in stream order.
 
         Keep the function short: its stream waits until it returns, and a device runs one such
         function at a time for all streams.  The function must not call the device or wait for this
-        stream, which the runtime refuses in callbacks.  Its exception is reported by
-        `sys.unraisablehook`, and the next `synchronize` raises it again.
+        stream: the runtime refuses that in callbacks.  If the function raises an exception, it is
+        passed to `sys.unraisablehook`, and the next `synchronize` raises it again.
         """
         cdef aclrtStream raw
         if not callable(function):
@@ -309,9 +315,10 @@ cdef class Stream:
         callbacks.launch(raw, self.progress, function, arguments)
 
     def abort(self):
-        """Drop the work queued on the stream; running work is stopped if the device can do that.
+        """Drop the work queued on the stream, and stop running work if the device can do that.
 
-        All work that is not known to be done counts as failed then, and its outputs cannot be read.
+        Afterwards, all work that is not known to be done counts as failed: reading its outputs
+        raises an error.
         """
         cdef aclrtStream raw
         cdef aclError status
@@ -322,7 +329,7 @@ cdef class Stream:
         self.progress.fail(abort_error(<size_t> raw), True)
 
     def on_close(self, closer):
-        """Register a function to call with the handle once `close` has destroyed the stream."""
+        """Register a function to call with the handle after `close` has destroyed the stream."""
         if not callable(closer):
             raise TypeError(f"closer must be callable, not {type(closer).__name__}")
         if self.closers is None:
@@ -332,7 +339,7 @@ cdef class Stream:
     def close(self):
         """Wait for the stream's work, then destroy it; a second call does nothing.
 
-        An error of the work, or of a callback, is raised after the stream is destroyed.
+        If work or a callback has failed, the error is raised after the stream is destroyed.
         """
         if self.is_closed or self.progress is None:
             return
@@ -378,13 +385,16 @@ cdef class Stream:
 
 
 def raise_told(Stream stream not None):
-    """Raise what `synchronize` raises, after a wait for the stream in another thread."""
+    """Raise the errors that `synchronize` would raise; another thread has waited for the stream."""
     stream_open(stream)
     stream_tell(stream, None)
 
 
 cdef int stream_tell(Stream stream, object error) except -1:
-    """Raise the error of a wait, or the stream's own errors if it is None."""
+    """Raise the error of a wait.
+
+    If it is None, raise errors of the stream that no call has raised.
+    """
     cdef Callbacks callbacks
     later_drain()
     if error is None:
@@ -402,7 +412,7 @@ cdef int stream_tell(Stream stream, object error) except -1:
 
 
 cdef int stream_release(Stream stream, object error) except -1:
-    """Destroy the stream and call its closers; raise the first error after that."""
+    """Destroy the stream and call its closers, then raise the first error that occurred."""
     cdef Progress progress = stream.progress
     cdef aclrtStream raw = stream.raw
     cdef aclError status = 0
@@ -424,7 +434,7 @@ cdef int stream_release(Stream stream, object error) except -1:
 cdef object progress_close(Progress progress, object error, aclError *status):
     """End a stream's callbacks, call the hooks, and destroy the stream; return the first error.
 
-    A signal may raise an exception in each part.
+    All three are done even if one raises an exception, such as that of a signal handler.
     """
     cdef aclrtStream raw = progress.raw
     cdef Callbacks callbacks = progress.callbacks
@@ -448,7 +458,10 @@ cdef object progress_close(Progress progress, object error, aclError *status):
 
 
 cdef object told_all(list hooks, size_t handle, object error):
-    """Call all functions with a handle; return `error`, or else the first error of the calls."""
+    """Call all functions with a handle.
+
+    Return `error` if it is set, else the first error of a call.
+    """
     for hook in hooks:
         try:
             hook(handle)
@@ -459,7 +472,7 @@ cdef object told_all(list hooks, size_t handle, object error):
 
 @cython.final
 cdef class StreamEnd(End):
-    """A stream whose Python object was deleted: it is destroyed when its work is done."""
+    """The destruction of a stream whose Python object was deleted; ready when its work is done."""
 
     cdef Progress progress
 
@@ -472,11 +485,11 @@ cdef class StreamEnd(End):
             return False
         if callbacks is None or callbacks.reporter is None:
             return True
-        callbacks.reporter.stopping = True      # `finish` joins its thread, once it has ended
+        callbacks.reporter.stopping = True      # `finish` joins the thread after it has ended
         return not callbacks.reporter.is_alive()
 
     cdef int finish(self) except -1:
-        cdef aclError status                    # ignored, because no caller can use it
+        cdef aclError status                    # ignored: a deleted object has no caller to tell
         error = progress_close(self.progress, None, &status)
         if error is not None and not isinstance(error, Exception):
             raise error                         # such as Ctrl-C
@@ -494,7 +507,7 @@ cdef int event_open(Event event) except -1:
 
 @cython.final
 cdef class EventEnd(End):
-    """An event whose Python object was deleted."""
+    """The destruction of an event whose Python object was deleted."""
 
     cdef aclrtEvent raw
 
@@ -507,7 +520,7 @@ cdef class EventEnd(End):
 
 @cython.final
 cdef class Event:
-    """A mark in a stream, for which other streams and the host can wait.
+    """A point in a stream's queue, for which other streams and the host can wait.
 
     Parameters
     ----------
@@ -536,7 +549,7 @@ cdef class Event:
 
     @staticmethod
     def from_handle(handle, *, bint timing=False):
-        """Return a borrowed event of other code, which `close` does not destroy."""
+        """Return an Event for a handle of other code; `close` does not destroy it."""
         cdef size_t address = handle_checked(handle, "handle", "an aclrtEvent")
         cdef Event event = Event.__new__(Event)
         if address == 0:
@@ -558,7 +571,7 @@ cdef class Event:
         return self.raw is NULL
 
     def record(self, Stream stream=None):
-        """Record the event behind the work queued so far on a stream (the default one if None)."""
+        """Record the event behind the work queued so far on a stream; None: the default stream."""
         cdef aclrtStream raw
         cdef aclError status
         event_open(self)
@@ -568,7 +581,7 @@ cdef class Event:
         check(status, "aclrtRecordEvent")
 
     def query(self):
-        """Return True if the event has been recorded and reached; never blocks."""
+        """Return True if the stream has reached the recorded event; never blocks."""
         cdef aclrtEventRecordedStatus state
         cdef aclError status
         event_open(self)
@@ -610,7 +623,10 @@ cdef class Event:
         return event_wait(self, timeout)
 
     def elapsed_ms(self, Event end not None):
-        """Return the milliseconds from this event to `end`; both are reached and have `timing`."""
+        """Return the milliseconds from this event to `end`.
+
+        Both must be reached and have `timing`.
+        """
         cdef float elapsed = 0
         cdef aclError status
         event_open(self)

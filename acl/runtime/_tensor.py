@@ -1,6 +1,6 @@
-"""The names, types and shapes of a model's inputs and outputs, and ACL's element types by name.
+"""The description of a model's inputs and outputs (`TensorInfo`), and ACL's element types by name.
 
-Plain Python that uses no device.  NumPy is imported only where an array is handled.
+This module uses no device.  It imports NumPy only in functions that need it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DTYPE_CODES = {
     "int64": 9, "uint64": 10, "float64": 11, "bool": 12, "complex64": 16, "complex128": 17, "bfloat16": 27,
     "float8_e5m2": 35, "float8_e4m3fn": 36, "float8_e8m0fnu": 37,
 }
-#: Types that NumPy lacks (the package ml_dtypes has them), and the NumPy type that holds their bits.
+#: Element types that NumPy lacks (the package ml_dtypes has them), with the NumPy type that holds their bits.
 BIT_TYPES = {"bfloat16": "uint16", "float8_e5m2": "uint8", "float8_e4m3fn": "uint8", "float8_e8m0fnu": "uint8"}
 DTYPE_NAMES = {code: name for name, code in DTYPE_CODES.items()}
 
@@ -43,7 +43,7 @@ class TensorInfo(NamedTuple):
         return any(extent < 0 for extent in self.shape)
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Return True if an array of that shape may be given here."""
+        """Return True if an array with this shape is a valid input; a declared -1 accepts every number."""
         return len(shape) == len(self.shape) and all(
             mine < 0 or mine == given for mine, given in zip(self.shape, shape, strict=True))
 
@@ -68,5 +68,5 @@ def dtype_name(dtype: Any) -> str:
 
 
 def host_dtype(name: str) -> str:
-    """Return the NumPy type for elements of a type: integers with the bits of types that NumPy lacks."""
+    """Return the NumPy type for an element type; if NumPy lacks the type, an unsigned integer of its size."""
     return BIT_TYPES.get(name, name)

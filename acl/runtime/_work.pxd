@@ -10,9 +10,9 @@ from acl.bind.generated._libacl cimport aclError, aclrtContext, aclrtStream
 
 @cython.final
 cdef class Span:
-    cdef object error               # error of its works from `first` on; None while unknown
-    cdef uint64_t first             # number of the first work that failed; valid with `error`
-    cdef bint aborted               # they failed because the stream was aborted
+    cdef object error               # error of the span's failed works; None while none has failed
+    cdef uint64_t first             # number of the first failed work; valid if `error` is set
+    cdef bint aborted               # True if the works failed because the stream was aborted
 
 
 @cython.final
@@ -22,14 +22,14 @@ cdef class Progress:
     cdef int device                 # ordinal of its device; -1 if unknown
     cdef int made                   # fork_count when it was made
     cdef readonly bint ended        # the stream or its context is destroyed
-    cdef uint64_t queued            # number of the last work
-    cdef uint64_t done              # works up to this number are no longer on the device
-    cdef list entering              # numbers of works that threads are queueing now
-    cdef Span span                  # the span of works that are queued from now on
-    cdef object untold              # an error that a wait found and that was not raised yet
+    cdef uint64_t queued           # number of the work that was queued last; the first has number 1
+    cdef uint64_t done              # the device has finished the works up to this number
+    cdef list entering              # numbers of works that threads are queueing at this moment
+    cdef Span span                  # the span of the works that will be queued next
+    cdef object untold             # error that a wait has found and no call has raised yet, or None
     cdef object callbacks           # its Callbacks; None until the first launch
     cdef public object attendant    # its Attendant (`_await`); None until a coroutine waits
-    cdef PyThread_type_lock turn    # held by the one wait: ACL reports an error to one wait only
+    cdef PyThread_type_lock turn    # lock held during a wait: ACL reports an error to one wait only
     cdef object __weakref__
 
     cdef object wait(self, int64_t limit_ms, uint64_t number=*)
@@ -52,32 +52,34 @@ cdef class Work:
     cdef bint over(self) noexcept
 
 
-# until_of: return the time of the monotonic clock, in milliseconds, at which a wait of `timeout_ms`
-# ends; -1 for never.  left_of: return the milliseconds until then, at least 1; -1 for no limit.
+# Return the end of a wait that may take `timeout_ms`: milliseconds of the monotonic clock, or -1 if
+# the wait has no limit.
 cdef int64_t until_of(object timeout_ms) except? -2
+# Return the milliseconds that are left until such an end, at least 1; -1 for no limit.
 cdef int64_t left_of(int64_t until) except? -2
 
-# Return the progress of a stream, which all Python objects of the same stream share.
+# Return the Progress of a stream.  All Python objects of one stream share it.
 cdef Progress progress_of(aclrtStream raw, aclrtContext context, int device)
-# Return the progress of a new stream; that of an older stream with the same handle is forgotten.
+# Return a Progress for a new stream.  An older stream that had this handle is forgotten.
 cdef Progress progress_new(aclrtStream raw, aclrtContext context, int device)
 
-# Return a new work before it is queued; call `work_queued` afterwards, also if queueing failed.
+# Return a new Work; the caller then queues the work, and calls `work_queued` even if that failed.
 cdef Work work_begin(Progress progress, str what)
 cdef int work_queued(Work work) except -1
-# Return a work that is over when all work that is queued on the stream now is over.
+# Return a Work that stands for all work queued on the stream so far: it is over when that is over.
 cdef Work work_mark(Progress progress)
 
-# Functions of the works on some memory: None, a Work, or a tuple with the last Work of each stream.
+# Functions for the works that use some memory.  `works` is None, a Work, or a tuple with the last
+# Work of each stream.
 cdef object works_add(object works, Work work)
 cdef tuple works_list(object works)
 cdef int works_settle(object works, int64_t until=*) except -1
-# Return the works that may have failed, and `work`, which writes part of the memory.
+# Return `work`, together with the works of `works` that failed or may still fail.
 cdef object works_written(object works, Work work)
-# Raise the error of the first Work that failed.
+# Raise the error of the first failed Work, if there is one.
 cdef int works_check(object works) except -1
 
 
-# The clean-up of an object that some works may still use; it is ready once they are over.
+# The clean-up of an object that works may still use; it is ready when the works are over.
 cdef class WorkEnd(End):
     cdef object works

@@ -1,14 +1,17 @@
 """The progress of a stream, and the outcome of each work that was queued on it.
 
-The runtime reports a stream's failure once, to the next wait for the stream, and does not tell
-which task failed.  So every wait of the package uses the stream's `Progress`, one wait at a time,
-and its result is noted for all works together.  If the wait succeeds, all works queued before it
-are done. If it finds a failure, or the stream is aborted, all works since the last one known to be
-done have failed.  The works between two failures share a `Span` with the error, so no list of works
-is needed.
+A *work* is a run, a launch or a copy.  The works of a stream are numbered in the order in which
+they are queued.
 
-`Progress` exists longer than its stream and has no reference to it, so a buffer that notes its
-works does not keep streams.  The GIL guards everything here; a wait releases it.
+The runtime reports a stream's failure once, to the next wait for the stream, and does not say
+which task failed.  So every wait of the package uses the stream's `Progress`, one wait at a time,
+and the result is stored for all works together.  If the wait succeeds, all works queued before it
+are done. If it finds a failure, or the stream is aborted, all works since the last one known to be
+done count as failed.  The works between two failures share a `Span`, which stores the error, so no
+list of works is needed.
+
+A `Progress` may exist longer than its stream and has no reference to it.  So a buffer that stores
+its works does not keep streams alive.  The GIL guards everything here; a wait releases it.
 """
 
 import time
@@ -42,18 +45,21 @@ cdef extern from "pythread.h" nogil:
 __all__ = ["Progress", "Work"]
 
 cdef enum:
-    SLICE_MS = 50               # longest time in a wait until Ctrl-C is noticed
-    PATIENT_MS = 60000          # longest call of ACL in a thread that only waits
-    FEW = 4                     # from this number of works on, those that are over are removed
+    SLICE_MS = 50              # longest call of ACL in a wait; between two calls, Ctrl-C is noticed
+    PATIENT_MS = 60000          # longest call of ACL in a thread that does nothing but wait
+    FEW = 4                     # number of works from which on `works_add` removes finished ones
 
-# Every existing Progress, by the handle of its stream, or by the context of a default stream.
+# Every Progress that exists.  The key is the stream's handle; for a default stream, its context.
 cdef object known = WeakValueDictionary()
 
 
 # ---- calls of ACL -------------------------------------------------------------------------------
 
 cdef aclError context_swap(Progress progress, aclrtContext *before) noexcept nogil:
-    """Make the context of a default stream current; set `before` to the previous one, or NULL."""
+    """If the stream is a default stream, make its context current.  Return the status.
+
+    Set `before` to the context that was current, or to NULL if nothing was changed.
+    """
     before[0] = NULL
     if progress.raw != NULL or progress.context == NULL:
         return 0
@@ -79,7 +85,7 @@ cdef aclError raw_ask(
 
 
 cdef bint is_task_failure(aclError status) noexcept:
-    """Return True if the status of a wait reports failed work, False if the wait was impossible."""
+    """Return True if a wait's status means that work failed, False if ACL could not wait."""
     return status >= 500000 and status != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT
 
 
@@ -97,9 +103,9 @@ cdef int64_t left_of(int64_t until) except? -2:
 # ---- progress -----------------------------------------------------------------------------------
 
 @cython.final
-@cython.no_gc_clear                             # its works' buffers may be deleted after it
+@cython.no_gc_clear                             # buffers that refer to it may be deleted after it
 cdef class Span:
-    """Works of a stream between two failures; if the next wait fails, they share its error."""
+    """The works of a stream between two failures.  If the next wait fails, they share its error."""
 
 
 @cython.final
@@ -130,10 +136,11 @@ cdef class Progress:
         return state == ACL_STREAM_STATUS_COMPLETE
 
     cdef object wait(self, int64_t limit_ms, uint64_t number=0):
-        """Wait for all queued work; return None, or its error, which is not raised.
+        """Wait for all queued work; return None, or its error without raising it.
 
-        An exception of a signal handler is raised within `SLICE_MS`.  If `limit_ms` < 0, the wait
-        has no limit.  With a work's `number`, it also ends when another wait finds that work done.
+        If `limit_ms` < 0, the wait has no limit.  If `number` is the number of a work, the wait
+        also ends when another wait has found this work done.  An exception of a signal handler ends
+        the wait within `SLICE_MS` and is raised.
         """
         cdef int64_t left = limit_ms
         cdef int32_t slice_ms
@@ -165,10 +172,10 @@ cdef class Progress:
         return None
 
     def attend(self):
-        """Wait in a thread that only waits; return None, or the error, which is not raised.
+        """Wait, in a thread that does nothing else; return None, or the error without raising it.
 
-        Each call of ACL waits for the work that was queued when it began, and not for work that is
-        queued later, so works get their outcomes also on a stream that is never idle.
+        Each call of ACL waits only for the work that was queued before the call.  So the outcomes
+        of works become known even if the stream is never idle.
         """
         cdef object error = None
         if self.ended:
@@ -188,15 +195,15 @@ cdef class Progress:
         return error
 
     cdef int settle(self, int64_t until=-1) except -1:
-        """Wait; a failure is raised later, by the works or by the stream's next `synchronize`.
+        """Wait for all queued work; store an error, which `synchronize` or a work raises later.
 
-        Raises `acl.TimeoutError` at the moment `until`, unless it is -1.
+        Raises `acl.TimeoutError` at the time `until` (see `until_of`), unless it is -1.
         """
         cdef object error = self.wait(left_of(until))
         if isinstance(error, TimeoutError) and until >= 0:
             raise error
         if error is not None and not self.ended and not self.idle():
-            error = self.wait(-1) or error      # the first wait failed, and work may be running
+            error = self.wait(-1) or error   # wait again: after a failure, other work may still run
         if error is not None:
             note_untold(self, error)
         return 0
@@ -204,7 +211,7 @@ cdef class Progress:
     cdef bint idle(self) noexcept:
         """Return True if the stream has no work left, or is destroyed; does not wait.
 
-        False if it cannot be queried: in a thread without a context, and during a capture.
+        Return False if it cannot be queried, in a thread without a context or during a capture.
         """
         cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
         cdef aclError status
@@ -219,7 +226,7 @@ cdef class Progress:
         return status != 0 or state == ACL_STREAM_STATUS_COMPLETE
 
     cdef int fail(self, object error, bint aborted) except -1:
-        """Mark all works that are not known to be done as failed with `error`."""
+        """Store `error` as the outcome of all works that are not known to be done."""
         if self.queued > self.done:
             self.span.first = self.done + 1
             self.span.aborted = aborted
@@ -230,7 +237,10 @@ cdef class Progress:
         return 0
 
     cdef int end(self) except -1:
-        """Mark the stream as ended, before it is destroyed, so that no wait uses it any more."""
+        """Mark the stream as ended.
+
+        Called before it is destroyed, so that no later wait uses it.
+        """
         with nogil:
             PyThread_acquire_lock_timed(self.turn, -1, 0)
         self.ended = True
@@ -241,14 +251,17 @@ cdef class Progress:
 
 
 cdef int note_untold(Progress self, object error) except -1:
-    """Keep an error of a wait for the stream's next `synchronize`, unless a work raises it."""
+    """Store an error of a wait.  The stream's next `synchronize` raises it, unless a work did."""
     if self.untold is None and is_task_failure(error.code):
         self.untold = error
     return 0
 
 
 cdef object wait_turn(Progress self, int32_t slice_ms):
-    """Wait once, with the lock `turn` held; return None or the error, noted with the works."""
+    """Wait once; the caller holds the lock `turn`.
+
+    Store the outcome for the works; return the error or None.
+    """
     cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
     cdef uint64_t target
     cdef aclError status
@@ -306,7 +319,7 @@ def context_ended(context):
 
 
 def context_wait(context, limit_ms):
-    """Wait for the context's streams, `limit_ms` in all (-1: no limit), and note their failures."""
+    """Wait for the context's streams, `limit_ms` in all (-1: no limit), and store their errors."""
     cdef Progress progress
     cdef int64_t until = until_of(None if limit_ms < 0 else limit_ms)
     for progress in progresses(context):
@@ -317,7 +330,10 @@ def context_wait(context, limit_ms):
 
 
 def context_told(context):
-    """Return an error of the context's streams that was not raised yet, or None, and forget it."""
+    """Return an error of one of the context's streams that no call has raised yet, and forget it.
+
+    Or None.
+    """
     cdef Progress progress
     for progress in progresses(context):
         if progress.untold is not None:
@@ -333,7 +349,7 @@ _device.context_gone = context_ended
 
 @cython.final
 @cython.freelist(64)
-@cython.no_gc_clear                             # its buffers may be deleted after it
+@cython.no_gc_clear                             # buffers that refer to it may be deleted after it
 cdef class Work:
     """One run, launch or copy on a stream."""
 
@@ -360,7 +376,7 @@ cdef class Work:
         return self.is_failed() or self.number <= self.progress.done
 
     def poll(self):
-        """Return True if the work is over; asks the device, and does not wait for work."""
+        """Return True if the work is over; queries the device, but does not wait for work."""
         if not self.known and self.progress.idle():
             self.progress.settle()
         return self.known or self.progress.ended
@@ -370,7 +386,7 @@ cdef class Work:
         self.told()
 
     def synchronize(self, timeout_ms=None):
-        """Wait for the work; raises its own error."""
+        """Wait for the work; raise its own error if it failed."""
         cdef int32_t limit = timeout_checked(timeout_ms)
         if self.number > self.progress.done and self.span.error is None:
             error = self.progress.wait(limit, self.number)
@@ -399,7 +415,7 @@ cdef class Work:
 
 
 cdef object error_again(object error, str what):
-    """Return a copy of an error for one of its works, with the work's name in the message."""
+    """Return a copy of an error that several works share, with one work's name in the message."""
     if not isinstance(error, AclError):
         return error
     message = error.message.partition("\n[PID")[0]
@@ -419,7 +435,10 @@ cdef Work work_begin(Progress progress, str what):
 
 
 cdef int work_queued(Work work) except -1:
-    """End the queueing of a work; a refused one keeps its number, as it replaced older works."""
+    """Note that a work is queued, or was refused.
+
+    A refused work keeps its number, because buffers may have stored it in place of an older work.
+    """
     work.progress.entering.remove(work.number)
     return 0
 
@@ -431,7 +450,7 @@ cdef Work work_mark(Progress progress):
 
 
 def abort_error(handle):
-    """Return the error of the works of an aborted stream."""
+    """Return the error that the works of an aborted stream get."""
     return AclError(ACL_ERROR_RT_STREAM_ABORT, "acl.Stream.abort",
                     f"the stream {handle:#x} was aborted")
 
@@ -439,9 +458,9 @@ def abort_error(handle):
 # ---- works on some memory -----------------------------------------------------------------------
 
 cdef object works_add(object works, Work work):
-    """Return the works with a new one, which replaces older ones of its stream.
+    """Return `works` with a new work, which replaces the older work of its stream.
 
-    The result is a new tuple, because the collector empties a list before it deletes its owner.
+    The result is a tuple: the garbage collector would clear a list before the object that owns it.
     """
     cdef tuple kept
     cdef Work one
@@ -452,7 +471,8 @@ cdef object works_add(object works, Work work):
     if isinstance(works, Work):
         return work if (<Work> works).progress is work.progress else (works, work)
     kept = tuple([one for one in <tuple> works if one.progress is not work.progress])
-    # Remove works that are over at lengths that double, so that many busy streams cost little.
+    # Remove finished works only when the length is a power of two, because each test calls the
+    # device.
     if len(kept) >= FEW and len(kept) & (len(kept) - 1) == 0:
         kept = tuple([one for one in kept if not one.over()])
     return (*kept, work)
@@ -485,7 +505,7 @@ cdef int works_settle(object works, int64_t until=-1) except -1:
 
 
 cdef object works_written(object works, Work work):
-    """Return the new work, and the older ones that failed or whose outcome is not known."""
+    """Return the new work, and the older works that failed or whose outcome is not known."""
     cdef Work one
     cdef list kept
     if works is None:
@@ -503,7 +523,7 @@ cdef int works_check(object works) except -1:
 
 
 cdef class WorkEnd(End):
-    """An object that was deleted or closed while works use it."""
+    """The clean-up of an object that was deleted or closed while works use it."""
 
     cdef bint ready(self, bint wait) except -1:
         if wait:

@@ -1,11 +1,11 @@
-/* Entry of the runtime's threads into Python, and its end when the interpreter exits.
+/* Lets threads of the runtime enter Python, and stops that when the interpreter exits.
 
    A host function runs on a thread of the runtime.  It enters Python only through `guard_run`, which
-   counts the threads inside and lets none in after `guard_close`.  If a thread inside asks for the GIL
-   when the interpreter ends, CPython before 3.14 makes the thread exit.  That would unwind the runtime's
-   frames and end the process, so the thread is suspended here for ever instead.  The runtime's exit may
-   join its threads, which would then not return; so if a thread is inside, the process ends without the
-   runtime's exit. */
+   counts the threads inside Python and lets no thread in after `guard_close`.  If such a thread asks for
+   the GIL while the interpreter exits, CPython before 3.14 makes the thread exit.  That would unwind the
+   runtime's frames and end the process, so the thread is suspended here for ever instead.  But the
+   runtime's exit functions may join its threads, and a suspended thread never ends.  So if a thread is
+   still inside Python, the process ends without the runtime's exit functions. */
 #ifndef HOST_GUARD_H
 #define HOST_GUARD_H
 
@@ -26,7 +26,7 @@ static void guard_park(void *unused)
     }
 }
 
-/* Calls run(argument), which may take the GIL, unless the interpreter is leaving. */
+/* Calls run(argument), which may take the GIL.  Does nothing after `guard_close`. */
 static void guard_run(void (*run)(void *), void *argument)
 {
     (void)atomic_fetch_add(&guard_inside, 1);
@@ -39,7 +39,7 @@ static void guard_run(void (*run)(void *), void *argument)
 }
 
 #ifdef __GLIBC__
-/* Ends the process.  As it is registered last, it runs before the exit functions of the runtime. */
+/* Ends the process.  It is registered last, so it runs before the exit functions of the runtime. */
 static void guard_quit(int status, void *unused)
 {
     (void)unused;
@@ -48,7 +48,8 @@ static void guard_quit(int status, void *unused)
 }
 #endif
 
-/* Lets no thread in any more, and waits up to `limit_ms` for those inside.  Call it without the GIL. */
+/* From now on, lets no thread enter Python.  Waits up to `limit_ms` until the threads inside Python have left
+   it.  If one has not, the process will end without the runtime's exit functions.  Call it without the GIL. */
 static void guard_close(int limit_ms)
 {
     atomic_store(&guard_closed, 1);
@@ -62,7 +63,7 @@ static void guard_close(int limit_ms)
 #endif
 }
 
-/* Forgets the threads inside, in a forked child, where they do not exist. */
+/* Called in a forked child, where no other thread exists: sets the count of threads inside Python to 0. */
 static void guard_reset(void)
 {
     atomic_store(&guard_inside, 0);
