@@ -89,7 +89,7 @@ def loaded() -> bool:
 
 
 def _sim() -> ctypes.CDLL:
-    """Return the library, which is opened at the first call; `acl` opens the same file and so the same library."""
+    """Return the library; open it at the first call.  `acl` opens the same file, so both use one library."""
     global _library
     if _library is None:
         opened = ctypes.CDLL(library_dir() + "/libascendcl.so")
@@ -190,13 +190,15 @@ def configure(**settings: object) -> None:
     strict : bool
         Whether device memory is inaccessible for the host outside copies.
     strict_allocators : bool
-        Whether registering an allocator with a function that was not set, or on a destroyed stream, is refused.
+        Whether the registration of an allocator is refused if its advise function was not set, or if its stream was
+        destroyed.
     allocators : bool
         Whether aclrtAllocatorRegister works (if the chip supports it).
     reuse_handles : bool
-        Whether a destroyed handle's value is given to the next object of its kind at once.
+        Whether a new object gets the handle of the object of its kind that was destroyed last.
     device_code : str
-        The effect of launching code that the host cannot run: "refuse" (an error) or "skip" (nothing is run).
+        What a launch does if the host cannot run the code: "refuse" (it fails) or "skip" (it succeeds, and
+        nothing is run).
     latency : str
         How long driver calls take: "off", "memory" (only calls that manage memory are slow), or "pcie".  "pcie"
         also slows copies between host and device to 24 GB/s, "pcie:RATE" to RATE bytes a second, such as
@@ -207,7 +209,7 @@ def configure(**settings: object) -> None:
     TypeError
         If there is no setting of that name.
     ValueError
-        If a value is invalid, or a device is in use.  Settings before it in the same call keep their new values.
+        If a value is invalid, or a device is in use.  Keywords before the refused one have taken effect.
     """
     for name, value in settings.items():
         _check(_sim().acl_sim_set(_variable(name).encode(), _encode(name, value)))

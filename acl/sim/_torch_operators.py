@@ -1,4 +1,4 @@
-"""Operators of PyTorch that were tried with torch_npu on the simulator and gave PyTorch's results."""
+"""Operators of PyTorch that were tried with torch_npu on the simulator; their results were equal to PyTorch's."""
 
 RIGHT = (
     "abs", "acos", "add", "addcdiv", "addcmul", "addmm", "all", "any", "arange", "argmax", "asin", "atan",

@@ -33,13 +33,13 @@ if os.environ.get("ACLPOOL_STRICT"):        # set in CI; a warning of a user's c
     WARNINGS.append("-Werror")
 ALWAYS = ["-std=c11", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-pthread", "-MMD", *WARNINGS]
 
-#: Empty libraries: programs link against them, but need none of their functions.
+#: Libraries without functions: programs name them when they are linked, but call nothing in them.
 COMPANIONS = ["libhccl.so", "libge_runner.so", "libgraph.so", "libnnopbase.so"]
 
-#: Empty libraries that depend on libascendcl.so: dlsym in them finds the functions there.
+#: Libraries without functions that depend on libascendcl.so, so that dlsym in them finds its functions.
 LEADING = ["libprofapi.so", "libacl_rt_impl.so", "libacl_tdt_channel.so", "libacl_tdt_queue.so", "libmsprofiler.so"]
 
-#: The name by which CANN's examples link the runtime; it has all names of libascendcl.so (see _second_name).
+#: The name under which CANN's examples link the runtime; it has all names of libascendcl.so (see _second_name).
 SECOND_NAME = "libacl_rt.so"
 
 COMPILER_SOURCE = "generated/exports_op_compiler.c"
@@ -86,7 +86,7 @@ def _compile(source: Path, objects: Path, flags: list[str], compiler: list[str])
     command = [*compiler, *ALWAYS, *flags, "-Iacl/include", "-Iacl/sim", "-c", str(source.relative_to(ROOT))]
     text = "\n".join(command)
     if _stale(made, made.with_suffix(".d")) or not stamp.exists() or stamp.read_text() != text:
-        # The object must not contain the folder in which it was built.
+        # The object must not contain the name of the folder in which it was built, so that builds are reproducible.
         _run([*command, f"-ffile-prefix-map={ROOT}=.", "-o", str(made)])
         stamp.write_text(text)
     return made
@@ -136,7 +136,7 @@ def build(out: str | os.PathLike[str], mode: str = "release", jobs: int = 0, com
 
 
 def _second_name(link: list[str], folder: Path, objects: Path) -> None:
-    """Link a filter library: it has all names, so that programs link, and the loader finds them in libascendcl.so.
+    """Link a filter library: it has the names of all functions, but the loader takes the functions from libascendcl.so.
 
     A symbolic link would be simpler, but a wheel stores it as a copy, which would be a second simulator.
     """

@@ -5,10 +5,10 @@
 pkg-config.  Folders that have another name in other releases (`x86_64-linux`, `runtime`, `acllib`) are links.
 
 `libascendcl.so` and `libacl_op_compiler.so` are links to the package's files, so a process that loads them by
-two paths has one simulator.  The other libraries of the runtime only have the names of their functions, so that
+two paths has one simulator.  The other libraries of the runtime contain only the names of their functions, so that
 programs can link against one of them alone; the loader finds the functions in `libascendcl.so`.
 
-Needs gcc and g++ (`CC`, `CXX`) and `nm` and `readelf`, which come with them.
+Needs gcc and g++ (or the compilers in `CC` and `CXX`), `nm` and `readelf`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ _RUNTIME = {
     "libacl_tdt_channel.so": "acl_tdt.h", "libacl_tdt_queue.so": "acl_tdt_queue.h", "libmsprofiler.so": "acl_prof.h",
     "libruntime.so": "acl_rt.h",
 }
-#: Libraries that programs link against and need no function of; dlsym in them finds libascendcl.so's functions.
+#: Libraries without functions of their own: programs name them when they are linked; dlsym in them finds the
+#: functions of libascendcl.so.
 _NAMED = (
     "libacl_dvpp.so", "libacl_dvpp_mpi.so", "libacl_retr.so", "libalog.so", "libascend_hal.so", "libascendalog.so",
     "libc_sec.so", "liberror_manager.so", "libge_common.so", "libge_compiler.so", "libge_runner.so", "libgraph.so",
     "libgraph_base.so", "libhccl.so", "libmmpa.so", "libnnopbase.so", "libplatform.so", "libregister.so",
     "libtiling_api.so", "libunified_dlog.so",
 )
-#: Links under `latest`, to folders of it.
+#: Symbolic links to make under `latest`, from the name of each to its target, a folder of `latest`.
 _LINKS = {
     "lib64/stub": ".", "acllib": ".", "runtime/include": "../include", "runtime/lib64": "../lib64",
     "compiler/include": "../include", "compiler/lib64": "../lib64", "fwkacllib": ".",
@@ -202,9 +203,10 @@ def _symlink(link: Path, target: str) -> None:
 
 
 def _version() -> str:
-    """Return the version that the simulator reports.
+    """Return the version of CANN that the simulator reports.
 
-    A child process asks it: this process may want to open the simulator later, by its path in the new folder.
+    A child process loads the simulator for this, because this process may still have to open it by its path in the
+    new folder.
     """
     code = "import acl.sim; print(acl.sim.configuration()['cann'])"
     return cann_mindspore.output(sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-c", code).strip()

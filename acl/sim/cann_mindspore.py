@@ -24,7 +24,7 @@ _ROOTS = ("libmindspore_ascend.so.2", "libmindspore_graph_ir.so", "libhccl_plugi
 #: MindSpore looks up HcclSetConfig by name and does not start without it.
 HCCL = "int HcclSetConfig(int config, void *value) { (void)config, (void)value; return 0; }\n"
 
-#: The only function that has to return an object: a table of texts, in the old ABI of std::string.
+#: Source of the only stub that has to return an object: a table of texts, in the old ABI of std::string.
 _STATUS = """
 #define _GLIBCXX_USE_CXX11_ABI 0
 #include <cstdint>
@@ -94,7 +94,7 @@ def missing_symbols(mindspore: str | os.PathLike[str]) -> list[str]:
 
 
 def _stubs(names: list[str]) -> str:
-    """Return C source with an empty function for each name, or zeros for data (tables of virtual functions)."""
+    """Return C source that defines each name: functions return 0, data (tables of virtual functions) is zeros."""
     lines = []
     for number, name in enumerate(names):
         if name.startswith("_ZT"):

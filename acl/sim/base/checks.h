@@ -2,7 +2,7 @@
  * `check`, ACL_SIM_CHECK=mem,order,...). The checker fills the table in when the library is
  * loaded. Callers test check_on first.
  *
- * Cost when off: one relaxed load at each hook.
+ * Cost while the checker is off: one relaxed load at each hook.
  *
  * Thread rule: any thread; no lock except those of zones is taken while a lock of the checker is
  * held. */
@@ -49,11 +49,13 @@ typedef struct Checks {
     void (*record_over)(const struct Event *event, const Stream *stream);
     void (*wait_begins)(const struct Event *event, Stream *stream);
     void (*wait_ends)(Stream *stream);
-    /* Called when the host waits: reports streams that wait for each other, and ends their waits. */
+    /* Called when the host waits for `stream`: reports streams that wait for each other, and ends
+     * their waits. */
     void (*cycle)(const Stream *stream);
     /* Reports that an object is destroyed while queued tasks hold it. */
     void (*destroyed_in_use)(const void *handle, HandleKind kind);
-    /* The device's last reset has ended its streams. */
+    /* Called at the last reset of a device, before the reset ends its streams: reports streams that
+     * the program did not destroy. */
     void (*device_gone)(int32_t device);
     void (*finalized)(void);
     /* `size` is the number of bytes that the call asked for. A block that a model or an operator
@@ -61,14 +63,15 @@ typedef struct Checks {
     void (*block_made)(struct Arena *arena, uintptr_t address, size_t size);
     /* Called before a block is freed: notes the caller, and checks the bytes behind the block. */
     void (*block_freed)(struct Arena *arena, uintptr_t address, const struct ZoneView *view);
-    /* Puts a held block, which is no longer charged, into quarantine; zone_give is called later.
-     * False if the checker has no record of it. */
+    /* Puts a freed block into quarantine: its bytes are subtracted from the accounting now, its
+     * addresses are given back (zone_give) when it leaves the quarantine. False, and nothing is
+     * done, if the checker has no record of the block. */
     bool (*block_keep)(struct Arena *arena, uintptr_t address, const struct ZoneView *view);
     /* Frees all blocks in quarantine; true if there were any. */
     bool (*quarantine_empty)(void);
-    /* Reports that a call was to free an address that is not a block, or is one of another kind. */
+    /* Reports a call that tried to free an address that is not a block, or a block of another kind. */
     void (*free_refused)(const void *address);
-    /* Reports bytes that a call itself copies or, if `src` is NULL, sets. */
+    /* Reports bytes that a call copies without a task. If `src` is NULL, the call sets the bytes. */
     void (*host_step)(const void *dst, const void *src, size_t bytes);
 } Checks;
 

@@ -1,18 +1,19 @@
 /* Configuration: the ACL_SIM_* environment variables, read once when the library is loaded.
  *
  * ACL_SIM_DEVICES       number of devices (2; 0 to 64)
- * ACL_SIM_MEMORY        memory of each device, "32G" (or "32GiB"; "32GB" is less); or a list with a size for
- *                       each device, "32G,16G" (the last size is repeated)
+ * ACL_SIM_MEMORY        memory of each device: "32G" or "32GiB" is 32 * 1024^3 bytes, "32GB" is 32 * 1000^3;
+ *                       or a list with a size for each device, "32G,16G" (the last size is repeated)
  * ACL_SIM_PINNED        the most pinned host memory of the process, as "8G" (unlimited)
  * ACL_SIM_SOC           the name that aclrtGetSocName gives (Ascend910B1)
  * ACL_SIM_VERSION       the version of CANN (9.0.0)
  * ACL_SIM_STRICT        1: the host must not touch device memory outside copies
  * ACL_SIM_ALLOCATORS    0: aclrtAllocatorRegister is not supported
- * ACL_SIM_STRICT_ALLOCATORS  1: refuse to register with a function never set or on a dead stream
- * ACL_SIM_REUSE_HANDLES 1: a destroyed handle's value is given to the next object of its kind
+ * ACL_SIM_STRICT_ALLOCATORS  1: refuse to register an allocator without allocAdvise, or for a dead stream
+ * ACL_SIM_REUSE_HANDLES 1: the next object of a kind gets the value of the last destroyed handle of this kind
  * ACL_SIM_SHARED        a file: processes with the same file share the devices' capacity
  *                       (shared_capacity.c)
- * ACL_SIM_DEVICE_CODE   refuse (default) or skip: launching code that the host cannot run
+ * ACL_SIM_DEVICE_CODE   what a launch of code does that the host cannot run: refuse (default), the call fails;
+ *                       skip, the task does nothing
  *
  * For an invalid value the default is used, and aclInit reports it and fails.
  * Thread rule: written before the simulator starts a thread, or by the control API while no device is in use. */
@@ -27,7 +28,7 @@
 
 Config config;
 
-/* Settings made by acl_sim_set, which replace the environment's variables. */
+/* Settings made by acl_sim_set. They have priority over the variables of the environment. */
 enum { OVERRIDES = 16, OVERRIDE_NAME = 32, OVERRIDE_VALUE = 256 };
 static struct {
     char name[OVERRIDE_NAME];
@@ -70,7 +71,7 @@ bool size_parse(const char *text, size_t *bytes)
     unsigned long long number = strtoull(text, &end, 10);
     const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
     end += unit != NULL;
-    bool thousands = unit != NULL && strcmp(end, "B") == 0; /* 8GB counts in thousands; 8G and 8GiB count by 1024 */
+    bool thousands = unit != NULL && strcmp(end, "B") == 0; /* 8GB is 8 * 1000^3 bytes; 8G and 8GiB are 8 * 1024^3 */
     size_t factor = 1;
     for (const char *each = units; unit != NULL && each <= unit; each++) {
         factor *= thousands ? 1000 : 1024;
@@ -156,8 +157,8 @@ static void pinned_read(void)
     }
 }
 
-/* Reads ASCEND_RT_VISIBLE_DEVICES: the process can use only the listed devices, as 0, 1 and so on. The
- * list ends before a number that is repeated or is not a device's. */
+/* Reads ASCEND_RT_VISIBLE_DEVICES: the process can use only the listed devices, which it knows as 0, 1 and so
+ * on. Reading stops at the first number that is repeated or that no device has. */
 static void visible_read(void)
 {
     const char *value = getenv("ASCEND_RT_VISIBLE_DEVICES");

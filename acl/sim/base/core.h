@@ -1,9 +1,9 @@
 /* The interface that all parts of the simulator use: errors, handles, call hooks, the current
  * context, streams.
  *
- * Each part has a .c file of its own and defines its entry points as `sim_NAME`; the generator
- * writes the exported `NAME` (exports.c), which counts the call, asks whether a fault is due, and
- * calls `sim_NAME`. These two steps are the gate of the function.
+ * Each part has a .c file of its own and defines its entry points as `sim_NAME`. The generator
+ * writes the exported function `NAME` (exports.c), called the gate: it counts the call, asks
+ * whether a fault is due, and calls `sim_NAME`.
  *
  * Thread rule: everything here may be called from any thread. No lock of the simulator is held
  * while a user's callback runs, or while waiting for a stream. */
@@ -18,7 +18,7 @@
 
 #include "acl/acl.h"
 
-/* Visible outside its library: the control API, and what libacl_op_compiler.so needs. */
+/* Marks a symbol that other libraries can use: the control API, and what libacl_op_compiler.so calls. */
 #define SIM_SHARED __attribute__((visibility("default")))
 #define SIM_LIKELY(x) __builtin_expect(!!(x), 1)
 
@@ -38,12 +38,12 @@
 _Noreturn void sim_panic(const char *what, const char *file, int line);
 
 /* ---- errors (error.c) ------------------------------------------------------------------------
- * The runtime's codes (107xxx, 207xxx, 507xxx) become the thread's last error.  The other codes from 100000 to
- * 500999 are the ACL layer's: they are returned and do not change the last error. */
+ * Codes of the runtime (107xxx, 207xxx, 507xxx) become the thread's last error.  All other codes from 100000 to
+ * 500999 are codes of the ACL layer: a call returns them, but they do not change the last error. */
 aclError error_set(const char *function, aclError code, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
-/* As error_set, but the thread's last error does not change (as for the 107000 of a negative
- * timeout). */
+/* As error_set, but the thread's last error does not change. Used where the runtime does so, for
+ * example for the 107000 of a negative timeout. */
 aclError error_set_quiet(const char *function, aclError code, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 aclError error_argument(const char *function, aclError code, const char *condition)
@@ -51,15 +51,15 @@ aclError error_argument(const char *function, aclError code, const char *conditi
 
 /* Called by a gate whose call failed, or while calls are traced. If the newest message has this status and no gate has
  * signed it yet, it becomes a message of `function` and gets the arguments (see arguments_words).
- * ERROR_ANY: the call returns no status, but NULL. */
+ * The status ERROR_ANY fits every message: for calls that return a pointer, NULL after a failure. */
 enum { ERROR_ANY = -0x7fffffff };
 void error_sign(const char *function, aclError status, const char *names, ...)
     __attribute__((cold));
-/* Gives the arguments that error_sign kept while calls are traced, "" if none, and forgets them. */
+/* Copies the arguments that error_sign kept for the trace into `text` ("" if it kept none), and deletes them. */
 void arguments_take(char *text, size_t room);
 
-/* Gives the thread's newest message without its head, "" if there is none, and deletes all its
- * messages. For the simulator's own threads, whose messages no program reads. */
+/* Copies the thread's newest message without its head into `text` ("" if there is no message), and
+ * deletes all messages of the thread. For threads of the simulator: no program reads their messages. */
 void error_take(char *text, size_t size);
 
 /* Returns the thread's unread messages, which remain unread; NULL if there are none. */
@@ -68,18 +68,19 @@ const char *error_peek(void);
  * again. */
 const char *error_read(void);
 
-/* Sets the thread's message and last error; its value is `code`. `code` is evaluated twice, so
- * that the compiler sees that the value is not success. */
+/* Sets the thread's message and last error. The expression has the value `code`, which is
+ * evaluated twice, so that the compiler sees that the value is not success. */
 #define fail(code, ...) (error_set(__func__, (code), __VA_ARGS__), (code))
 #define fail_quiet(code, ...) (error_set_quiet(__func__, (code), __VA_ARGS__), (code))
 
-/* Gives the text of a condition. If the condition is not a pointer, " != 0" is added to the text, also
- * to comparisons (error_text.c). */
+/* The text of a condition for error_argument. If the condition is not a pointer, " != 0" is added to the text,
+ * even after a comparison; condition_words (error_text.c) removes it. CLASS_POINTER is the value of
+ * __builtin_classify_type for pointers. */
 enum { CLASS_POINTER = 5 };
 #define CONDITION(condition, text)                                                      \
     (__builtin_classify_type(condition) == CLASS_POINTER ? (text) : text " != 0")
 
-/* The ACL layer's argument check: 100000 unless the condition (or pointer) holds. */
+/* The ACL layer's argument check: returns 100000 if the condition is false or the pointer is NULL. */
 #define REQUIRE(condition)                                                              \
     do {                                                                                \
         if (!SIM_LIKELY(condition)) {                                                   \
@@ -89,7 +90,7 @@ enum { CLASS_POINTER = 5 };
         }                                                                               \
     } while (0)
 
-/* The runtime layer's argument check: 107000 unless the condition holds. */
+/* The runtime layer's argument check: returns 107000 if the condition is false or the pointer is NULL. */
 #define REQUIRE_RT(condition)                                                           \
     do {                                                                                \
         if (!SIM_LIKELY(condition)) {                                                   \
@@ -99,7 +100,7 @@ enum { CLASS_POINTER = 5 };
         }                                                                               \
     } while (0)
 
-/* Returns the status of `call` if it is not success. */
+/* Calls `call`. If its status is not success, the enclosing function returns this status. */
 #define TRY(call)                                                                       \
     do {                                                                                \
         aclError try_status = (call);                                                   \
@@ -109,10 +110,10 @@ enum { CLASS_POINTER = 5 };
     } while (0)
 
 /* ---- handles (handle.c) ---------------------------------------------------------------------
- * Objects that users know by address.  They lie in one reserved range, each kind in a part of its
- * own with slots of one size, so that any bit pattern can be checked and a dead object's memory
- * stays readable.  A dead slot is used again only after many others died; or at once, as drivers
- * do, with ACL_SIM_REUSE_HANDLES=1. */
+ * Objects that users know by address.  They lie in one reserved range of addresses. Each kind of
+ * object has a part of the range, with slots of one size, so that any bit pattern can be checked
+ * and the memory of a dead object stays readable.  The slot of a dead object is used again only
+ * after many other objects of its kind died; with ACL_SIM_REUSE_HANDLES=1 at once, as drivers do. */
 typedef enum HandleKind {
     HANDLE_CONTEXT,
     HANDLE_STREAM,
@@ -159,16 +160,16 @@ typedef enum HandleKind {
 /* Returns zeroed memory for an object of that kind, or NULL. All objects of a kind have one size;
  * they are aligned to 64 bytes. */
 void *handle_new(HandleKind kind, size_t size);
-/* handle_new in two steps, for objects that handle_next must not find incomplete. handle_prepare returns the
- * memory, handle_show makes the object live. handle_retire frees an object that was not shown. */
+/* handle_new in two steps, for objects that handle_next must not find while they are incomplete. handle_prepare
+ * returns the memory, or NULL. handle_show makes the object live. Without handle_show, handle_retire frees it. */
 void *handle_prepare(HandleKind kind, size_t size);
 void handle_show(void *handle);
-/* As handle_show; the caller also gets a hold on the object. */
+/* As handle_show, but the caller also holds the object's slot, until handle_drop. */
 void handle_show_held(void *handle);
 /* True if `handle` is a live object of that kind; safe for any bit pattern. */
 bool handle_is(const void *handle, HandleKind kind);
 /* Makes the object dead for handle_is; its slot is not used again before handle_retire.
- * False if it was dead already: if two threads destroy one object, only one call succeeds. */
+ * False if the object was dead already: if two threads destroy one object, one of them gets false. */
 bool handle_kill(void *handle);
 /* Makes the object dead; its slot may be used again (much later). */
 void handle_retire(void *handle);
@@ -179,17 +180,17 @@ bool handle_follow(const void *handle, HandleKind kind);
 /* Holds the slot of an object that may be dead already; false if the slot may be used again. Only
  * for addresses that were a handle once. */
 bool handle_hold(const void *handle);
-/* True if that was the last hold of an object that was killed and not retired. If all users of
- * that kind of object hold it (events, notifies), the caller then frees what the object owns and
- * retires it. */
+/* Ends a hold. True if it was the last hold of an object that was killed and not retired. For
+ * kinds of objects that all their users hold (events, notifies), the caller then frees what the
+ * object owns and retires it. */
 bool handle_drop(const void *handle);
 /* True if the host has provided address space for handles. */
 bool handles_possible(void);
 /* Returns the live object of that kind after `after` (NULL: the first), or NULL at the end.  Another thread
  * may destroy it at any moment: only the memory of its slot may be read. */
 void *handle_next(HandleKind kind, const void *after);
-/* As handle_next, but the result is held, and the hold on `after` is dropped. A caller that stops
- * before the end drops the last object. */
+/* As handle_next, but the returned object is held, and the hold on `after` ends. A caller that
+ * stops before the end of the list calls handle_drop for the last object. */
 void *handle_next_held(HandleKind kind, const void *after);
 size_t handle_live(HandleKind kind);
 const char *handle_kind_name(HandleKind kind);
@@ -209,8 +210,8 @@ typedef struct Config {
     bool strict;                 /* the host must not touch device memory outside copies */
     bool allocators;             /* aclrtAllocatorRegister works, if the SoC has it */
     bool strict_allocators;      /* refuse registrations that the runtime accepts but that cannot work */
-    bool reuse_handles;          /* a dead handle's value is given to the next object of its kind */
-    DeviceCode device_code;      /* the effect of launching code that the host cannot run */
+    bool reuse_handles;          /* the next object of a kind gets the handle of the last dead one of this kind */
+    DeviceCode device_code;      /* what a launch does whose code the host cannot run */
     char problem[256];           /* the error in an ACL_SIM_* variable; "" if there is none */
 } Config;
 
@@ -220,15 +221,15 @@ extern Config config;
 const char *setting(const char *name);
 /* Returns how many cores a kernel may use: ACL_SIM_THREADS, or 1 without it. */
 unsigned kernel_threads(void);
-/* Sets a setting for this process and reads the configuration anew. If the value is invalid,
- * returns 100000 and restores the old value. Only while no device is in use. */
+/* Changes a setting for this process and reads the configuration anew. If the value is invalid,
+ * returns 100000 and restores the old value. Must be called only while no device is in use. */
 aclError setting_change(const char *name, const char *value);
-/* Gives the bytes of a text such as "32G", "512M" or "4096"; false if it is not a size. */
+/* Reads a size such as "32G", "512M" or "4096", in bytes; false if the text is not a size. */
 bool size_parse(const char *text, size_t *bytes);
 
 /* ---- the gate (call_hooks.c) ----------------------------------------------------------------------
  * The code that every exported function runs before and after its own work.  If no bit of gate_watch is
- * set, they cost one relaxed add and a few relaxed loads. */
+ * set, this code costs one relaxed add and a few relaxed loads. */
 enum { GATE_FAULTS = 1, GATE_TRACE = 2, GATE_LATENCY = 4, GATE_FORKED = 8,
        GATE_CHECK = 16, GATE_COVERAGE = 32 };
 
@@ -272,7 +273,7 @@ SIM_SHARED aclError acl_sim_gate_leave(unsigned function, aclError status);
 SIM_SHARED bool acl_sim_gate_tells(aclError status);
 SIM_SHARED void acl_sim_error_sign(const char *function, aclError status, const char *names, ...)
     __attribute__((cold));
-/* The body of functions that are exported only so that programs can be linked: returns an error. */
+/* The body of functions that are exported only so that programs can be linked with them: always returns an error. */
 SIM_SHARED aclError acl_sim_unsupported(const char *function);
 
 /* ---- time and waiting (futex_wait.c) --------------------------------------------------------- */
@@ -280,16 +281,16 @@ int64_t now_ns(void); /* returns the time of CLOCK_MONOTONIC in ns */
 enum { FOREVER = -1 };
 
 typedef bool (*ParkReady)(const void *argument);
-/* Waits until ready(argument) is true; false if `deadline_ns` (a time of now_ns, or FOREVER)
- * passed first. The thread that makes it true stores atomically and then calls park_wake with the
- * same key. */
+/* Waits until ready(argument) is true; returns false if `deadline_ns` (a time of now_ns, or
+ * FOREVER) passes before. The thread that makes the condition true does so by an atomic store and
+ * then calls park_wake with the same key. */
 bool park_wait(const void *key, ParkReady ready, const void *argument, int64_t deadline_ns);
 void park_wake(const void *key);
 
-/* For a program under ThreadSanitizer with a simulator that is not built for it. Tells it that
- * what a thread did before order_release(key) is ordered before what another thread does after
- * park_wait(key) or order_acquire(key). Called before the store that makes the wait's condition
- * true. */
+/* For programs built with ThreadSanitizer that use a simulator built without it. These functions
+ * inform ThreadSanitizer: what a thread did before order_release(key) happens before what another
+ * thread does after park_wait(key) or order_acquire(key). order_release is called before the store
+ * that makes the condition of the wait true. */
 #ifndef __SANITIZE_THREAD__
 extern void __tsan_acquire(void *address) __attribute__((weak));
 extern void __tsan_release(void *address) __attribute__((weak));
@@ -309,7 +310,7 @@ static inline void order_release(const void *key)
 #define order_acquire(key) ((void)(key))
 #define order_release(key) ((void)(key))
 #endif
-/* Converts a timeout of the API in ms (-1: none) to a deadline. */
+/* Converts a timeout of the API in ms (-1: no limit) to a deadline: a time of now_ns, or FOREVER. */
 int64_t deadline_after_ms(int32_t timeout_ms);
 
 /* ---- devices and contexts (device.c, context.c) ---------------------------------------------- */
@@ -319,14 +320,14 @@ typedef struct Context {
     int32_t device;
     bool is_default;          /* made by aclrtSetDevice, destroyed by the last reset */
     Stream *_Atomic default_stream; /* the stream that NULL means while this context is current; NULL: destroyed */
-    uint64_t number;          /* differs between all contexts of the process */
+    uint64_t number;          /* unique: no other context of the process ever has this number */
     _Atomic int64_t sys_params[8]; /* the parameters of aclrtCtxSetSysParamOpt (sysparam.c) */
 } Context;
 
-/* Gives the thread's current context, or 107002. */
+/* Gives the thread's current context; 107002 if the thread has none. */
 aclError context_require(Context **context);
-/* As context_require, for calls that first ask for the current device: here 107002 does not
- * become the thread's last error. */
+/* As context_require, but the status 107002 does not become the thread's last error. For calls that,
+ * in the runtime, first query the current device. */
 aclError context_ask(Context **context);
 /* Returns the thread's current context, NULL if there is none; sets no error. */
 Context *context_current(void);
@@ -334,14 +335,14 @@ Context *context_current(void);
 aclError device_check(int32_t device);
 /* Returns the device's use count: calls of aclrtSetDevice in all threads, minus resets. */
 uint32_t device_references(int32_t device);
-/* Makes the device lost, so that later calls give `code`; 0 makes it usable again, which a reset
- * does not do. */
+/* Makes the device lost: later calls for it return `code`. Only `code` 0 makes it usable again; a
+ * reset of the device does not. */
 void device_set_lost(int32_t device, aclError code);
 /* Returns how many calls were refused because the device was lost. */
 uint64_t device_refusals(int32_t device);
 
-/* Refuses calls for a lost device, for functions that name a device instead of using the current
- * one; numbers below 0 mean the host. */
+/* Returns the error of a lost device, else success. For functions that have a device as argument
+ * and do not use the current one; a number below 0 means the host. */
 aclError device_alive(const char *function, int32_t device);
 
 /* ---- streams and tasks (stream.c, worker.c) -------------------------------------------------- */
@@ -357,30 +358,32 @@ typedef struct TaskClass {
     aclError (*run)(Stream *stream, const void *payload);
     void (*drop)(void *payload);
     aclmdlRITaskType type; /* the type that aclmdlRITaskGetType returns; 0 = DEFAULT */
-    /* For a captured task; both may be NULL. `describe` writes its parameters (the rest of
-     * `params` is 0); `adopt` changes the payload to new parameters. */
+    /* For a captured task; both may be NULL. `describe` writes the task's parameters (the caller
+     * has set `params->type`, and all other bytes to 0); `adopt` changes the payload to new
+     * parameters. */
     void (*describe)(const void *payload, aclmdlRITaskParams *params);
     aclError (*adopt)(void *payload, const aclmdlRITaskParams *params);
-    /* For the order checker (race.h): states which bytes the task touches, and what it records or
-     * waits for; NULL: nothing. Called when the task, or a graph with it, is queued. */
+    /* For the order checker (race.h): states which bytes the task touches, and which events it
+     * records or waits for; NULL: the task touches nothing. Called when the task, or a graph that
+     * contains it, is queued. */
     void (*touch)(const void *payload, struct Touch *touch);
     /* For a captured task, may be NULL: true if `run` would have to wait now for another stream. */
     bool (*waits)(const void *payload);
 } TaskClass;
 
-/* Drops a hold on a stream. STREAM_REF declares a variable that holds the stream's slot until the
- * end of its scope. */
+/* Ends a hold on a stream. STREAM_REF declares a pointer to a stream; the end of its scope ends the
+ * hold on this stream. */
 void stream_unref(Stream *const *stream);
 #define STREAM_REF(name) Stream *name __attribute__((cleanup(stream_unref))) = NULL
-/* Gives the live stream of that handle with a hold, whatever its context is; 107017 if there is
- * none. */
+/* Gives the stream of a handle, with a hold; the stream may belong to any context. 107017 if the
+ * handle is not a live stream. */
 aclError stream_follow(aclrtStream handle, Stream **stream);
 /* Gives a stream for submission, with a hold. NULL means the current context's default stream
  * (107002 without a context). 107017 if it is not a live stream, 107003 if it belongs to another
  * context. */
 aclError stream_resolve(aclrtStream handle, Stream **stream);
-/* The part of stream_resolve that calls do before they check sizes and flags: 107017 if the
- * handle is neither NULL nor a live stream. */
+/* Returns 107017 if the handle is neither NULL nor a live stream. Calls make this check before they
+ * check sizes and flags, and call stream_resolve after. */
 aclError stream_check(aclrtStream handle);
 /* As stream_resolve, but also accepts a stream of another context: for synchronise, query and
  * settings. */
@@ -388,13 +391,13 @@ aclError stream_resolve_any(aclrtStream handle, Stream **stream);
 /* Adds a task at the end of the stream's queue, or of its graph during a capture. The payload is
  * copied. On failure nothing is queued and `drop` is not called. */
 aclError stream_submit(Stream *stream, const TaskClass *sort, const void *payload, size_t size);
-/* Waits for all work that is queued now; 507046 at the timeout, else the status of a task that
- * failed. */
+/* Waits until all tasks that are queued now are done. Returns 507046 if the timeout passes before,
+ * the status of a task if one has failed, else success. */
 aclError stream_synchronize(Stream *stream, int32_t timeout_ms);
-/* True if all queued work is done; costs one relaxed load and takes no lock. */
+/* True if all queued tasks are done; costs one relaxed load and takes no lock. */
 bool stream_idle(const Stream *stream);
-/* Waits in a task until ready(argument) is true, as park_wait does. Also ends, with false, when
- * the stream is aborted or destroyed. */
+/* Waits in a task until ready(argument) is true, as park_wait does. Also returns false when the
+ * stream is aborted or destroyed. */
 bool stream_park(Stream *stream, const void *key, ParkReady ready, const void *argument,
                  int64_t deadline_ns);
 /* True if the stream's running task should end, because the stream was aborted or is being
@@ -405,7 +408,8 @@ Context *stream_context(const Stream *stream);
 uint32_t stream_id(const Stream *stream);
 /* Returns the stream whose task the calling thread is running, or NULL. */
 Stream *stream_running(void);
-/* Returns 107030 if a capture whose mode is not relaxed forbids a call that blocks. */
+/* Returns 107030 if a capture forbids the calling thread to make a call that blocks. A capture in
+ * relaxed mode does not forbid it. */
 aclError capture_forbids_sync(void);
 
 /* ---- user's callbacks (callback.c) ------------------------------------------------------------

@@ -1,9 +1,9 @@
 /* datatypes.c: half-precision conversion and element sizes.
 
    Pure functions of their arguments: no state, no lock, no device. The conversions are those of
-   the runtime's host code, which differ from IEEE's. To float16: a value that is too large,
+   the runtime's host code, which differ from IEEE 754. To float16: a value that is too large,
    infinite or not a number becomes the largest finite value with the argument's sign. From
-   float16: the exponent of infinities and NaNs is treated as an ordinary exponent. */
+   float16: the exponent of infinities and NaNs is treated as that of a finite number. */
 #include <math.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ float sim_aclFloat16ToFloat(aclFloat16 value)
     uint32_t exponent = ((uint32_t)value >> HALF_MANTISSA_BITS) & 0x1fu;
     uint32_t mantissa = (uint32_t)value & (HALF_HIDDEN_BIT - 1);
     if (exponent == 0) {
-        exponent = 1; /* subnormal: no hidden bit, the smallest normal exponent */
+        exponent = 1; /* a subnormal number has no hidden bit and the exponent of the smallest normal numbers */
     } else {
         mantissa |= HALF_HIDDEN_BIT;
     }
@@ -61,7 +61,7 @@ aclFloat16 sim_aclFloatToFloat16(float value)
         magnitude = 0;
     }
     if (magnitude > HALF_LARGEST) {
-        magnitude = HALF_LARGEST; /* rounding has passed the largest finite value */
+        magnitude = HALF_LARGEST; /* the value was rounded to more than the largest finite value */
     }
     return (aclFloat16)(sign | magnitude);
 }

@@ -51,8 +51,8 @@ static bool section_read(
     return section->sh_type == SHT_NOBITS || inside(length, section->sh_offset, section->sh_size);
 }
 
-/* Returns the name at `offset`. The table of strings ends with a zero byte, so each name ends
-   inside it. */
+/* Returns the name at `offset` of a string table; NULL if the offset is outside the table, or if the table
+   does not end with a zero byte (then a name could continue behind it). */
 static const char *name_at(const void *bytes, const Elf64_Shdr *strings, uint32_t offset)
 {
     const char *table = (const char *)bytes + strings->sh_offset;

@@ -22,13 +22,13 @@ bool elf64_native(const void *bytes, size_t length);
 typedef struct ElfSymbols {
     const void *bytes;
     size_t length;
-    uint64_t section, at; /* the table's number, and the offset of the next symbol in it */
-    uint64_t left;        /* symbols still to read: a limit, because tables may overlap */
+    uint64_t section, at; /* number of the section with the symbol table; offset of the next symbol in this table */
+    uint64_t left;        /* limit of the symbols still to read; in a malformed file tables may overlap */
 } ElfSymbols;
 
 /* Returns an iterator before the first symbol; in an invalid file there are no symbols. */
 ElfSymbols elf64_symbols(const void *bytes, size_t length);
-/* Gives the next symbol; false after the last. */
+/* Gives the next symbol; false after the last one. */
 bool elf64_next(ElfSymbols *symbols, ElfSymbol *symbol);
 
 #endif

@@ -1,9 +1,8 @@
 /* Status codes with a message: the thread's message text and its last error.
  *
  * Messages are collected, the newest first, until the program reads them, which deletes them all.
- * Codes of the ACL layer are returned but do not become the last error; codes of the runtime do,
- * and success does not clear them. A message's number (EH0008, EE1003) tells its layer and its
- * kind.
+ * Codes of the runtime become the last error; codes of the ACL layer do not. Success does not clear
+ * the last error. The number of a message (EH0008, EE1003) shows its layer and its kind.
  *
  * The function that finds an error writes what was expected. The gate of the call knows the
  * function that the user called and its arguments, and adds them to the newest message when the
@@ -31,17 +30,18 @@ typedef struct Messages {
     char called[ARGUMENTS_MAX]; /* for the trace: the arguments of the call that ends now, or "" */
 } Messages;
 
-static _Thread_local Messages *messages; /* allocated with the first message */
+static _Thread_local Messages *messages; /* NULL until the thread's first message */
 static _Thread_local aclError last;
 static _Thread_local aclError unsigned_code; /* status of the newest message; 0 if a gate has signed it */
 static pthread_key_t messages_key;
 
-/* Used by the first thread that has no memory for its first message: that message may be the one
- * about the lack of memory, for example about the system's limit of mappings. */
+/* Used by one thread for which no memory can be allocated at its first message. That message may
+ * itself report the lack of memory, for example the system's limit of mappings. */
 static Messages spare;
 static atomic_bool spare_taken;
 
-/* Runs at the thread's end. Destructors that run later may still make calls that fail. */
+/* Runs at the end of a thread. Sets `messages` to NULL, because later destructors of the thread may
+ * make calls that fail and write messages again. */
 static void messages_drop(void *given)
 {
     messages = NULL;
@@ -104,8 +104,8 @@ static bool code_is_remembered(aclError code)
     return code / 1000 % 100 == 7;
 }
 
-/* Returns the number that the runtime gives to messages of that code. In both layers a NULL
- * argument has a number of its own. */
+/* Returns the number that the runtime gives to messages with this code. If `null` (the argument is
+ * NULL), the number depends on the layer only. */
 static const char *number_of(aclError code, bool null)
 {
     static const struct {
@@ -141,7 +141,7 @@ static void message_add(const char *function, aclError code, bool null, const ch
     unsigned_code = code;
 }
 
-/* True if a message says that a handle is not live and the arguments show that it is NULL. */
+/* True if the message says that a handle is not live, and the arguments show that this handle is NULL. */
 static bool null_was_meant(const char *message, const char *end, const char *arguments)
 {
     char given[LINE_MAX_BYTES];
@@ -175,7 +175,7 @@ static void newest_sign(const char *function, const char *arguments)
     text_push(line);
 }
 
-atomic_uint gate_watch; /* here and not with the gate, because it says whether arguments are kept */
+atomic_uint gate_watch; /* defined here and not in call_hooks.c, because error_sign reads it */
 
 /* Keeps the arguments of a call for the trace. */
 static void arguments_keep(aclError status, const char *names, va_list values)

@@ -1,8 +1,8 @@
 /* error_text.c: see error_text.h.
  *
- * Argument checks are macros that have their condition as program text. Most conditions are
- * arithmetic, which a reader understands. The others (calls that query the handle table, casts)
- * are translated to words here, so that each check is one line.
+ * Argument checks are macros that get their condition as program text. Most conditions are
+ * arithmetic, which a reader understands. Conditions with casts or with calls that query the
+ * handle table are translated to words here, so that a check needs no text of its own.
  *
  * No state: any thread. */
 #include "base/error_text.h"
@@ -18,7 +18,7 @@ typedef struct Text {
     size_t room;
 } Text;
 
-/* Appends text and ends it with a zero; text that does not fit is cut. */
+/* Appends text and a terminating zero byte; text that does not fit is cut off. */
 __attribute__((format(printf, 2, 3))) static void text_add(Text *text, const char *format, ...)
 {
     va_list values;
@@ -31,9 +31,9 @@ __attribute__((format(printf, 2, 3))) static void text_add(Text *text, const cha
     text->room -= used;
 }
 
-/* The words for a call that queries one argument. If the call has a kind as second argument, the
- * words after its first underscore name the kind. Functions without words destroy a handle and
- * are left out of the message. */
+/* The words for calls in conditions that query their first argument. If the second argument is a
+ * kind (HANDLE_TENSOR_DESC), its words after the first underscore are added ("tensor desc").
+ * Functions with words NULL destroy a handle; the message does not mention them. */
 static const struct Question {
     const char *name;
     const char *words;
@@ -52,7 +52,7 @@ static const struct Question {
     {"type_is_real", "is a type of real numbers", false},
 };
 
-/* Skips a cast: "(unsigned)mode" becomes "mode", because a cast tells a user nothing. */
+/* Skips a cast: "(unsigned)mode" becomes "mode". The cast is of no use to the reader of the message. */
 static const char *cast_skip(const char *part)
 {
     static const char *const casts[] = {"(unsigned)", "(int)", "(size_t)", "(uint32_t)"};
@@ -76,15 +76,15 @@ static bool part_is_name(const char *part, size_t length)
     return length > 0;
 }
 
-/* Returns the length of the text before `ending`; 0 if it does not end so. */
+/* Returns the length of the text before `ending`; 0 if the text does not end with `ending`. */
 static size_t length_before(const char *text, const char *ending)
 {
     size_t length = strlen(text), end = strlen(ending);
     return length > end && strcmp(text + length - end, ending) == 0 ? length - end : 0;
 }
 
-/* True for a bare name, which is a pointer, and for "name != NULL". The latter is an int, so CONDITION
- * has added " != 0" to it. */
+/* True for a name alone, which is a pointer, and for "name != NULL". The comparison has the type int, so
+ * CONDITION has added " != 0" to it. */
 bool condition_is_pointer(const char *condition)
 {
     size_t compared = length_before(condition, " != NULL != 0");
@@ -126,7 +126,7 @@ static bool question_add(Text *text, const char *part, size_t length)
     return false;
 }
 
-/* True if the part is a call that only destroys. */
+/* True if the part is a call that destroys a handle and has no words. */
 static bool part_is_silent(const char *part, size_t length)
 {
     for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++) {
@@ -145,7 +145,7 @@ static bool ends_with(const char *part, size_t length, const char *tail)
     return length > size && strncmp(part + length - size, tail, size) == 0;
 }
 
-/* Translates one part of a condition, between && and ||. */
+/* Appends one part of a condition in words. Parts are separated by && or ||. */
 static void part_add(Text *text, const char *part, size_t length)
 {
     static const char *const nothing = " == NULL", *const something = " != NULL";
@@ -181,8 +181,8 @@ static const char *part_end(const char *at)
 
 void condition_words(const char *condition, char *text, size_t room)
 {
-    /* The checks add " != 0" to any condition that is not a pointer; here it is removed again,
-     * except after a bare number. */
+    /* CONDITION adds " != 0" to each condition that is not a pointer. It is removed here, except
+     * after a name alone, which is the name of a number. */
     static const char number[] = " != 0";
     size_t whole = strlen(condition), tail = sizeof number - 1;
     Text out = {text, room};

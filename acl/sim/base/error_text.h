@@ -1,4 +1,4 @@
-/* error_text.h: texts in messages: conditions in words, and the arguments of a call. */
+/* error_text.h: writes conditions and the arguments of calls as text for messages. */
 #ifndef SIM_ERROR_TEXT_H
 #define SIM_ERROR_TEXT_H
 
@@ -10,13 +10,13 @@
  * as a user reads it: "desc is a live tensor desc", "devPtr is not NULL", "size > 0". */
 void condition_words(const char *condition, char *text, size_t room);
 
-/* True if the condition only asks that a pointer is not NULL: "devPtr", "config->path", "stream
+/* True if the condition is only that a pointer is not NULL: "devPtr", "config->path", "stream
  * != NULL". */
 bool condition_is_pointer(const char *condition);
 
 /* Writes the arguments as "devPtr=NULL, size=16", from names such as "devPtr:p size:u" and their
- * values: p is a pointer, u an unsigned and i a signed 64-bit number, d a double. o is a pointer to
- * where the call puts a pointer or handle: if the call is `done`, what it put there is written. */
+ * values: p is a pointer, u an unsigned and i a signed 64-bit number, d a double. o is an address at
+ * which the call stores a pointer or handle; if `done` (the call succeeded), the stored value is written. */
 void arguments_words(const char *names, va_list values, bool done, char *text, size_t room);
 
 #endif

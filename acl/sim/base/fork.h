@@ -5,19 +5,20 @@
 
 #include "base/core.h"
 
-/* Called before and after a fork: the lists of dead handles are consistent in the child. */
+/* Called before and after a fork. They hold the locks of the handle lists, so that the lists of dead
+ * handles are consistent in the child. */
 void handles_fork_begins(void);
 void handles_fork_ends(void); /* called in parent and child */
 /* Called in every child. */
-void park_forked(void);        /* no thread is waiting */
-void neighbours_forked(void);  /* takes a slot of its own in the shared file */
+void park_forked(void);        /* forgets the waiting threads, which do not exist in the child */
+void neighbours_forked(void);  /* takes a slot for the child in the file of the shared capacity */
 /* Called in a child that may use devices, because its parent had no memory of a device. */
-void host_threads_forked(void); /* the threads for callbacks do not exist in the child; their queues are empty */
-void reports_forked(void);      /* no thread is subscribed */
-void arenas_forked(void);       /* the next allocation makes new arenas, with memory of their own */
-void backings_forked(void);     /* the next mapping makes new files for physical memory */
-void shares_forked(void);       /* the next export makes a table of its own */
-void exports_forked(void);      /* forgets the exports, which are the parent's */
-void graphs_forked(void);       /* no capture is open */
+void host_threads_forked(void); /* forgets the threads for callbacks; their queues are empty */
+void reports_forked(void);      /* forgets the threads that are subscribed */
+void arenas_forked(void);       /* forgets the arenas; the next allocation makes new arenas with memory of the child */
+void backings_forked(void);     /* forgets the files for physical memory; the next mapping makes new files */
+void shares_forked(void);       /* forgets the table of exports; the next export makes a table of the child */
+void exports_forked(void);      /* forgets the exports, which belong to the parent */
+void graphs_forked(void);       /* forgets the open captures */
 
 #endif

@@ -1,10 +1,10 @@
 /* Waiting until another thread makes a condition true, or a deadline passes.
  *
- * Waiting threads are kept in buckets chosen by the address of a key, as in a futex. A waiting
+ * Waiting threads are kept in buckets of a hash table, chosen by the address of a key. A waiting
  * thread adds itself to a bucket and then checks the condition. A waking thread makes the
- * condition true and then looks for waiting threads. At least one of the two sees the other's
- * step, because both have a sequentially consistent fence between their two steps. Only the
- * threads that wait for the key are woken.
+ * condition true and then looks for waiting threads. Both threads have a sequentially consistent
+ * fence between their two steps, so at least one of them sees the first step of the other, and no
+ * wakeup is lost. Only the threads that wait for the key are woken.
  *
  * Thread rule: any thread. If no thread waits, waking costs one fence and one load. */
 #include "base/core.h"
@@ -19,10 +19,10 @@
 
 enum { BUCKET_BITS = 12, BUCKETS = 1 << BUCKET_BITS, SPINS_MIN = 16, SPINS_MAX = 1024 };
 
-/* A waiting thread; lies on its stack. */
+/* A waiting thread; the struct lies on the stack of this thread. */
 typedef struct Waiter {
     const void *key;
-    _Atomic uint32_t woken; /* the futex on which the thread sleeps; not 0: it was woken */
+    _Atomic uint32_t woken; /* the futex on which the thread sleeps; 1: another thread has woken it */
     struct Waiter *next, **link;
 } Waiter;
 
@@ -33,7 +33,7 @@ typedef struct Bucket {
 } Bucket;
 
 static Bucket buckets[BUCKETS];
-static _Thread_local int patience = 256; /* checks before sleeping; becomes larger when checking succeeds */
+static _Thread_local int patience = 256; /* checks of the condition before the thread sleeps; adapted by spin_until */
 
 __attribute__((constructor(102))) static void buckets_make(void)
 {
@@ -78,9 +78,9 @@ static void pause_cpu(void)
 #endif
 }
 
-/* Checks repeatedly for a short time, because the condition is often set by a task of a
- * microsecond on another core. If that does not succeed (more threads than cores), `patience`
- * shrinks until the thread sleeps at once. */
+/* Checks the condition at most `patience` times; true if it became true. The condition is often set by
+ * a task of a microsecond on another core. Success increases `patience`. Failure, for example with more
+ * threads than cores, halves it, so that the thread soon sleeps almost at once. */
 static bool spin_until(ParkReady ready, const void *argument)
 {
     for (int i = 0; i < patience; i++) {
@@ -94,7 +94,8 @@ static bool spin_until(ParkReady ready, const void *argument)
     return false;
 }
 
-/* Makes a sequentially consistent fence. ThreadSanitizer does not support fences, so for it an atomic is changed. */
+/* Executes a sequentially consistent fence. ThreadSanitizer does not support fences; in its builds an atomic
+ * read-modify-write operation replaces the fence. */
 static void fence(Bucket *bucket)
 {
 #ifdef __SANITIZE_THREAD__
@@ -130,7 +131,8 @@ static void waiter_leave(Bucket *bucket, Waiter *waiter)
     pthread_mutex_unlock(&bucket->lock);
 }
 
-/* Waits until another thread sets `woken`; false at the deadline. */
+/* Sleeps until another thread sets `woken`. False only if the deadline has passed; true also after a
+ * spurious wakeup. */
 static bool waiter_sleep(Waiter *waiter, int64_t deadline_ns)
 {
     struct timespec until = {(time_t)(deadline_ns / 1000000000), (long)(deadline_ns % 1000000000)};
@@ -149,7 +151,7 @@ static bool wait_until(const void *key, ParkReady ready, const void *argument, i
     bool done = false, in_time = true;
     waiter_enter(bucket, &waiter);
     for (;;) {
-        atomic_store(&waiter.woken, 0); /* before the condition is checked: a change after the check wakes this
+        atomic_store(&waiter.woken, 0); /* stored before the check, so that a change after the check wakes this
                                            thread */
         done = ready(argument);
         if (done || !in_time) {
@@ -177,7 +179,7 @@ void park_wake(const void *key)
     if (atomic_load_explicit(&bucket->waiters, memory_order_relaxed) == 0) {
         return;
     }
-    pthread_mutex_lock(&bucket->lock); /* while it is held, no waiting thread can leave and free its futex */
+    pthread_mutex_lock(&bucket->lock); /* while it is held, no waiting thread can return and free its Waiter */
     for (Waiter *waiter = bucket->first; waiter != NULL; waiter = waiter->next) {
         if (waiter->key == key && atomic_exchange(&waiter->woken, 1) == 0) {
             syscall(SYS_futex, &waiter->woken, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);

@@ -1,14 +1,15 @@
 /* Handles: objects that users know by address; any bit pattern can be checked.
  *
- * One range of address space is reserved once, without access; each kind has a part of it, which
- * is made accessible as it fills, in slots of one size, a power of two. A slot has a header and
- * the object. Slots are never unmapped, so a late read of a dead object gives old bytes and never
- * a fault. A dead slot is in quarantine until slots of its kind with together one MiB have died
- * after it. With ACL_SIM_REUSE_HANDLES the slot that died last is used next.
+ * One range of address space is reserved once, without access. Each kind of object has a part of
+ * it, which is made accessible as it fills. A part is divided into slots of one size, a power of
+ * two. A slot contains a header and the object. Slots are never unmapped, so a late read of a dead
+ * object gives old bytes and never a fault. The slot of a dead object is in quarantine until 1 MiB
+ * of slots of its kind have died after it. With ACL_SIM_REUSE_HANDLES the slot that died last is
+ * used next.
  *
  * Thread rule: any thread. handle_is takes no lock. A slot is used again only after it was
- * retired, and when no call or task holds it. The files of each kind free what an object owns
- * besides its slot. */
+ * retired, and when no call or task holds it. What an object owns besides its slot is freed by the
+ * file that defines its kind. */
 #include "base/checks.h"
 #include "base/fork.h"
 #include "base/refusal.h"
@@ -20,7 +21,8 @@
 enum { HEADER = 64, QUARANTINE_BYTES = 1 << 20, OPENED_AT_ONCE = 1 << 20 };
 static const size_t SPAN = (size_t)1 << 30; /* address space of one kind */
 
-/* The state in the low bits of a slot's word; the bits above count the holds. */
+/* The state in the two low bits (SLOT_STATE) of a slot's word; the bits above them count the holds, in steps of
+ * SLOT_HOLD. */
 enum SlotState { SLOT_HIDDEN, SLOT_LIVE, SLOT_KILLED, SLOT_RETIRED, SLOT_STATE = 3, SLOT_HOLD };
 
 typedef struct Slot {
@@ -146,8 +148,8 @@ static bool part_open(Kind *kind, HandleKind number, size_t bytes)
     return true;
 }
 
-/* Returns the oldest slot in quarantine if enough slots are behind it, else a new one; the lock
- * is held. */
+/* Returns the oldest slot in quarantine if more than QUARANTINE_BYTES of slots are in quarantine,
+ * else a new slot; NULL without memory. The lock is held. */
 static Slot *slot_take(Kind *kind, HandleKind number)
 {
     size_t kept = config.reuse_handles ? 0 : QUARANTINE_BYTES;
@@ -236,7 +238,8 @@ bool handle_is(const void *handle, HandleKind number)
     return slot_is_live(slot_of(handle));
 }
 
-/* Changes the state; false if the old state is not in the set of bits `from`. */
+/* Changes the state of a slot; false if its old state is not in the set `from` (bit s: state s). Gives the old
+ * word in `before`. */
 static bool slot_change(Slot *slot, unsigned from, enum SlotState to, uint32_t *before)
 {
     uint32_t after;
@@ -264,8 +267,8 @@ bool handle_kill(void *handle)
     return true;
 }
 
-/* Puts the slot into the quarantine, where slot_take finds it after the slots that died before it,
-   or at once. */
+/* Puts the slot at the end of the quarantine; with ACL_SIM_REUSE_HANDLES at the beginning, so that slot_take
+   takes it next. */
 static void slot_keep(Slot *slot)
 {
     Kind *kind = &kinds[slot->kind];

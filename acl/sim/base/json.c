@@ -13,7 +13,7 @@ enum { DEPTH_MAX = 64 };
 
 typedef struct Reader {
     const char *at;
-    const char *const *path; /* the key to find at this depth; NULL: none */
+    const char *const *path; /* points to the key to find at this depth; NULL: no key is to be found here */
     const char *found;       /* start of the scalar that was found */
     size_t length;
     int depth;

@@ -1,7 +1,7 @@
 /* Processes: see process.h.
  *
- * State and start time are read from /proc/PID/stat. Without /proc, any process of that number
- * counts as the same process. */
+ * State and start time are read from /proc/PID/stat. Without /proc, a process counts as the same
+ * if its number is the same. */
 #include "base/process.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static bool stat_read(int32_t pid, char *state, uint64_t *start)
     ssize_t length = read(file, text, sizeof text - 1);
     close(file);
     text[length > 0 ? length : 0] = '\0';
-    char *at = strrchr(text, ')'); /* the name in parentheses before it may contain any character */
+    char *at = strrchr(text, ')'); /* the end of the program's name, which may itself contain spaces and brackets */
     for (int field = FIELD_STATE; at != NULL && field <= FIELD_START; field++) {
         at = strchr(at + 1, ' ');
         if (at != NULL && field == FIELD_STATE) {
@@ -42,7 +42,7 @@ Process process_self(void)
     static _Atomic int32_t known_pid;
     static _Atomic uint64_t known_start;
     Process self = {.pid = (int32_t)getpid()};
-    if (atomic_load(&known_pid) == self.pid) { /* a forked child reads its own */
+    if (atomic_load(&known_pid) == self.pid) { /* not so in a forked child, which reads its own start time */
         self.start = atomic_load(&known_start);
         return self;
     }

@@ -2,8 +2,8 @@
 
    The simulator reserves far more addresses than it has memory for, and keeps devices in files in
    memory. A limit of addresses (ulimit -v), a memory checker or a sandbox can make the kernel
-   refuse that. Then a message of its own says so: it is neither a full device nor too many
-   objects.
+   refuse such a request. A special message reports this, because the cause is neither a full device
+   nor too many objects.
 
    Thread rule: one leaf mutex; if several calls are refused at the same time, the newest is
    reported. */

@@ -4,10 +4,10 @@
 
 #include "base/core.h"
 
-/* Stores errno of a system call that was refused, for the message of refusal_tell (207005). */
+/* Stores which system call was refused, for how many bytes, and its errno, for the message of refusal_tell. */
 void refusal_note(const char *call, size_t bytes);
 aclError refusal_tell(const char *function, const char *purpose);
-/* Makes a file in memory; -1 if the kernel refuses it, which is then noted. */
+/* Makes a file in memory and returns its descriptor; -1 if the kernel refuses it (after refusal_note). */
 int file_in_memory(const char *name, size_t bytes);
 
 #endif

@@ -1,9 +1,9 @@
 /* soc.c: the table of chips.
 
-   The numbers are from the published specifications (CANN's platform configuration of August 2026
-   and the support tables of its documentation; of the numbers of streams, which became smaller on some
-   chips, the page of CANN 8.0). Two rows are included for testing missing
-   features: Ascend310B1 refuses to register an allocator, and Ascend910A has no virtual memory. */
+   The numbers are from the published specifications: CANN's platform configuration of August 2026
+   and the support tables of its documentation. The numbers of streams are those of the documentation
+   of CANN 8.0, because they became smaller on some chips later. Two rows are included for tests of
+   missing features: Ascend310B1 refuses to register an allocator, and Ascend910A has no virtual memory. */
 #include "base/soc.h"
 
 #include <string.h>

@@ -19,7 +19,7 @@ typedef enum SocLink {
 
 typedef struct Soc {
     const char *name;         /* the name in aclrtGetSocName and in the configuration */
-    const char *family;       /* the short name: chips of one family run each other's programs */
+    const char *family;       /* the short name; chips of one family can run the same programs */
     int32_t architecture;     /* number of the instruction set, as ACL_DEV_ATTR_NPU_ARCH gives it */
     size_t padding;           /* bytes that aclrtMalloc adds to a request: 32 or 0 */
     uint32_t ai_cores;
@@ -27,17 +27,18 @@ typedef struct Soc {
     uint32_t vector_cores;
     uint32_t ai_cpus;
     uint64_t l2_size;         /* bytes of the L2 cache */
-    uint64_t memory_size;     /* bytes of the real chip; a configured capacity has priority */
+    uint64_t memory_size;     /* bytes of the real chip's memory, for aclplatformGetDeviceInfo only; the simulated
+                                 devices have config.capacity */
     uint32_t streams;         /* the most streams of one device, default streams included */
     SocLink link;             /* connection to the neighbouring device of the same card or board */
     bool has_hbm;             /* false: DDR only, and HBM attributes mean DDR */
-    bool has_huge1g;          /* pages of 1 GiB */
-    bool has_virtual_memory;  /* aclrtReserveMemAddress and the rest of its group */
+    bool has_huge1g;          /* the chip has pages of 1 GiB */
+    bool has_virtual_memory;  /* aclrtReserveMemAddress and the other calls for virtual memory work */
     bool has_allocator;       /* aclrtAllocatorRegister works */
     bool has_peer_access;
     bool has_ipc_event;
     bool has_random;          /* aclrtRandomNumAsync works: the chip has a unit for it */
-    bool has_groups;          /* aclrtGetGroupCount and the rest of its group */
+    bool has_groups;          /* aclrtGetGroupCount and the other calls for computing-power groups work */
     bool has_inf_nan;         /* ACL_RT_OVERFLOW_MODE_INFNAN can be switched on */
     bool has_bf16;
     bool compiles_at_run;     /* the default of ACL_CANN_ATTR_JIT_COMPILE is on */
@@ -46,7 +47,7 @@ typedef struct Soc {
 /* Returns the row of the configured chip. */
 const Soc *soc_current(void);
 
-/* Returns the row of that name, else that of its family (Ascend910B1 for Ascend910B3), or NULL. */
+/* Returns the row of the chip `name`; else a row of the same family (for Ascend910B3 that of Ascend910B1), or NULL. */
 const Soc *soc_find(const char *name);
 
 /* Returns the name of a row, in the table's order; NULL after the last. */

@@ -1,10 +1,10 @@
 /* check_blocks.c: blocks of the malloc families: which calls made and freed them, the guard bytes behind them, and
  * the quarantine, which keeps freed blocks unused, so that a stale pointer does not point into a new block.
  *
- * The zone's entry of a block points to its record.  A block is the bytes that the call asked for; the bytes
- * behind it, to the end of its units and one unit more, are filled with GUARD.
+ * The zone's entry of a block points to its record.  A block is the bytes that the call asked for.  The bytes
+ * behind it, to the end of its last unit and one unit more, but at most GUARD_MOST, are filled with GUARD.
  *
- * Thread rule: blocks_lock guards the records and the quarantine; a zone's lock comes after it. */
+ * Thread rule: blocks_lock guards the records and the quarantine; a zone's lock is taken after it. */
 #include "check/checker.h"
 #include "memory/memory.h"
 #include "races/race_inside.h"
@@ -15,7 +15,7 @@
 
 enum { GUARD_MOST = 4096, KEPT_MOST = 4096, GUARD = 0xfa, FRESH = 0xa5 };
 static const size_t FILL_MOST = (size_t)16 << 20; /* longer blocks are not filled with FRESH */
-static const size_t KEPT_BYTES = (size_t)16 << 30; /* most addresses in quarantine; their memory is freed at once */
+static const size_t KEPT_BYTES = (size_t)16 << 30; /* most bytes of addresses in quarantine; they hold no memory */
 
 FILE_LOCK(blocks_lock);
 static CheckBlock *live;            /* list of all live blocks */
@@ -85,7 +85,7 @@ static void place_freed(CheckReport *report, const CheckBlock *block)
     }
 }
 
-/* Completes the report with the place of the access and those where the block was freed and made, and writes it. */
+/* Adds the places of the access, of the block's free and of its allocation to the report, and writes the report. */
 static void block_tell(CheckReport *report, const char *who, uintptr_t address, size_t bytes,
                        const CheckBlock *block)
 {
@@ -135,7 +135,7 @@ void check_block_made(Arena *arena, uintptr_t address, size_t size)
 
 /* ---- freed --------------------------------------------------------------------------------------- */
 
-/* Returns how many bytes behind the block were written: from its end to the last changed guard byte. */
+/* Returns the number of bytes from the block's end to the last changed guard byte; 0 if none has changed. */
 static size_t guard_damage(const CheckBlock *block, size_t room)
 {
     size_t guard = room - block->size < GUARD_MOST ? room - block->size : GUARD_MOST, damage = 0;
@@ -172,7 +172,7 @@ void check_block_freed(Arena *arena, uintptr_t address, const ZoneView *view)
 
 /* ---- quarantine ---------------------------------------------------------------------------------- */
 
-/* Takes the oldest block out of the quarantine and returns it; the lock is held. */
+/* Removes the oldest block from the quarantine and returns it; blocks_lock is held. */
 static CheckBlock *kept_pop(void)
 {
     CheckBlock *block = oldest;
@@ -283,7 +283,8 @@ static void block_check(const char *who, const char *argument, uintptr_t at, siz
     block_tell(&report, who, at, bytes, block);
 }
 
-/* Of AddressSanitizer; NULL if the program is not built with it. Returns the first poisoned byte, or NULL. */
+/* A function of AddressSanitizer; its address is NULL if the program is not built with it. Returns the address of the
+ * first poisoned byte, or NULL. */
 extern void *__asan_region_is_poisoned(void *begin, size_t size) __attribute__((weak));
 
 static void plain_check(const char *who, const char *argument, const void *address, size_t bytes,
@@ -336,7 +337,8 @@ void check_pointer(const char *who, uintptr_t address)
 
 /* ---- kinds of copies ----------------------------------------------------------------------------- */
 
-/* True if memory of that kind may be the device's (or, if not `on_device`, the host's) end of a copy. */
+/* True if memory of that kind may be source or destination of a copy where the copy's kind says device (`on_device`)
+ * or host. */
 static bool side_fits(int kind, bool on_device)
 {
     bool either = kind == MEMORY_MANAGED || kind == MEMORY_REGISTERED || kind == MEMORY_MAPPED_HOST ||
@@ -357,7 +359,7 @@ void check_kind(const void *dst, int dst_kind, const void *src, int src_kind,
 {
     static const struct {
         const char *name;
-        bool dst, src; /* true if that end must be device memory, false if host memory */
+        bool dst, src; /* true: must be device memory; false: must be host memory */
     } kinds[] = {
         [ACL_MEMCPY_HOST_TO_HOST] = {"ACL_MEMCPY_HOST_TO_HOST", false, false},
         [ACL_MEMCPY_HOST_TO_DEVICE] = {"ACL_MEMCPY_HOST_TO_DEVICE", true, false},
@@ -376,14 +378,14 @@ void check_kind(const void *dst, int dst_kind, const void *src, int src_kind,
 
 /* ---- leaks --------------------------------------------------------------------------------------- */
 
-/* True for a block that the program allocated itself (not a model or an operator) and that was not reported. */
+/* True for a block that a call of the program allocated (not a model or an operator) and that was not reported yet. */
 static bool is_leak(const CheckBlock *block)
 {
     return !block->leak_told && block->users;
 }
 
-/* Gives one leaked block, and the count and bytes of all leaks from the same place in the program, and marks them as
- * reported; false if there is none. */
+/* Finds all leaked blocks that were allocated at one place in the program: gives the first block, their number and
+ * their bytes, and marks them as reported. False if there are no leaks that were not reported. */
 static bool leak_take(CheckBlock *first, size_t *count, size_t *bytes)
 {
     bool found = false;

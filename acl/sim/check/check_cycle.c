@@ -1,9 +1,9 @@
 /* check_cycle.c: streams that wait for each other's events.
  *
  * A stream is stuck if it waits for an event that has at least one queued record, and all queued records of the
- * event are on stuck streams: then no record that can run will end the wait.
+ * event are on stuck streams: then no record can run that would end the wait.
  *
- * Thread rule: one lock, a leaf. */
+ * Thread rule: one lock guards the tables; no other lock is taken while it is held. */
 #include "check/checker.h"
 #include "races/race_inside.h"
 #include "streams/event.h"
@@ -15,7 +15,7 @@
 
 enum { WAITS = 256 };
 
-/* A record of an event that is queued and has not run. */
+/* A task that records an event; it is queued and has not run. */
 typedef struct Queued {
     struct Queued *next;
     const struct Event *event;
@@ -96,8 +96,8 @@ static Wait *wait_of(const Stream *stream)
     return NULL;
 }
 
-/* Returns a stuck stream on which the awaited event will be recorded. NULL if the event has a queued record on a stream
- * that is not stuck, or no queued record. */
+/* Returns a stuck stream that has a queued record of the event for which `wait` waits. NULL if a stream that is not
+ * stuck has one, too, or if no record is queued. */
 static const Stream *blocker_of(const Wait *wait)
 {
     const Stream *blocker = NULL;
@@ -112,8 +112,8 @@ static const Stream *blocker_of(const Wait *wait)
     return blocker;
 }
 
-/* Finds the stuck streams: assumes that all waiting streams are stuck, and removes those that can still be let
- * through until nothing changes. */
+/* Sets `stuck` of each wait. Begins with all waiting streams as stuck; then clears the flag of each stream that can
+ * still go on, until no flag changes any more. */
 static void stuck_find(void)
 {
     for (size_t i = 0; i < WAITS; i++) {
@@ -138,13 +138,14 @@ typedef struct Cycle {
     size_t count;
 } Cycle;
 
-/* Gives the streams of the cycle that the stream's wait leads into, with a hold on each; none if there is no cycle. */
+/* Follows the waits from one stream to the next. If they end in a cycle, gives the streams of the cycle, with a hold on
+ * each; else gives no streams. */
 static void cycle_take(const Stream *from, Cycle *cycle)
 {
     stuck_find();
     cycle->count = 0;
     const Wait *wait = wait_of(from);
-    for (size_t i = 0; wait != NULL && i < WAITS; i++) { /* after WAITS steps, `wait` is in the cycle */
+    for (size_t i = 0; wait != NULL && i < WAITS; i++) { /* a path of WAITS steps has certainly reached the cycle */
         wait = wait_of(blocker_of(wait));
     }
     for (const Stream *first = wait != NULL ? wait->stream : NULL;

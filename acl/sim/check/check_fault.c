@@ -1,11 +1,11 @@
-/* check_fault.c: finds instructions of the host that touch memory that they must not touch.
+/* check_fault.c: finds accesses of the host's own instructions to memory that the host must not touch.
  *
  * Device memory is inaccessible (strict mode), and so is pinned memory in quarantine: an access raises SIGSEGV.
- * The handler reports it and calls the previous handler, because the program would fault on a card, too.
- * Whole pages of pinned memory that a queued copy reads are read-only until the copy has run: a write of the
- * program's own threads is reported, then the page becomes writable and the program continues.
+ * The handler reports the access and calls the previous handler, because the program would fault on a card, too.
+ * Pages of pinned memory that lie wholly in the source of a queued copy are read-only until the copy has run. A
+ * write by a thread of the program is reported, then the page becomes writable and the program continues.
  *
- * Thread rule: one lock. The signal handler takes it, too, so code that holds it must not fault. */
+ * Thread rule: one lock. The signal handler takes it, too, so code that holds the lock must not fault. */
 #include "check/checker.h"
 #include "memory/memory.h"
 #include "races/race_inside.h"
@@ -25,7 +25,7 @@ struct CheckWatch {
     const RaceSite *site; /* place of the call that queued the copy */
     const char *call;     /* function that queued the copy */
     uint32_t stream;      /* id of the copy's stream */
-    bool open;            /* a write was reported; the pages are writable again */
+    bool open;            /* the pages are writable again, because a write was reported */
 };
 
 FILE_LOCK(watch_lock);
@@ -34,7 +34,7 @@ static struct sigaction before;
 
 /* ---- watches (the lock is held) ------------------------------------------------------------------ */
 
-/* Sets the access of the pages: read-only where a watch that is not open covers them, else writable. */
+/* Makes the pages read-only that a watch covers which is not open, and all other pages of the range writable. */
 static void pages_follow(uintptr_t begin, uintptr_t end)
 {
     mprotect((void *)begin, end - begin, PROT_READ | PROT_WRITE);
@@ -140,7 +140,7 @@ static void rewrite_tell(const CheckWatch *watch, uintptr_t address)
     check_tell(&report);
 }
 
-/* Reports an access to device memory or to a block; false if the address is neither. */
+/* Reports an access to device memory or to a block of pinned memory; false if the address is in neither. */
 static bool access_tell(uintptr_t address, const char *does)
 {
     CheckBlock block;
@@ -177,14 +177,15 @@ static void pass_on(int number, siginfo_t *info, void *context)
         before.sa_handler(number);
     } else {
         (void)signal(number, SIG_DFL); /* the fault happens again and ends the process */
-        if (info->si_code <= 0) {      /* except if the signal was sent by kill() or the like: send it again */
+        if (info->si_code <= 0) {      /* a signal sent by kill() is not repeated by returning: send it again */
             (void)raise(number);
         }
     }
 }
 
-/* Handles SIGSEGV. Makes pages accessible that the checker has protected, so that the access is repeated: for a task
- * any such page, for the program's own threads watched pages, with a report. Passes any other fault on. */
+/* Handles SIGSEGV. If the checker has protected the page, makes it accessible; the access is then repeated. A task may
+ * access any such page. A thread of the program may access only watched pages, and its access is reported. Any other
+ * fault is reported if it is in a block or in device memory, and passed to the previous handler. */
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     int kept = errno;

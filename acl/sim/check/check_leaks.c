@@ -1,10 +1,10 @@
-/* check_leaks.c: handles: which calls made and destroyed each, uses of destroyed handles, and leaks.
+/* check_leaks.c: stores which calls made and destroyed each handle, and reports uses of destroyed handles, and leaks.
  *
  * The entry of a destroyed handle is kept until its slot is used again, so that the report of a late use can say
  * which call destroyed the handle.  An object counts as a leak only if it was made by a function whose purpose is to
  * make such objects (the table `makers`); objects that the simulator makes for itself do not count.
  *
- * Thread rule: one lock, a leaf. */
+ * Thread rule: one lock guards the table; no other lock is taken while it is held. */
 #include "check/checker.h"
 #include "races/race_inside.h"
 #include "streams/device.h"
@@ -25,15 +25,16 @@ typedef struct Entry {
     int32_t device; /* the device of the context that was current when the object was made; -1: no context */
     const char *made_by, *gone_by; /* the functions that made and destroyed it; gone_by is NULL while it is live */
     const RaceSite *made, *gone;
-    uint64_t gone_call; /* check_call_number() of the call that destroyed it */
-    bool told;          /* was reported as a leak */
+    uint64_t gone_call; /* check_call_number() of the call that destroyed it; valid if gone_by is not NULL */
+    bool told;          /* not to be reported as a leak: it was reported, or was made before a fork */
 } Entry;
 
 FILE_LOCK(entries_lock);
 static Entry *entries[BUCKETS];
 static atomic_bool finalized; /* the program itself has called aclFinalize */
 
-/* For each kind of object that the program has to destroy: a part of the name of the functions that make it. */
+/* For each kind of object that the program has to destroy: a text that occurs in the names of the functions that make
+ * such an object. NULL for all other kinds. */
 static const char *const makers[HANDLE_KINDS] = {
     [HANDLE_CONTEXT] = "CreateContext",
     [HANDLE_STREAM] = "CreateStream",
@@ -187,7 +188,8 @@ void check_destroyed_in_use(const void *handle, HandleKind kind)
 
 /* ---- leaks --------------------------------------------------------------------------------------- */
 
-/* True if the entry is a leak that was not reported and matches the filters; `device` -1 matches all devices. */
+/* True if the entry is a leak that was not reported yet, of that device (-1: any device) and, if `only_streams`, a
+ * stream. */
 static bool is_leak(const Entry *entry, int32_t device, bool only_streams)
 {
     return entry->gone_by == NULL && !entry->told && makers[entry->kind] != NULL &&
@@ -196,8 +198,8 @@ static bool is_leak(const Entry *entry, int32_t device, bool only_streams)
            (!only_streams || entry->kind == HANDLE_STREAM);
 }
 
-/* Gives one leaked object, and the count of all leaks from the same place in the program, and marks them as reported;
- * false if there is none. */
+/* Finds all leaked objects of one kind that were made at one place in the program: gives the first one and their
+ * number, and marks them as reported. False if there are no leaks that were not reported. */
 static bool leak_take(Entry *first, size_t *count, int32_t device, bool only_streams)
 {
     *count = 0;
@@ -253,7 +255,7 @@ void check_finalized(void)
     }
 }
 
-/* Reports streams with tasks that have not run: they are lost at the end of the process. */
+/* Reports streams with tasks that have not run. Such tasks are lost at the end of the process. */
 static void unfinished_tell(const char *when)
 {
     for (Stream *stream = NULL; (stream = handle_next_held(HANDLE_STREAM, stream)) != NULL;) {

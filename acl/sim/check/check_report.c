@@ -1,11 +1,12 @@
-/* check_report.c: writes each finding of the checker once, on standard error and as a line of JSON.
+/* check_report.c: writes each finding of the checker once, to standard error and as a line of JSON.
  *
  * ACL_SIM_CHECK=TOOLS starts the checker with the process (`all`, or some of mem,order,leak,init).
  * ACL_SIM_CHECK_JSON=FILE: each finding is appended to the file as one JSON object in a line, in one write, so that
  * several processes can share the file.  ACL_SIM_CHECK_TEXT=0: nothing is written to standard error.
- * `aclpool sim check` sets all three, finds the source lines of C frames, applies suppressions, and sums up.
+ * `aclpool sim check` sets all three variables, finds the source lines of C frames, applies suppressions, and prints a
+ * summary.
  *
- * Thread rule: one lock, a leaf. */
+ * Thread rule: one lock guards the table of findings; no other lock is taken while it is held. */
 #include "base/json.h"
 #include "check/checker.h"
 #include "generated/exports.h"
@@ -103,7 +104,7 @@ static void text_write(FILE *file, const CheckReport *report)
     }
 }
 
-/* Writes a frame as [file, offset in the file, address], for addr2line. */
+/* Writes a frame of a call stack as [file, offset from the file's load address, address], for addr2line. */
 static void json_frame(FILE *file, const void *address, const char *separator)
 {
     Dl_info info;
@@ -185,7 +186,7 @@ static bool told_is(const Told *one, const CheckReport *report)
     return same;
 }
 
-/* Adds the report to the table; false if an equal one is there already, or the table is full. */
+/* Adds the report to the table; false if the table has an equal report, or is full. */
 static bool told_add(const CheckReport *report)
 {
     for (size_t i = 0; i < told_count; i++) {
@@ -273,8 +274,8 @@ static unsigned tools_read(const char *text)
     return tools;
 }
 
-/* The child of a fork is another process: what its parent made is not the child's to free.  If the parent uses
- * no device, no thread holds a lock of the checker: the child is checked, too. */
+/* In the child of a fork: objects that the parent made are not leaks of the child.  If the parent uses a device, the
+ * checker is off in the child.  Otherwise the child is checked, too; no thread held a lock of the checker then. */
 static void on_fork_child(void)
 {
     check_forget_parent();
@@ -284,7 +285,7 @@ static void on_fork_child(void)
     pthread_mutex_init(&told_lock, NULL);
 }
 
-/* The priority is chosen so that it runs after config.c's constructor and before race_report.c's. */
+/* The priority 105 makes this constructor run after that of config.c and before that of race_report.c. */
 __attribute__((constructor(105))) static void check_start(void)
 {
     const char *wanted = getenv("ACL_SIM_CHECK");

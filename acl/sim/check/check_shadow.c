@@ -2,9 +2,9 @@
  *
  * A page of 2 MiB has an entry only if it contains bytes that were allocated and not written. Without an entry, all
  * bytes of the page count as written; so memory whose allocation the checker did not see gives no findings.
- * A copy from device memory to device memory also copies which bytes are not written.
+ * A copy from device memory to device memory also copies the state "not written" of the bytes.
  *
- * Thread rule: one lock, a leaf. */
+ * Thread rule: one lock guards the entries; no other lock is taken while it is held. */
 #include "check/checker.h"
 #include "memory/memory.h"
 #include "races/race_inside.h"
@@ -16,8 +16,8 @@ enum { SPAN_SHIFT = 21, SPAN = 1 << SPAN_SHIFT, BUCKETS = 1 << 14 };
 
 typedef struct ShadowPage {
     struct ShadowPage *next;
-    const void *space; /* the physical memory; NULL: `number` is about addresses */
-    uint64_t number;   /* offset in `space`, or address, divided by SPAN */
+    const void *space; /* the physical memory that the page is part of; NULL: the page is known by its address */
+    uint64_t number;   /* the page's offset in `space`, or its address if `space` is NULL, divided by SPAN */
     uint64_t *written; /* a bit for each byte, set if it was written; NULL: no byte was written */
     uint32_t missing;  /* number of bytes that were not written */
 } ShadowPage;
@@ -57,7 +57,7 @@ static uint32_t bits_change(uint64_t *bits, uint32_t from, uint32_t to, bool val
     return changed;
 }
 
-/* Gives the page a bitmap if it has none; false without memory. */
+/* Allocates the page's bitmap if it has none; false without memory. */
 static bool page_open(ShadowPage *page)
 {
     if (page->written == NULL) {
@@ -77,7 +77,8 @@ static void page_drop(ShadowPage **link)
     free(page);
 }
 
-/* Marks bytes of a page as not written. Without memory for the page's entry they count as written. */
+/* Marks the bytes `from` to `to` - 1 of a page as not written. If no memory can be allocated for the page's entry, they
+ * count as written. */
 static void page_forget(const void *space, uint64_t number, uint32_t from, uint32_t to)
 {
     ShadowPage **link = page_link(space, number), *page = *link;
@@ -114,7 +115,7 @@ static void page_write(const void *space, uint64_t number, uint32_t from, uint32
     }
 }
 
-/* Returns how many bytes of a part of a page were not written. */
+/* Returns how many of the bytes `from` to `to` - 1 of a page were not written. */
 static uint32_t page_missing(const void *space, uint64_t number, uint32_t from, uint32_t to)
 {
     const ShadowPage *page = *page_link(space, number);
@@ -208,14 +209,14 @@ static void access_one(const char *name, const RaceSite *site, const RaceBytes *
     }
 }
 
-/* True for device memory: only it has a shadow. */
+/* True for device memory; other memory has no shadow. */
 static bool is_shadowed(const RaceBytes *bytes)
 {
     const Arena *arena = bytes->space != NULL ? NULL : arena_at(bytes->begin);
     return bytes->space != NULL || (arena != NULL && arena->device != BOOK_HOST);
 }
 
-/* For a copy: bytes of `to` count as written if those of `from` do. */
+/* Applies a copy: each byte of `to` counts as written if and only if its byte of `from` does. */
 static void carry(const RaceBytes *from, const RaceBytes *to)
 {
     uint64_t length = from->end - from->begin;

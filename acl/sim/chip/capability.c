@@ -1,4 +1,4 @@
-/* capability.c: answers what the chip has: counts, sizes and features, all from the table in soc.c.
+/* capability.c: queries of what the chip has: counts, sizes and features, from the table in soc.c.
 
    Read-only: any thread, no lock.  No context is needed. */
 #include "base/core.h"
@@ -101,7 +101,8 @@ static bool attribute_plain(const Soc *soc, uint32_t device, aclrtDevAttr attr, 
     }
 }
 
-/* True for an attribute whose feature these chips or this host lack; the runtime then answers 0. */
+/* True for an attribute of a feature that the chips of the table, or this host, do not have. Its value is 0, as with
+   the runtime. */
 static bool attribute_absent(aclrtDevAttr attr)
 {
     return (attr >= ACL_DEV_ATTR_WARP_SIZE && attr <= ACL_DEV_ATTR_MAX_BLOCK_DIM_Z) ||
@@ -147,8 +148,8 @@ aclError sim_aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType
     REQUIRE(capabilities);
     TRY(device_check((int32_t)deviceId));
     REQUIRE_RT((unsigned)hacType <= ACL_RT_HAC_TYPE_CCU);
-    /* Registered host memory is memory of this process, so every unit of the simulated device can
-       read it, except units that the chips do not have. */
+    /* Registered host memory is memory of this process, so each unit of the simulated device can
+       read it. UDMA and CCU are units that the chips of the table do not have. */
     bool reachable = hacType != ACL_RT_HAC_TYPE_UDMA && hacType != ACL_RT_HAC_TYPE_CCU;
     *capabilities = reachable ? ACL_RT_HOST_MEM_MAP_SUPPORTED : ACL_RT_HOST_MEM_MAP_NOT_SUPPORTED;
     return ACL_SUCCESS;
@@ -164,8 +165,8 @@ static bool atomic_known(aclrtAtomicOperation operation)
             operation <= ACL_RT_ATOMIC_OPERATION_SIMD_SCALAR_EXCH);
 }
 
-/* Gives the capabilities of each operation: of atomic operations between memories, the chips have only the copy
-   engine's reductions. */
+/* Gives the capabilities of each atomic operation between two memories. The chips have only the reductions of the
+   copy engine; all other operations get no capability. */
 static aclError atomics_fill(uint32_t *capabilities, const aclrtAtomicOperation *operations,
     uint32_t count, bool with_reduction, const char *function)
 {

@@ -1,9 +1,9 @@
 /* chipaddress.c: addresses of the chip's own memory, which programs pass to kernels.
 
-   There are two: where arithmetic notes an overflow, and where the cores of a device wait for each
-   other.  The simulator uses neither: the first always reads as "no overflow", and kernels that run on
-   the host do not need the second.  Both are memory of the library, one piece for each device, so that
-   a launch with such an address works.
+   There are two addresses: at the first one arithmetic notes an overflow; the cores of a device use the
+   second one to wait for each other.  The simulator uses neither: the first always reads as "no overflow",
+   and kernels that run on the host do not need the second.  Both point to memory of the library, with one
+   Piece for each device, so that a kernel may access them.
 
    Thread rule: any thread. */
 #include "generated/exports.h"
@@ -27,7 +27,7 @@ aclError sim_aclrtCtxGetFloatOverflowAddr(void **overflowAddr)
     return ACL_SUCCESS;
 }
 
-/* Only chips with separate matrix and vector cores have this address; for others, 207000. */
+/* Only chips with separate matrix and vector cores have this address; the call returns 207000 for all other chips. */
 aclError sim_aclrtGetHardwareSyncAddr(void **addr)
 {
     Context *context;

@@ -1,7 +1,7 @@
 /* core_group.c: computing-power groups: a chip has one group with all its cores, or no groups.
 
-   The group has the number 0.  On a chip without groups each call gives 207000, as with the
-   runtime.  No state, no lock. */
+   The group has the number 0.  On a chip without groups each call returns 207000, as with the
+   runtime.  There is no state and no lock. */
 #include <string.h>
 
 #include "base/core.h"

@@ -1,7 +1,7 @@
-/* device_ids.c: answers about one device: numbers, bus address, UUID, load and health.
+/* device_ids.c: queries about one device: numbers, bus address, UUID, load and health.
 
-   User, logical and physical numbers are the same: the simulator runs outside containers and has
-   no list of visible devices.  Read-only state, no lock. */
+   User, logical and physical numbers of a device are equal here, even if ASCEND_RT_VISIBLE_DEVICES selects
+   devices (config.c applies that list).  The state is read-only, so there is no lock. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -83,7 +83,7 @@ aclError sim_aclrtDeviceGetByPCIBusId(const char *pciBusId, int32_t *deviceId)
     return ACL_SUCCESS;
 }
 
-/* Gives a UUID that is equal in all processes of a run, and different for each device and chip. */
+/* Gives a UUID that depends only on the device's number and the chip's name, so all processes get the same one. */
 aclError sim_aclrtDeviceGetUuid(int32_t deviceId, aclrtUuid *uuid)
 {
     REQUIRE(uuid);
@@ -110,7 +110,7 @@ aclError sim_aclrtSetTsDevice(aclrtTsId tsId)
     return ACL_SUCCESS;
 }
 
-/* Returns the percentage of the device's streams that have work. */
+/* Returns how many per cent of the device's streams have queued or running tasks; 0 if it has no streams. */
 static int32_t streams_busy(int32_t device)
 {
     uint32_t all = 0;
@@ -124,7 +124,7 @@ static int32_t streams_busy(int32_t device)
     return all != 0 ? (int32_t)(busy * 100 / all) : 0;
 }
 
-/* If the device does not exist, gives "not measured" and no error, as the runtime does. */
+/* If the device does not exist, all rates are NOT_MEASURED and the call succeeds, as with the runtime. */
 aclError sim_aclrtGetDeviceUtilizationRate(int32_t deviceId, aclrtUtilizationInfo *utilizationInfo)
 {
     REQUIRE(utilizationInfo);

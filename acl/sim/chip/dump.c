@@ -1,11 +1,12 @@
 /* dump.c: the calls that switch data dumps on and off, and the application's log.
 
-   Nothing is dumped on a simulated device; the calls only check their order and arguments as the
-   runtime does.  If ASCEND_SLOG_PRINT_TO_STDOUT is 1, aclAppLog writes to standard output from the
-   level ASCEND_GLOBAL_LOG_LEVEL on, as CANN's log does; otherwise it writes nothing (CANN would write
-   files in the user's home).
+   A simulated device dumps nothing; the calls only check their order and their arguments, as the
+   runtime does.  If ASCEND_SLOG_PRINT_TO_STDOUT is 1, aclAppLog writes messages of the level
+   ASCEND_GLOBAL_LOG_LEVEL and above to standard output, as CANN's log does.  Otherwise it writes nothing
+   (CANN would write files in the user's home).
 
-   Thread rule: one leaf lock guards the state; each line of the log is written by one printf. */
+   Thread rule: one lock guards the state, and no other lock is taken while it is held; each line of the log is
+   written by one printf. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ static aclError initialised_check(const char *function)
     return ACL_SUCCESS;
 }
 
-/* Sets the state to `value`; false if it had this value already. */
+/* Sets dump_started to `value`; false if it had this value before. */
 static bool dump_switch(bool value)
 {
     pthread_mutex_lock(&dump_lock);
@@ -53,7 +54,8 @@ aclError sim_aclmdlInitDump(void)
     return ACL_SUCCESS;
 }
 
-/* True if the text can be a dump configuration, which is a JSON object: only its first character is checked. */
+/* True if the text may be a dump configuration, which is a JSON object: only the first character that is not white
+   space is checked. */
 static bool config_plausible(const char *text)
 {
     while (*text == ' ' || *text == '\n' || *text == '\t' || *text == '\r') {
@@ -102,7 +104,7 @@ static bool log_printed(aclLogLevel level)
     return to_stdout != NULL && to_stdout[0] == '1' && (int)level >= threshold;
 }
 
-/* Exported here and not in exports.c, because the generator makes gates only for a fixed number of arguments. */
+/* Exported here and not in exports.c, because the generator cannot make gates for functions with variable arguments. */
 SIM_SHARED void aclAppLog(aclLogLevel logLevel, const char *func, const char *file, uint32_t line,
     const char *fmt, ...)
 {

@@ -1,7 +1,7 @@
 /* health.c: the calls for hardware faults and their repair, for snapshots, and for hints about tasks.
 
-   The simulated hardware has no faults of its own (a fault set by a test is only the status of a
-   call), so the reports are empty and repairs have nothing to do.
+   The simulated hardware has no faults: a fault that a test sets is only the status of a call.  So the
+   reports are empty, and repairs do nothing.
 
    Thread rule: one mutex guards the snapshot's state and its callbacks; it is not held while a
    callback is called. */
@@ -34,7 +34,7 @@ aclError sim_aclrtRepairError(int32_t deviceId, const aclrtErrorInfo *errorInfo)
 aclError sim_aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray,
     size_t arraySize, size_t *retSize)
 {
-    (void)arraySize; /* there are no faults to report, so any size is enough */
+    (void)arraySize; /* no faults are reported, so any size is enough */
     REQUIRE(memUceInfoArray);
     REQUIRE(retSize);
     TRY(device_check(deviceId));
@@ -51,8 +51,8 @@ aclError sim_aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArra
     return ACL_SUCCESS;
 }
 
-/* Gets a framework's description of the task that it launched last. The simulator has no profiler
-   that reads it, so only the arguments are checked. */
+/* Receives a framework's description of the task that it launched last, for the profiler. The simulator's
+   profiler does not use it, so only the arguments are checked. */
 aclError sim_aclrtCacheLastTaskOpInfo(const void *const infoPtr, const size_t infoSize)
 {
     REQUIRE(infoPtr);
@@ -113,7 +113,7 @@ static aclError process_check(int pid, const void *reserve, const char *function
     return ACL_SUCCESS;
 }
 
-/* Calls the callbacks of the stage for each device in use; ends with an error at the first callback that fails. */
+/* Calls the callbacks of the stage for each device in use. If a callback fails, calls no more and returns an error. */
 static aclError stage_run(aclrtSnapShotStage stage, const char *function)
 {
     SnapshotCallback due[CALLBACKS_MAX];
@@ -140,8 +140,8 @@ static aclError stage_run(aclrtSnapShotStage stage, const char *function)
     return ACL_SUCCESS;
 }
 
-/* Sets a flag of the snapshot's state to `value`. An error if it has this value already, or if `needs_lock` and
-   the process is not locked. */
+/* Sets a flag of the snapshot's state to `value`. Returns an error if the flag has this value already, or if
+   `needs_lock` is true and the process is not locked. */
 static aclError state_step(bool *flag, bool value, bool needs_lock, const char *function)
 {
     pthread_mutex_lock(&snapshot_lock);
@@ -157,7 +157,8 @@ static aclError state_step(bool *flag, bool value, bool needs_lock, const char *
     return ACL_SUCCESS;
 }
 
-/* Notes that the process was backed up; an error if it is not locked. A second backup replaces the first. */
+/* Notes that the process was backed up; returns an error if the process is not locked. A second backup is allowed and
+   replaces the first one. */
 static aclError backup_mark(const char *function)
 {
     pthread_mutex_lock(&snapshot_lock);

@@ -1,10 +1,10 @@
 /* limits.c: limits of the cores that a device, a stream or a thread may use, and sizes of device buffers.
 
-   The stream's limit counts if it is set, else the device's, else the chip's number of cores.  Kernels
-   run on the host, so a limit changes only the answers of the queries.
+   A query returns the stream's limit if it is set, else the device's limit if it is set, else the chip's
+   number of cores.  Kernels run on the host, so a limit changes only what queries return.
 
-   Thread rule: one leaf lock guards the table of streams; device limits are atomic; the stream
-   whose limits a thread uses is thread-local. */
+   Thread rule: one lock guards the table of streams, and no other lock is taken while it is held; device
+   limits are atomic; the stream whose limits a thread uses is thread-local. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static _Atomic uint32_t device_limits[DEVICE_MAX][KINDS];
 typedef struct StreamLimits {
     struct StreamLimits *next;
     const Stream *stream;
-    uint32_t id; /* the stream's id: a later stream may have the same address, but has another id */
+    uint32_t id; /* the stream's id; a later stream at the same address has a different id */
     uint32_t values[KINDS];
 } StreamLimits;
 
@@ -92,8 +92,8 @@ aclError sim_aclrtResetDeviceResLimit(int32_t deviceId)
     return ACL_SUCCESS;
 }
 
-/* Returns the link of the list that points to the stream's entry, or the last link (NULL) if it has none.
-   Removes the entries of destroyed streams on the way.  The lock is held. */
+/* Returns the address of the pointer to the stream's entry; if the stream has no entry, the address of the NULL
+   pointer at the list's end.  Removes entries of destroyed streams that it passes.  The lock is held. */
 static StreamLimits **table_slot(const Stream *stream, uint32_t id)
 {
     StreamLimits **slot = &table;
@@ -256,7 +256,7 @@ aclError sim_aclrtDeviceGetLimit(aclrtDeviceLimit limit, size_t *value)
     return ACL_SUCCESS;
 }
 
-/* Only checks the arguments: simulated device memory is host memory, so no cache of it is ever stale. */
+/* Only checks the arguments: simulated device memory is host memory, which has no cache of its own to flush. */
 aclError sim_aclrtDeviceL2CacheFlush(void *rsv)
 {
     Context *context;

@@ -1,7 +1,7 @@
 /* peer.c: access from one device to the memory of another one.
 
    The memory of all devices belongs to one process, so a copy between two devices works even if access
-   was not enabled. The switches, one for each direction, are stored only for the queries.
+   was not enabled. The switches, one for each direction, are stored only so that they can be queried.
 
    Thread rule: the switches are atomic. */
 #include "base/core.h"
@@ -81,7 +81,8 @@ aclError sim_aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint
     TRY(device_check((int32_t)deviceId));
     TRY(device_check((int32_t)otherDeviceId));
     const Soc *soc = soc_current();
-    /* Two dies of one package are connected inside the package; different packages by links of the board. */
+    /* Devices 2n and 2n + 1 are two dies of one package, connected inside it (SIO). Different packages are
+       connected by links of the board (HCCS). */
     bool one_package = deviceId / 2 == otherDeviceId / 2;
     *value = soc->link == SOC_LINK_SIO && !one_package ? (uint64_t)SOC_LINK_HCCS
                                                        : (uint64_t)soc->link;

@@ -1,8 +1,8 @@
 /* platform.c: aclplatformGetDeviceInfo: gives properties of the configured chip as text.
 
    The counts and sizes are those of the table in soc.c; sizes inside a core are known for one family only.
-   For an unknown number the answer is that of CANN's library for a key that its file for the chip
-   lacks.  Instructions are not listed: the simulator executes none.
+   For an unknown number the call returns what CANN's library returns for a key that is missing in its file
+   for the chip.  Instructions are not listed, because the simulator executes none.
 
    Read-only: any thread, no context. */
 #include <inttypes.h>

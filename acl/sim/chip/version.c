@@ -1,7 +1,7 @@
 /* version.c: versions of the API, of CANN's packages and of the chip.
 
-   All packages have the configured version of CANN, because the simulator is one library.  Nothing
-   here needs aclInit or a device.  Read-only state, no lock. */
+   All packages have the configured version of CANN, because the simulator is one library.  No function
+   of this file needs aclInit or a device.  The state is read-only, so there is no lock. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,8 @@
 #include "generated/exports.h"
 #include "base/soc.h"
 
-/* Weights of the parts of a version number: 8.5.0 is 80500000. A pre-release has a smaller number than its release. */
+/* Factors of the three parts of a version number: 8.5.0 is 80500000. A pre-release has a smaller number than its
+   release. */
 enum { WEIGHT_MAJOR = 10000000, WEIGHT_MINOR = 100000, WEIGHT_PATCH = 1000 };
 
 /* Names of the packages, in the order of aclCANNPackageName. */
@@ -61,7 +62,7 @@ aclError sim_aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion
     return ACL_SUCCESS;
 }
 
-/* True if a package has that name; '-' and '_' count as equal. */
+/* True if a package has that name; a '-' in `name` matches a '_' of the package's name. */
 static bool package_known(const char *name)
 {
     for (size_t i = 0; i < PACKAGE_COUNT; i++) {
@@ -88,8 +89,8 @@ aclError sim_aclsysGetVersionStr(char *pkgName, char *versionStr)
     return ACL_SUCCESS;
 }
 
-/* Gives by how much the number of a pre-release is smaller than that of its release: 300 - 2 for "-alpha.2", 0 for no
-   suffix. False if the suffix is not one of a pre-release. */
+/* Gives the difference between the numbers of a release and of its pre-release: 300 - 2 for "-alpha.2", 0 if the suffix
+   is empty. False if the suffix is not one of a pre-release. */
 static bool prerelease_read(const char *suffix, int32_t *below)
 {
     static const struct {
@@ -137,7 +138,8 @@ aclError sim_aclsysGetVersionNum(char *pkgName, int32_t *versionNum)
     return ACL_SUCCESS;
 }
 
-/* Tells whether the configured chip can run programs for another chip: if the instruction sets are the same. */
+/* Gives 1 if the configured chip can run programs for another chip, that is if both have the same instruction set;
+   else 0. */
 aclError sim_aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible)
 {
     REQUIRE_RT(socVersion);

@@ -1,7 +1,7 @@
 /* control_api.c: the part of the control API for settings, counters and handles.
 
-   Thread rule: counters and handle counts are read without locks, so two numbers of one reading may
-   be from different moments. */
+   Thread rule: counters and handle counts are read without locks, so two counts that are read one after
+   the other may be from different moments. */
 #include "control/control_api.h"
 #include "memory/memory.h"
 

@@ -1,10 +1,12 @@
 /* counters.c: counts the calls of each function, and the statuses that it returned.
 
    ACL_SIM_COUNTERS=FILE ('-': standard error): at the end of the process, a line of JSON with the number of
-   calls of each function is appended.  ACL_SIM_COVERAGE=FILE: likewise, with the calls by status.  Child
-   processes append a line each, or have a file each if FILE contains "%p".
+   calls of each function is appended to FILE.  ACL_SIM_COVERAGE=FILE: as ACL_SIM_COUNTERS, but the calls of each
+   function are counted by status.  Each child process appends its own line; if FILE contains "%p", each process
+   has its own file.
 
-   Thread rule: any thread; atomics only, so two numbers of one reading may be from different moments. */
+   Thread rule: any thread.  All counts are atomics, so two counts that are read one after the other may be from
+   different moments. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +34,8 @@ void acl_sim_calls_clear(void)
 
 /* ---- coverage -------------------------------------------------------------------------------- */
 
-/* A hash table with open addressing. A key has the function's number plus one in its upper bits and the status in
-   its lower bits; 0 is a free slot. */
+/* The calls by function and status: a hash table with open addressing. A key has the function's number plus one in its
+   upper 32 bits and the status in its lower 32 bits; the key 0 marks a free slot. */
 enum { SEEN_SLOTS = 8192, SEEN_MOST = SEEN_SLOTS / 2 };
 static struct {
     _Atomic uint64_t key;

@@ -1,9 +1,9 @@
-/* environment.c: applies the ACL_SIM_* variables of this room, and reports those that had no effect.
+/* environment.c: applies the ACL_SIM_* variables that this folder implements, and reports variables without effect.
 
    A variable that the simulator does not know, and a rule of ACL_SIM_FAULTS that made no call fail, are
    reported on standard error: with a misspelt variable or function, a test of failures would pass.
 
-   Thread rule: when the library is loaded, and at the end of the process. */
+   Thread rule: runs only when the library is loaded and at the end of the process. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +84,7 @@ static void faults_from_environment(void)
     }
 }
 
-/* True if any function of the library was called. If not, the process does not report rules without effect. */
+/* True if any function of the library was called. A process that called none does not report rules without effect. */
 static bool was_called(void)
 {
     for (size_t i = 0; i < FN_COUNT; i++) {

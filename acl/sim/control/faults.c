@@ -8,13 +8,14 @@
        device1:lost=507899                each call for device 1 fails with that code
 
    Without nth, every and p, each call fails.  The default code is 207001 (out of memory) for
-   functions that allocate, reserve or map memory, and 507899 (driver) for the rest.  Rules are separated by commas.
+   functions that allocate, reserve or map memory, and 507899 (driver) for all other functions.  Rules are
+   separated by commas.
 
-   A rule's number is never given to another rule, so removing a rule twice, or after all were
-   cleared, does not end a newer rule.  The hits of a removed rule can be read until its slot is reused.
+   A rule's number is never given to another rule.  So to remove a rule a second time, or after all rules were
+   cleared, never ends a newer rule.  The hits of a removed rule can be read until its slot is reused.
 
-   Thread rule: one leaf mutex guards the rules and the gate's bit GATE_FAULTS; a call takes it only
-   while there are rules. */
+   Thread rule: one mutex guards the rules and the bit GATE_FAULTS of gate_watch; no other lock is taken
+   while it is held.  A call takes it only while there are rules. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,14 +29,14 @@ typedef struct Rule {
     bool used;
     uint32_t number; /* 0: the slot was never used */
     int function;    /* number of the function, or ANY_FUNCTION; DEVICE_LOST: the rule is about a device */
-    int32_t device;  /* only if DEVICE_LOST: the device */
+    int32_t device;  /* the device; valid only if `function` is DEVICE_LOST */
     aclError code;
     uint64_t nth;   /* the call of this number (from 1) fails; 0: not used */
     uint64_t every; /* each call whose number is a multiple of this fails; 0: not used */
     double chance;  /* probability that a call fails; negative: not used */
     uint64_t random; /* state of the rule's random sequence */
     uint64_t times; /* number of failures that are still allowed */
-    uint64_t calls; /* calls that the rule has seen; if DEVICE_LOST: device_refusals() when the rule was added */
+    uint64_t calls; /* calls of the function since the rule was added; if DEVICE_LOST: device_refusals() at that time */
     uint64_t hits;  /* failures so far */
 } Rule;
 
@@ -200,7 +201,8 @@ static bool lost_read(const char *text, int32_t *device, aclError *code)
     return sscanf(text, "device%d:lost=%d%n", device, code, &length) == 2 && text[length] == '\0';
 }
 
-/* Returns the slot of the rule, in force or removed; NULL if no slot has the number.  The lock is held. */
+/* Returns the slot of the rule, which may be in force or removed; NULL if no slot has this number.  The lock is
+ * held. */
 static Rule *rule_find(uint32_t number)
 {
     for (size_t i = 0; number != 0 && i < RULES; i++) {
@@ -211,8 +213,8 @@ static Rule *rule_find(uint32_t number)
     return NULL;
 }
 
-/* Stores the rule in an unused slot (never used, or else of the rule that was added first). Returns the rule's
- * number; 0 if all slots are in use. */
+/* Stores the rule in a slot that was never used, or else in that of the oldest removed rule. Returns the rule's number;
+ * 0 if rules in force use all slots. */
 static uint32_t rule_put(const Rule *rule)
 {
     Rule *slot = NULL;
@@ -236,7 +238,7 @@ static uint64_t rule_hits(const Rule *rule)
     return lost ? device_refusals(rule->device) - rule->calls : rule->hits;
 }
 
-/* Sets the device's status to that of the newest rule about it. Without such a rule, repairs the device. */
+/* Makes the device lost with the code of the newest rule about it. If there is no such rule, repairs the device. */
 static void device_follow(int32_t device)
 {
     const Rule *last = NULL;
@@ -260,7 +262,7 @@ static void rule_end(Rule *rule)
     }
 }
 
-/* Sets GATE_FAULTS if a rule about calls is in force, else clears it; the lock is held. */
+/* Sets GATE_FAULTS if a rule about a function is in force, else clears it; the lock is held. */
 static void gate_follow(void)
 {
     bool some = false;

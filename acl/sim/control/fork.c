@@ -1,10 +1,10 @@
 /* Forks. A child has inherited the mappings of device memory, so its writes would change its parent's memory.
  *
- * If the parent uses a device, or holds device memory, every call in the child fails.  Any other child
+ * If the parent uses a device, or holds device memory, every call in the child fails.  Otherwise the child
  * begins as a new process does.
  *
- * Thread rule: the child of a fork has one thread.  A fork waits until no thread holds a lock made by FILE_LOCK.
- * What other locks guard is reset in the child, unless the child's calls all fail anyway. */
+ * Thread rule: the child of a fork has one thread.  A fork waits until no thread holds a lock made by FILE_LOCK, for
+ * PATIENCE_NS at most.  In a child whose calls do not fail, the data that other locks guard is reset. */
 #include "base/fork.h"
 #include "memory/accounting.h"
 #include "streams/device.h"
@@ -33,8 +33,8 @@ static void locks_give(size_t end, size_t waited)
     }
 }
 
-/* The lock at index `waited` is held; tries to take all others. Returns SIZE_MAX if it has them all; else unlocks
- * everything and returns the index of the lock that another thread held. */
+/* Tries to take all locks except the one at index `waited`, which the caller holds. Returns SIZE_MAX if it could; else
+ * unlocks all locks and returns the index of a lock that another thread holds. */
 static size_t locks_try(size_t waited)
 {
     for (size_t i = 0; i < locks_count(); i++) {
@@ -46,9 +46,9 @@ static size_t locks_try(size_t waited)
     return SIZE_MAX;
 }
 
-/* Takes all locks. Waits only while it holds none of them, because other threads take them in any order.
- * If another thread keeps a lock for more than PATIENCE_NS, the fork goes on without the locks: the child then
- * initialises them anew, and the data that they guard may be inconsistent. */
+/* Takes all locks. Waits for a lock only while it holds no other, because threads take these locks in any order.
+ * If this takes longer than PATIENCE_NS, the fork proceeds without the locks: the child then initialises them anew, and
+ * the data that they guard may be inconsistent. */
 static void fork_prepare(void)
 {
     struct timespec until;
@@ -82,8 +82,8 @@ static void locks_forked(void)
     locks_are_taken = false;
 }
 
-/* True if memory of a device is allocated. Checked besides devices_in_use, because physical handles and pools
- * outlive their context. */
+/* True if this process has memory of a device. Memory may exist while devices_in_use is false, because physical handles
+ * and memory pools outlive their context. */
 static bool devices_hold_memory(void)
 {
     BookView view;

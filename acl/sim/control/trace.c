@@ -1,21 +1,23 @@
-/* trace.c: the trace of calls, and how long driver calls take.
+/* trace.c: the trace of calls, and the latency model, which makes calls take as long as on a device.
 
    The trace has a line for each exported call, written in one piece when the call returns:
 
        SECONDS THREAD FUNCTION STATUS PROCESS MICROSECONDS STREAM TASK ARGUMENTS
 
-   SECONDS is when the call began, by the machine's monotonic clock, so that traces of several
-   processes can be merged; MICROSECONDS is how long it took.  TASK is the number of the last task
-   that the call queued, and STREAM the number of its stream; if the call queued none, TASK is "-" and
-   STREAM is that of the argument, or "-".  Lines are appended to the file that ACL_SIM_TRACE names,
-   because child processes inherit the name; "%p" in it stands for the process's number, and a forked
-   child then writes to a file of its own.  The latency model makes each call take at least the time that
-   the chosen preset says, by waiting before the call is executed; it is off by default.  With the preset
-   pcie, copies between host and device also take the time that the link needs.
+   SECONDS is the time at which the call began, of the machine's monotonic clock, so that traces of several
+   processes can be merged; MICROSECONDS is how long the call took.  TASK is the number of the last task
+   that the call queued, and STREAM the number of its stream.  If the call queued no task, TASK is "-" and
+   STREAM is the stream among its arguments, or "-".  Lines are appended to the file that ACL_SIM_TRACE names,
+   because child processes inherit the name.  "%p" in the name is replaced by the process's number, so that a
+   forked child writes to a file of its own.
+
+   The latency model makes each call take at least the time that the chosen preset says, by waiting before the
+   call is executed; it is off by default.  With the preset pcie, copies between host and device also take the
+   time that the link needs.
 
    Thread rule: one mutex guards the trace's file: no line is written to a descriptor that was closed and
    may belong to another file, and the lines are in order.  The mutex is held during a fork, and while the
-   preset is changed; calls read the preset without it. */
+   preset is changed; calls read the preset without the mutex. */
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -34,10 +36,10 @@
 
 FILE_LOCK(trace_lock);
 static int trace_file = -1;
-static char trace_name[PATH_MAX]; /* as given, with "%p" not replaced */
+static char trace_name[PATH_MAX]; /* the file's name as the user gave it, with "%p" not replaced */
 
-/* The calls of a thread that have begun and not ended. There may be several, because a callback can make calls while
-   the call that invoked it is still open. */
+/* The calls of a thread that have begun and not ended, at most CALLS_DEEP. There may be several, because a callback can
+   make calls before the call that invoked the callback ends. */
 enum { CALLS_DEEP = 8 };
 typedef struct OpenCall {
     unsigned function;
@@ -71,7 +73,7 @@ int output_open(const char *name, bool fresh)
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (fresh ? O_TRUNC : 0), 0666);
 }
 
-/* Closes the present file and traces to `file` from now on; -1 ends the trace. */
+/* Closes the present file of the trace and uses the descriptor `file` instead; -1 ends the trace. */
 static void trace_replace(int file)
 {
     if (trace_file >= 0) {
@@ -118,9 +120,9 @@ void trace_begin(unsigned function)
     }
 }
 
-/* Removes the newest open call of that function and returns it.  Open calls above it ended while the trace was
-   off, and are removed, too.  If the function has no open call, its call began before the trace; the result
-   is then a call that begins now. */
+/* Removes the newest open call of that function and returns it.  Open calls that began after it have ended while the
+   trace was off; they are removed, too.  If the function has no open call, its call began before the trace; then
+   returns a call that begins now. */
 static OpenCall call_close(unsigned function)
 {
     for (unsigned i = open_count; i > 0; i--) {
@@ -197,7 +199,7 @@ static const Cost pcie[] = {
     {NULL, 0},
 };
 
-/* Only calls that manage memory cost time: for comparing allocators. */
+/* A preset for comparing allocators: only calls that manage memory take time. */
 static const Cost memory[] = {
     {"aclrtMallocPhysical", 60}, {"aclrtMallocHost*", 150}, {"aclrtMalloc*", 120},
     {"aclrtMemAllocManaged", 120}, {"aclrtFreePhysical", 40}, {"aclrtFreeHost*", 80},
@@ -216,11 +218,11 @@ static const struct {
 
 enum { PRESETS = sizeof presets / sizeof presets[0] };
 
-/* The payload rate of a PCIe 4.0 link with 16 lanes, in bytes a microsecond. */
+/* The payload rate of a PCIe 4.0 link with 16 lanes, in bytes per microsecond. */
 enum { PCIE_BYTES_PER_US = 24000 };
 
 static _Atomic size_t preset;
-static char chosen[64] = "off"; /* text of the preset in effect, as latency_choose got it; the mutex guards it */
+static char chosen[64] = "off"; /* the text that the last latency_choose accepted; guarded by trace_lock */
 static uint32_t cost_us[PRESETS][FN_COUNT + 1]; /* filled before the preset is chosen */
 
 static uint32_t cost_find(const Cost *costs, const char *function)
@@ -233,8 +235,8 @@ static uint32_t cost_find(const Cost *costs, const char *function)
     return 0;
 }
 
-/* Reads the name of a preset, or "pcie:RATE" with a rate in bytes a second. Gives the preset's index and the rate
- * of copies in bytes a microsecond; false if the text is neither. */
+/* Reads the name of a preset, or "pcie:RATE" with a rate in bytes per second. Gives the preset's index and the rate
+ * of copies in bytes per microsecond; false if the text is neither of the two. */
 static bool latency_read(const char *text, size_t *index, uint64_t *bytes_per_us)
 {
     size_t length = strcspn(text, ":"), bytes = 0;
@@ -285,8 +287,8 @@ size_t latency_chosen(char *text, size_t room)
     return (size_t)length;
 }
 
-/* Waits for the time that the preset has for the function. It spins, because a sleep is far less accurate than
- * these times need. */
+/* Waits for the time that the preset has for the function, in a busy loop, because a sleep may end tens of
+ * microseconds late. */
 void latency_wait(unsigned function)
 {
     uint32_t us = cost_us[atomic_load_explicit(&preset, memory_order_relaxed)][function];

@@ -1,7 +1,7 @@
 /* Cache operations on device memory.
  *
- * The simulator's devices have no caches, so such a task only fails if its memory was unmapped. A stream
- * runs its tasks in order, so a barrier never waits. */
+ * The simulator's devices have no caches, so the task of a cache operation does nothing; it fails if its memory was
+ * unmapped. A stream runs its tasks in order, so a barrier never waits. */
 #include "copies/copy.h"
 #include "generated/exports.h"
 
@@ -58,7 +58,7 @@ aclError sim_aclrtCmoAsyncWithBarrier(void *src, size_t size, aclrtCmoType cmoTy
                                       uint32_t barrierId, aclrtStream stream)
 {
     REQUIRE(src);
-    (void)barrierId; /* the tasks of this barrier are complete when a later task of the stream runs */
+    (void)barrierId; /* not needed: tasks run in order, so the operation is complete when a later task runs */
     STREAM_REF(queue);
     TRY(stream_resolve(stream, &queue));
     REQUIRE_RT(size > 0);

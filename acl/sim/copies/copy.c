@@ -1,7 +1,7 @@
 /* Contiguous copies, and the task that all kinds of copies use.
  *
- * A call whose copy would exceed an allocation, or touch unmapped pages, returns the driver's 107000. If pages
- * are unmapped while the copy waits in its stream, the stream fails with 507013.  Synchronous copies run on the
+ * A call whose copy would exceed an allocation, or touch unmapped pages, returns 107000. If pages are
+ * unmapped while the copy is queued in its stream, the stream fails with 507013.  Synchronous copies run on the
  * caller's thread and wait for no stream. */
 #include "copies/copy.h"
 
@@ -16,7 +16,7 @@
 
 typedef struct CopyTask {
     Copy copy;
-    void *staged; /* the copy of the source's bytes that the task reads and frees, or NULL */
+    void *staged; /* the source's bytes, saved when the call was made, which the task reads and frees; or NULL */
     CheckWatch *watch; /* the checker's watch on the source, or NULL */
 } CopyTask;
 
@@ -41,7 +41,7 @@ aclError copy_check(const char *function, const Copy *copy, CopyEnds *ends)
     return memory_check(function, "src", copy->src, src_bytes, false, &ends->src);
 }
 
-static _Atomic uint64_t rate; /* bytes a microsecond, 0: no model */
+static _Atomic uint64_t rate; /* rate of copies between host and device, bytes per microsecond; 0: not limited */
 
 void copy_rate_choose(uint64_t bytes_per_us)
 {
@@ -55,7 +55,7 @@ static bool is_on_device(const void *address)
     return memory.kind != MEMORY_UNKNOWN && !memory_is_pinned(memory.kind);
 }
 
-/* Waits until a copy that began then has taken as long as the rate says. */
+/* Waits until a copy between host and device that began at `begin_ns` has taken as long as the rate says. */
 static void rate_wait(const Copy *copy, uint64_t bytes_per_us, int64_t begin_ns)
 {
     if (is_on_device(copy->dst) == is_on_device(copy->src)) {
@@ -65,7 +65,7 @@ static void rate_wait(const Copy *copy, uint64_t bytes_per_us, int64_t begin_ns)
     int64_t until_ns = begin_ns + (int64_t)(bytes / (double)bytes_per_us * 1000);
     int64_t left_ns;
     while ((left_ns = until_ns - now_ns()) > 0) {
-        if (left_ns > 200000) { /* a sleep may last some 50 us longer: the rest is spun */
+        if (left_ns > 200000) { /* a sleep may end some 50 us late, so the last 100 us are spent in this loop */
             nanosleep(&(struct timespec){(time_t)((left_ns - 100000) / 1000000000),
                                          (left_ns - 100000) % 1000000000}, NULL);
         }
@@ -158,8 +158,8 @@ void copy_now(const char *function, const Copy *copy, const CopyEnds *ends)
     rows_move(copy, ends->dst.inner, ends->src.inner);
 }
 
-/* Waits for the stream, then copies on this thread.  Checks the memory again, because it may have been freed
-   during the wait. */
+/* Waits for the stream, then copies on the calling thread.  copy_move checks the memory again, because it may have
+   been freed during the wait. */
 static aclError copy_in_step(const char *function, Stream *stream, const Copy *copy)
 {
     TRY(capture_check_stream(stream));
@@ -239,7 +239,7 @@ aclError sim_aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t coun
     return ACL_SUCCESS;
 }
 
-/* Where an address points. It decides the direction of a copy. */
+/* Where an address points to. The sides of source and destination decide the direction of a copy. */
 typedef enum Side { SIDE_DEVICE, SIDE_HOST, SIDE_UNKNOWN, SIDES } Side;
 
 static Side side_of(MemoryKind kind)
@@ -247,8 +247,8 @@ static Side side_of(MemoryKind kind)
     return kind == MEMORY_UNKNOWN ? SIDE_UNKNOWN : memory_is_pinned(kind) ? SIDE_HOST : SIDE_DEVICE;
 }
 
-/* Returns the kind that an asynchronous copy really has.  If both addresses are known, they decide alone.  An
- * address that the runtime does not know allows each kind that it could fit.  The result
+/* Returns the kind that an asynchronous copy really has.  If the runtime knows both addresses, they alone decide.  If
+ * it does not know an address, `kind` decides, as far as it fits the other address.  The result
  * ACL_MEMCPY_INNER_DEVICE_TO_DEVICE means that `kind` does not fit. */
 static aclrtMemcpyKind kind_revised(Side src, Side dst, aclrtMemcpyKind kind)
 {

@@ -1,4 +1,4 @@
-/* The copy task and its checks, for the files of this room. */
+/* The copy task and its checks: the interface for the files of this folder. */
 #ifndef SIM_COPY_H
 #define SIM_COPY_H
 
@@ -9,7 +9,7 @@ typedef struct Copy {
     void *dst;
     const void *src;
     size_t dst_pitch, src_pitch;
-    size_t width, height; /* bytes, rows; with one row the pitches are ignored */
+    size_t width, height; /* bytes in a row, and number of rows; the pitches are ignored if there is one row */
 } Copy;
 
 /* What the source and the destination of a copy are. */
@@ -17,7 +17,8 @@ typedef struct CopyEnds {
     Seen dst, src;
 } CopyEnds;
 
-/* Computes the bytes from the first to the last one of `height` rows. Returns false on overflow. */
+/* Computes the length in bytes from the first byte of the first row to the last byte of the last one. False on
+ * overflow. */
 bool copy_span(size_t pitch, size_t width, size_t height, size_t *span);
 /* Sets the rate of the link: a copy between host and device then takes at least its bytes divided by the rate.
  * 0: copies are not slowed. */
@@ -28,8 +29,8 @@ aclError copy_check(const char *function, const Copy *copy, CopyEnds *ends);
 aclError copy_move(Stream *stream, const Copy *copy);
 /* Moves the bytes on the calling thread. The caller has called copy_check. */
 void copy_now(const char *function, const Copy *copy, const CopyEnds *ends);
-/* Queues the copy on the stream.  If an end is host memory that is neither pinned nor registered, waits for the
- * stream and copies at once, as the runtime does. */
+/* Queues the copy on the stream.  If source or destination is host memory that is neither pinned nor registered, waits
+ * for the stream and copies on the calling thread, as the runtime does. */
 aclError copy_submit(const char *function, Stream *stream, const Copy *copy, const CopyEnds *ends);
 /* Like copy_submit, but saves the source's bytes first, so that the caller may change them immediately. */
 aclError copy_submit_staged(Stream *stream, const Copy *copy, const CopyEnds *ends);

@@ -4,7 +4,7 @@
 
 enum { WIDTH_MAX = 5000000, HEIGHT_MAX = 5 << 20 };
 
-/* Checks the limits of the runtime layer. The ACL layer's checks come before. */
+/* Checks the limits of the runtime layer, after the checks of the ACL layer. */
 static aclError extent_check(const char *function, const Copy *copy)
 {
     if (copy->width > WIDTH_MAX || copy->height > HEIGHT_MAX) {

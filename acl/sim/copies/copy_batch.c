@@ -1,7 +1,7 @@
 /* Batches of copies between the host and devices.
  *
- * Each copy must fit the attributes that apply to it; *failIndex becomes the number of the first that does not.
- * If all sizes are 0, the call succeeds before any other check. */
+ * Each copy must fit the attributes that apply to it; *failIndex gets the index of the first copy that does not.
+ * If all sizes are 0, the call succeeds without checks of the copies and their attributes. */
 #include "copies/copy.h"
 #include "generated/exports.h"
 
@@ -64,7 +64,7 @@ static aclError batch_check(const char *function, const Batch *batch)
     return ACL_SUCCESS;
 }
 
-/* Checks the attributes: attrs[k] applies to the copies from attrsIndexes[k] on. */
+/* Checks the attributes: attrs[k] applies to the copies from index attrsIndexes[k] up to attrsIndexes[k + 1] - 1. */
 static aclError attributes_check(const char *function, const Batch *batch)
 {
     bool valid = batch->attr_count > 0 && batch->attr_count <= batch->count &&
@@ -81,7 +81,7 @@ static aclError attributes_check(const char *function, const Batch *batch)
     return ACL_SUCCESS;
 }
 
-/* True if the address is where the attribute says. `on_device` becomes true if that is a device. */
+/* True if the address is at the stated location. Sets `on_device` to true if the address is device memory. */
 static bool location_fits(const aclrtMemLocation *stated, const void *address, bool *on_device)
 {
     Memory memory;
@@ -118,7 +118,7 @@ static aclError item_check(const char *function, const Batch *batch, size_t inde
     return copy_check(function, &copy, ends);
 }
 
-/* Runs (stream NULL) or queues the copies in their order, up to the first that is refused. */
+/* Queues the copies on the stream, or runs them now if `stream` is NULL. Stops at the first copy that is refused. */
 static aclError batch_copy(const char *function, const Batch *batch, Stream *stream)
 {
     size_t attr = 0;

@@ -1,5 +1,5 @@
 /* Copies whose addresses are stored in device memory and are read when the task runs: two pointers with offsets,
- * or a descriptor.  Both ends are on the same device. */
+ * or a descriptor.  Source and destination are on the same device. */
 #include "copies/copy.h"
 #include "generated/exports.h"
 #include "races/race.h"
@@ -40,7 +40,8 @@ static aclError offset_run(Stream *stream, const void *payload)
     return indirect_move(stream, dst + task->dst_offset, src + task->src_offset, task->bytes);
 }
 
-/* Reports only the pointers to the checker. The bytes behind them are known when the task runs. */
+/* States to the order checker only the bytes of the two pointers: the bytes that are copied are known only when the
+ * task runs. */
 static void offset_touch(const void *payload, Touch *touch)
 {
     const OffsetTask *task = payload;
@@ -118,7 +119,7 @@ aclError sim_aclrtGetMemcpyDescSize(aclrtMemcpyKind kind, size_t *descSize)
     return ACL_SUCCESS;
 }
 
-/* Returns 107000 unless the `bytes` at the address are device memory. */
+/* Returns 107000 unless `bytes` bytes from the address on are device memory; gives its device. */
 static aclError on_device(const char *function, const char *argument, const void *address,
                           size_t bytes, int32_t *device, Seen *seen)
 {

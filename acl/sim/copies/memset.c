@@ -87,7 +87,8 @@ aclError sim_aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size
     return stream_submit(queue, &fill_class, &task, sizeof task);
 }
 
-/* words * 4 may overflow. If the result is at most memSize, the runtime layer refuses the call. */
+/* Checks the arguments of the ACL layer. words * 4 may wrap around to a value of at most memSize; then this check
+ * passes, and the runtime layer refuses the call. */
 static aclError words_check(const char *function, void *ptr, size_t memSize, size_t words)
 {
     if (ptr == NULL) {

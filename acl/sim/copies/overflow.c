@@ -1,7 +1,7 @@
 /* overflow.c: the overflow mode of devices, and the overflow status.
 
-   The simulator's operators follow IEEE arithmetic and do not watch for overflow: the status reads
-   "none" (64 zero bytes), in stream order, and a reset is a task that does nothing.
+   The simulator's operators follow IEEE arithmetic and do not detect overflow.  A query is a task that writes
+   the status "none" (64 zero bytes), and a reset is a task that does nothing.
 
    Thread rule: a device's mode and a stream's switch are atomic. */
 #include <string.h>
@@ -14,9 +14,9 @@
 
 enum { STATUS_SIZE = 64 };
 
-/* The mode plus one; 0: the chip's default mode. */
+/* The mode of each device plus one; 0: not set, then process_mode applies. */
 static _Atomic int32_t device_modes[DEVICE_MAX];
-static _Atomic int32_t process_mode; /* the mode of devices for which none was set */
+static _Atomic int32_t process_mode; /* the mode set without a context, plus one; 0: not set, then chip_mode() */
 
 static aclrtFloatOverflowMode chip_mode(void)
 {
@@ -26,8 +26,8 @@ static aclrtFloatOverflowMode chip_mode(void)
 
 aclError sim_aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode)
 {
-    /* Without a context the mode is set for the process: MindSpore does so before it uses a device, and gives up
-       if the call fails. */
+    /* Without a context the mode is set for the process: MindSpore makes this call before it uses a device, and does
+       not start if the call fails. */
     Context *context = context_current();
     REQUIRE_RT((unsigned)mode < ACL_RT_OVERFLOW_MODE_UNDEF);
     if (mode == ACL_RT_OVERFLOW_MODE_INFNAN && !soc_current()->has_inf_nan) {
@@ -96,7 +96,7 @@ static const TaskClass write_task = {
 };
 static const TaskClass reset_task = {.name = "overflow reset", .run = status_reset};
 
-/* The checks in the runtime's order: the output, its size, then the stream. */
+/* Queues the task that writes the status. Checks in the runtime's order: the output, its size, then the stream. */
 static aclError status_submit(void *output, uint64_t size, aclrtStream handle, const char *function)
 {
     STREAM_REF(stream);

@@ -1,11 +1,11 @@
 /* random.c: aclrtRandomNumAsync, random numbers made by the device in stream order.
 
-   The generator is Philox 4x32 with 10 rounds; the seed is its key.  The user's 16 bytes of device memory are its
-   counter.  A task reads it when it runs, and adds the number of blocks that it used.  So the same seed and
+   The generator is Philox 4x32 with 10 rounds.  The seed is its key; 16 bytes of the user's device memory are its
+   counter.  When a task runs, it reads the counter and adds the number of blocks that it used.  So the same seed and
    counter give the same numbers, and the next call continues the sequence.  The numbers differ from those of a
    chip, but have the same distributions.
 
-   A task refers to the user's memory until it has run.  No state here, no lock. */
+   A task uses the user's memory until it has run.  There is no state and no lock. */
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ typedef struct Generator {
     uint32_t key[2];
     uint32_t counter[WORDS];
     uint32_t words[WORDS];
-    unsigned used; /* how many of `words` were used */
+    unsigned used; /* how many of `words` were returned; WORDS: the next block must be computed */
 } Generator;
 
 static void philox(const uint32_t counter[WORDS], const uint32_t key[2], uint32_t out[WORDS])
@@ -121,7 +121,7 @@ static void real_store(void *out, uint64_t index, aclDataType type, double real)
     } else {
         uint32_t bits;
         memcpy(&bits, &value, sizeof bits);
-        bits += 0x7fffu + (bits >> 16 & 1u); /* to nearest, ties to even */
+        bits += 0x7fffu + (bits >> 16 & 1u); /* rounds to the nearest bfloat16, ties to even */
         ((uint16_t *)out)[index] = (uint16_t)(bits >> 16);
     }
 }
@@ -177,8 +177,8 @@ static void uniform_integers(Generator *generator, const aclrtRandomNumTaskInfo 
     }
 }
 
-/* Writes normally distributed numbers. The truncated form replaces numbers that are two standard deviations or
-   more away. */
+/* Writes normally distributed numbers. The truncated form draws again while a number is two standard deviations or
+   more away from the mean. */
 static void normal_reals(Generator *generator, const aclrtRandomNumTaskInfo *info, void *out,
     uint64_t count)
 {
@@ -196,7 +196,7 @@ static void normal_reals(Generator *generator, const aclrtRandomNumTaskInfo *inf
     }
 }
 
-/* Writes one bit for each number. It is set, which means "kept", with the probability 1 - ratio. */
+/* Writes one bit for each element. The bit is set (the element is kept) with the probability 1 - ratio. */
 static void dropout_bits(Generator *generator, const aclrtRandomNumTaskInfo *info, void *out,
     uint64_t count)
 {
@@ -311,7 +311,7 @@ aclError sim_aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo, const a
     return stream_submit(resolved, &random_task, taskInfo, sizeof *taskInfo);
 }
 
-/* Refused: only chips whose scheduler reads tasks from memory can change a task that is queued. */
+/* Always refused: only chips whose scheduler reads tasks from memory can change a task that is queued. */
 aclError sim_aclrtTaskUpdateAsync(aclrtStream taskStream, uint32_t taskId,
     aclrtTaskUpdateInfo *info, aclrtStream execStream)
 {

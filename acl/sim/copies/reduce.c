@@ -1,6 +1,6 @@
 /* aclrtReduceAsync: dst = dst (sum, maximum, minimum) src, element by element, in stream order.
  *
- * Integers wrap around.  16-bit floats are computed in 32 bits and rounded to even once. */
+ * Sums of integers wrap around.  16-bit floats are computed in 32 bits and rounded once (ties to even). */
 #include "copies/copy.h"
 #include "generated/exports.h"
 #include "races/race.h"
@@ -19,7 +19,8 @@ typedef struct ReduceTask {
      : (kind) == ACL_RT_MEMCPY_SDMA_AUTOMATIC_MAX ? ((a) > (b) ? (a) : (b))             \
                                                   : ((a) < (b) ? (a) : (b)))
 
-/* Sums are computed with unsigned integers, for which C defines overflow. */
+/* Defines the reduction of one type of integers. Sums are computed as unsigned, because signed overflow is undefined in
+ * C. */
 #define REDUCE_INTEGERS(name, type, unsigned_type)                                      \
     static void name(void *dst, const void *src, size_t count, aclrtReduceKind kind)    \
     {                                                                                   \

@@ -1,7 +1,7 @@
-/* Tasks that write a value in device memory, or wait until it fits a condition.
+/* Tasks that write a value to device memory, or wait until a value in device memory fits a condition.
  *
- * A wait polls the memory, because another stream's write, a copy or the host may change it.  A write task
- * wakes the waiting tasks immediately; other changes are seen within a millisecond.
+ * A waiting task polls the memory, because a task of another stream, a copy or the host may change it.  A write task
+ * of this file wakes the waiting tasks immediately; other changes are seen within a millisecond (LOOK_NS).
  *
  * Thread rule: the values are accessed as atomics. */
 #include "memory/memory.h"
@@ -12,7 +12,7 @@
 enum { LOOK_NS = 1000000 };
 
 typedef struct ValueTask {
-    uint64_t *address; /* as the user gave it; translated when the task runs */
+    uint64_t *address; /* the user's address; translated by memory_for_task when the task runs */
     uint64_t value;
     uint32_t flag;
 } ValueTask;
@@ -46,8 +46,8 @@ typedef struct ValueWait {
     aclError status;
 } ValueWait;
 
-/* Reads the value. A copy into it is a plain write, as on a device, so ThreadSanitizer would report a race that
-   the program is allowed to have. */
+/* Reads the value. Hidden from ThreadSanitizer: a copy may write the value by plain stores at the same time, and a
+   program is allowed to do so, as on a device. */
 __attribute__((noinline, no_sanitize("thread"))) static uint64_t value_look(const void *at)
 {
     return atomic_load((const _Atomic uint64_t *)at);
@@ -62,7 +62,7 @@ static bool value_fits(uint64_t value, const ValueTask *task)
         return (value & task->value) != 0;
     case ACL_STREAM_WAIT_VALUE_NOR:
         return ~(value | task->value) != 0;
-    default: /* greater or equal, also after the counter overflowed */
+    default: /* greater or equal; correct also after a counter that only grows has wrapped around */
         return (int64_t)(value - task->value) >= 0;
     }
 }
