@@ -5,16 +5,16 @@ from libc.stdint cimport uint16_t, uint64_t
 from acl.bind.generated._libacl cimport aclrtAllocator, aclrtAllocatorAddr, aclrtAllocatorBlock
 from acl.core.types cimport *
 
-# Blocks.  `arena_try` makes no driver call and never waits, so it may be called with the GIL; if it
-# returns NULL, call `arena_alloc`.  `arena_free` returns False, and frees nothing, if `block` is
-# not a live block of the arena.
+# `arena_alloc` and `arena_try` return a live block, or NULL.  `arena_try` makes no driver call and
+# never waits, so it may be called with the GIL; if it returns NULL, call `arena_alloc`.
+# `arena_free` returns False, and frees nothing, if `block` is not a live block of the arena.
 cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil
 cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil
 cdef bint arena_free(Arena *arena, Block *block) noexcept nogil
 
-# True if `allocator`, which may be any value, points to an arena, even one of a destroyed pool.
+# True if `allocator` points to an arena, even to one of a destroyed pool.  It may be any value.
 cdef bint is_arena(const void *allocator) noexcept nogil
-# Count a call whose allocator or block is not from this package.  Returns NULL.
+# Counts a call whose allocator or block is not from this package.  Returns NULL.
 cdef void *stray_count() noexcept nogil
 cdef uint64_t strays_read() noexcept nogil
 

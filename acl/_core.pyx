@@ -1,13 +1,13 @@
 """The block allocator, and the C callbacks that are registered with ACL.
 
-The fast path is `alloc_fast` and `free_fast`: the arena's biased lock, then an exact-size block
-from the cache, or a best fit from the bins.  If another thread owns the lock, if the arena has a
-mode, or if there is no free block, `alloc_slow` and `free_slow` take over.  A slow allocation goes
-on to `core/_climb` for pages.  `core/types.pxd` has the structs and the invariants.
+`alloc_fast` and `free_fast` are the fast path: they take the arena's biased lock and use an
+exact-size block of the cache, or the best fit of the bins.  `alloc_slow` and `free_slow` are called
+if another thread owns the lock, if the arena has a mode, or if there is no free block.  A slow
+allocation gets its pages from `core/_climb`.  `core/types.pxd` has the structs and the invariants.
 
 Thread rule: any thread may call any function here; ACL's threads do.  No function uses the GIL, a
-Python object or an exception.  Foreign pointers and blocks that are already free are refused and
-counted.
+Python object or an exception.  A free of a foreign pointer or of a block that is already free is
+refused and counted.
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
@@ -64,7 +64,7 @@ _bins.core_zone = &zone
 _arena.on_own = no_scopes
 
 cdef enum:
-    CACHE_BYTES = 524288        # CACHE_UNITS << UNIT_SHIFT
+    CACHE_BYTES = 524288        # CACHE_UNITS << UNIT_SHIFT: the largest block that is cached
 
 
 cdef inline void leave_biased(Arena *arena) noexcept nogil:
@@ -83,7 +83,7 @@ cdef inline void leave(Arena *arena) noexcept nogil:
 
 cdef inline void block_hand_out_below(Arena *arena, Block *block, size_t size, uint16_t tag,
                                       size_t live, uint32_t flags) noexcept nogil:
-    """Make a block live; `live`: live bytes of the arena with it.  The caller keeps `live_peak`."""
+    """Make a block live.  `live`: the arena's live bytes with it; the caller keeps `live_peak`."""
     cdef size_t requested = arena.requested + size
     block_word(block)[0] = <uint32_t> BLOCK_LIVE | flags << 8 | <uint32_t> tag << 16
     block.requested = size
@@ -108,7 +108,7 @@ cdef inline void block_hand_out(Arena *arena, Block *block, size_t size, uint16_
 
 
 cdef inline bint peak_due(Arena *arena) noexcept nogil:
-    """Under the lock: true if the caller must call `peak_note` once it holds no lock."""
+    """Under the lock: return True if the caller must call `peak_note` after it has unlocked."""
     if core_likely(arena.live <= arena.recording.alarm):
         return False
     arena.recording.alarm = peak_next(arena.live)
@@ -116,18 +116,18 @@ cdef inline bint peak_due(Arena *arena) noexcept nogil:
 
 
 cdef inline void count_served(Arena *arena, size_t units) noexcept nogil:
-    """Count, in the bin of its size, an allocation that the cache did not serve."""
+    """Count an allocation that the cache did not serve, in the bin of its size."""
     arena.tally.bin_counts[bin_of(units)] += 1
 
 
 cdef inline uint32_t count_fit(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
-    """Count a fit.  Return its block's flags: BLOCK_COLD if this small size is seldom asked for."""
+    """Count a fit.  Return the block's flags: BLOCK_COLD if its small size is rarely requested."""
     cdef uint32_t now, seen
     arena.counters.fits += 1
     count_served(arena, units)
     if kind != RANGE_SMALL:
         return 0
-    now = <uint32_t> arena.counters.fits        # the lower 32 bits suffice for differences
+    now = <uint32_t> arena.counters.fits        # the lower 32 bits suffice to compute differences
     seen = arena.tally.class_seen[units]
     arena.tally.class_seen[units] = now
     return BLOCK_COLD if seen != 0 and now - seen > COLD_AGE else 0
@@ -135,7 +135,7 @@ cdef inline uint32_t count_fit(Arena *arena, size_t units, uint32_t kind) noexce
 
 cdef Block *hand_out_peak(Arena *arena, Block *block, size_t size, uint16_t tag,
                           uint32_t flags) noexcept nogil:
-    """Hand out a block that makes a new peak, and unlock.  The caller counted the hit or fit."""
+    """Hand out a block that raises `live_peak`, and unlock.  The hit or fit is counted already."""
     cdef bint due
     block_hand_out(arena, block, size, tag, flags)
     due = peak_due(arena)
@@ -167,7 +167,7 @@ cdef inline void cache_push(Arena *arena, Block *block, size_t size) noexcept no
 cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept nogil:
     """Cut a block that is on no list to `size`, and return it.
 
-    If there is no descriptor for the rest, release the block and return NULL.
+    If there is no descriptor for the remainder, release the block and return NULL.
     """
     cdef Block *rest
     if block.size == size:
@@ -176,7 +176,7 @@ cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept n
     if rest == NULL:
         block_release(arena, block)
         return NULL
-    block.state = BLOCK_LIVE                    # so that `block_release` does not join the rest
+    block.state = BLOCK_LIVE  # so that `block_release` does not join the remainder to it
     block_cut(block, rest, size)
     block_release(arena, rest)
     return block
@@ -184,14 +184,14 @@ cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept n
 
 cdef inline void free_cut_in(Bins *bins, Block *block, Block *rest, size_t size,
                              uint32_t kind) noexcept nogil:
-    """Cut a FREE block: take its lower `size` bytes off all lists; put the rest into a bin."""
+    """Cut a FREE block: take its lower `size` bytes off all lists; put the remainder in a bin."""
     cdef size_t more = block.size - size
     block_cut(block, rest, size)
-    bin_swap_in(bins, block, rest, more, kind)  # the rest's upper neighbour is not free (I2)
+    bin_swap_in(bins, block, rest, more, kind)  # the upper neighbour of `rest` is not FREE (I2)
 
 
 cdef inline Block *bins_take_in(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
-    """Take the best fit off the bins, cut it to size and return it; NULL if there is none."""
+    """Remove the best fit from the bins, cut it to size and return it; NULL if there is none."""
     cdef Bins *bins = &arena.bins
     cdef Block *block = bins_find(bins, units, kind)
     cdef Block *rest
@@ -212,7 +212,7 @@ cdef Block *bins_take(Arena *arena, size_t units) noexcept nogil:
 
 
 cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate a small block by best fit, as the lock's owner inside the lock; unlock it."""
+    """Allocate a small block from the bins.  The caller is the owner inside the lock; unlock it."""
     cdef size_t units = size_units(size)
     cdef Block *block = bins_take_in(arena, units, RANGE_SMALL)
     cdef uint32_t flags
@@ -230,7 +230,7 @@ cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept no
 
 cdef inline Block *large_give(Arena *arena, Block *block, uint32_t index, size_t size,
                               size_t units) noexcept nogil:
-    """Cut a large block out of a free one, hand it out and unlock.  Needs a spare descriptor."""
+    """Cut a large block out of a free one, hand it out, unlock.  `arena.spare` must not be NULL."""
     cdef size_t bytes = units << UNIT_SHIFT
     cdef size_t live = arena.live + bytes
     cdef Block *rest
@@ -250,9 +250,9 @@ cdef inline Block *large_give(Arena *arena, Block *block, uint32_t index, size_t
 
 
 cdef Block *alloc_fit_large(Arena *arena, size_t size, size_t units) noexcept nogil:
-    """Allocate a large block without a tag, as the lock's owner, and unlock.
+    """Allocate a large block without a tag.  The caller is the owner and holds the lock; unlock it.
 
-    The cache has no large blocks.  All calls are in tail position, so rare paths and loops are in
+    The cache has no large blocks.  All calls are tail calls, so rare paths and loops are in
     functions of their own.
     """
     cdef uint32_t index = bin_of_wide(units)
@@ -268,7 +268,7 @@ cdef Block *alloc_fit_large(Arena *arena, size_t size, size_t units) noexcept no
 
 
 cdef Block *alloc_fit_own(Arena *arena, size_t size, size_t units, uint32_t index) noexcept nogil:
-    """Allocate as `alloc_fit_large` does, if the bin of the block's own size is not empty."""
+    """Do as `alloc_fit_large`, if the bin of the block's own size is not empty."""
     cdef Block *block = bin_best(&arena.bins.heads[index], units << UNIT_SHIFT)
     if block == NULL:
         block = bins_above(&arena.bins, index, RANGE_LARGE)
@@ -278,7 +278,7 @@ cdef Block *alloc_fit_own(Arena *arena, size_t size, size_t units, uint32_t inde
 
 
 cdef Block *alloc_spare(Arena *arena, size_t size, size_t units) noexcept nogil:
-    """Allocate as `alloc_fit_large` does, if no descriptor is spare or `size` is 2**46 or more."""
+    """Do as `alloc_fit_large`, if no descriptor is spare or `size` is 2**46 bytes or more."""
     cdef Block *spare
     if not size_possible(size):
         return alloc_miss(arena, size, 0)
@@ -295,7 +295,7 @@ cdef Block *alloc_miss(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 
 cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate as the lock's owner.  All calls are tail calls, so that a hit saves no register."""
+    """Allocate as the lock's owner.  All calls are tail calls, so that a hit saves no registers."""
     cdef size_t units = size_units(size)
     cdef size_t live
     cdef Block *block
@@ -318,10 +318,11 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
 
 
 cdef Block *bins_take_medium(Arena *arena, size_t units) noexcept nogil:
-    """Take a block of 64 to 512 KiB from the large ranges, if the small ranges have no place.
+    """Take a block of 64 to 512 KiB from the large ranges.  NULL for other sizes, or if none fits.
 
-    If the live peak is small, partly used pages of both kinds are a large share of it.  Smaller
-    blocks stay out of the large ranges, as each of them could keep a page from being free.
+    Called if the small ranges have no place.  If the live peak is small, partly used pages of both
+    kinds of range are a large share of it.  Smaller blocks could each keep a page from becoming
+    free.
     """
     if units < MEDIUM_UNITS or units > CACHE_UNITS:
         return NULL
@@ -329,7 +330,7 @@ cdef Block *bins_take_medium(Arena *arena, size_t units) noexcept nogil:
 
 
 cdef bint flushed_in_vain(Arena *arena) noexcept nogil:
-    """True if the last flush found no place for a block, and the bins served few blocks since."""
+    """True if the last flush found no place for a block and the bins served few blocks since."""
     cdef uint64_t blocks = arena.slab_used // sizeof(Block)
     return (arena.iteration.vain_flush != 0
             and arena.counters.fits - arena.iteration.vain_flush < blocks // FLUSHES_APART)
@@ -338,8 +339,8 @@ cdef bint flushed_in_vain(Arena *arena) noexcept nogil:
 cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) noexcept nogil:
     """Allocate without a driver call, or return NULL.  The caller holds the lock.
 
-    Tries the cache, the bins, the bins after a flush of the cache, and inactive mappings.  If all
-    fail, `window` may have the placement that was found for the block, for `alloc_climb`.
+    Try the cache, the bins, the bins after a flush of the cache, and inactive mappings.  If all
+    fail, `window` may hold the placement that was found for the block, for `alloc_climb`.
     """
     cdef size_t units = size_units(size)
     cdef Block *block
@@ -347,7 +348,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
     cdef uint32_t flushed = FLUSHED_MOST
     window.first = NULL
     if not size_possible(size):
-        return NULL                             # there is no bin for it
+        return NULL                             # no bin has blocks of this size
     if units <= CACHE_UNITS:
         block = cache_pop(arena, units)
         if block != NULL:
@@ -372,7 +373,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
         return block
     block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units), window)
     if block == NULL and arena.maps.shadows > 0 and cache_flush_some(arena, FLUSHED_MOST) != 0:
-        # `alloc_climb` would flush too, but then map the pages anew instead of reactivating them.
+        # `alloc_climb` would flush the cache too, but would then map pages instead of reactivating.
         block = bins_take(arena, units)
         if block == NULL:
             block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units), window)
@@ -388,7 +389,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
 
 
 cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window) noexcept nogil:
-    """Allocate from WAITING blocks or by the fallback steps; unlock during driver calls."""
+    """Allocate from pending frees or by the fallback steps.  Unlock during driver calls."""
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef Block *block = NULL
     cdef uint64_t began = slow_begin()
@@ -402,11 +403,11 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
         attempt_stop(stop_of(arena.pool, size))
     else:
         if arena.order.waiting != NULL:
-            window.first = NULL                 # its pages may be taken while the lock is open
+            window.first = NULL                 # its pages may be taken while the lock is not held
             block = alloc_waiting(arena, bytes, False)
         if block == NULL:
             block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
-            if block == NULL and virtual and arena.pool.no_virtual:     # that call has found it out
+            if block == NULL and virtual and arena.pool.no_virtual:     # found by that call
                 block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
             if block != NULL:
                 block = block_fit(arena, block, bytes)
@@ -425,7 +426,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
 
 
 cdef void block_wire(Arena *arena, Block *block) noexcept nogil:
-    """Make `block` the sentinel if there is none, or if the present one has become long-lived."""
+    """Make `block` the sentinel if there is none, or if the old one counts as long-lived now."""
     cdef uint64_t now = arena_allocs(arena)
     cdef Block *before = arena.iteration.wired
     if before != NULL and now - arena.iteration.wired_at < STAYS:
@@ -439,7 +440,7 @@ cdef void block_wire(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
-    """End pending frees whose work is complete (with `sync`: wait for it), and try the bins."""
+    """End pending frees (with `sync`, after a wait); return a block of the bins, or NULL."""
     cdef Block *block
     cdef bint released
     lock_drop(&arena.lock)
@@ -454,7 +455,7 @@ cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
 
 
 cdef Block *alloc_refused(Arena *arena) noexcept nogil:
-    """Count an allocation that is refused before any fallback step.  Return NULL."""
+    """Count an allocation that is refused before the first fallback step.  Return NULL."""
     lock_take(&arena.lock)
     arena.counters.slow += 1
     arena.counters.failures += 1
@@ -463,7 +464,7 @@ cdef Block *alloc_refused(Arena *arena) noexcept nogil:
 
 
 cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate if the arena has a mode or the tag a budget; in a capture, from its own arena."""
+    """Allocate, if the arena has a mode or the tag a budget.  A capture uses its own arena."""
     cdef Arena *capture
     cdef uint32_t mode = count_read(&arena.mode)
     if mode & (ARENA_FORKED | ARENA_CLOSED):
@@ -482,7 +483,7 @@ cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nog
 
 
 cdef Block *alloc_budgeted(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate as `alloc_in` does, for a tag with a budget."""
+    """Do as `alloc_in`, for a tag with a budget."""
     cdef Block *block
     if not budget_claim(arena, size, tag):
         attempt_begin()
@@ -495,7 +496,7 @@ cdef Block *alloc_budgeted(Arena *arena, size_t size, uint16_t tag) noexcept nog
 
 
 cdef Block *alloc_recorded(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate as `alloc_in` does, while the arena is recorded."""
+    """Do as `alloc_in`, for an arena that is recorded."""
     cdef Block *block
     cdef uint64_t fits, began
     cdef Window window
@@ -534,7 +535,7 @@ cdef Block *alloc_in(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     climbed = block == NULL
     if climbed:
         block = alloc_climb(arena, size, tag, &window)
-    due = peak_due(arena) or climbed            # all streams together may have a new peak
+    due = peak_due(arena) or climbed  # slow: the sum over all arenas may be a new peak too
     leave(arena)
     if due:
         peak_note(arena, climbed)
@@ -592,14 +593,14 @@ cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 # --- freeing ------------------------------------------------------------------------------------
 
 cdef inline bint is_descriptor(Arena *arena, Block *block) noexcept nogil:
-    """True if `block`, which may be any value, points to a descriptor of this arena."""
+    """True if `block` points to a descriptor of this arena.  It may be any value."""
     cdef size_t offset = <size_t> (<char *> block - arena.slab)
-    # The rotation makes an offset that is not a multiple of 64 larger than any descriptor's number.
+    # If the offset is not a multiple of 64, the rotated value exceeds any descriptor number.
     return core_likely((offset >> 6 | offset << 58) < arena.slab_blocks)
 
 
 cdef inline void block_count_back(Arena *arena, Block *block) noexcept nogil:
-    """Take a block out of the counts of live blocks (I7)."""
+    """Subtract a block from the counts of live blocks (I7)."""
     arena.live -= block.size
     arena.requested -= block.requested
     if block.tag != 0:
@@ -610,7 +611,7 @@ cdef inline void block_count_back(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
-    """Free a block that is too large for the cache, as the lock's owner, and unlock."""
+    """Free a block that is too large for the cache.  The caller is the owner; unlock."""
     if DEBUG_LEVEL >= 1:
         free_stamp(arena, block)
     arena.live -= block.size
@@ -621,7 +622,7 @@ cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
-    """Free a block with a tag or BLOCK_COLD, as the lock's owner; for others call `free_slow`."""
+    """Free a block with a tag or BLOCK_COLD, as the owner; leave all others to `free_slow`."""
     if (is_descriptor(arena, block) and block.state == BLOCK_LIVE
             and block.flags & ~<uint32_t> BLOCK_COLD == 0):
         block_count_back(arena, block)
@@ -638,7 +639,7 @@ cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef inline bint free_fast(Arena *arena, Block *block) noexcept nogil:
-    """Free a block as the lock's owner.  All calls are tail calls, as in `alloc_fast`."""
+    """Free a block as the lock's owner.  All calls are tail calls, so it saves no registers."""
     cdef size_t size
     if not core_likely(lock_enter_biased(&arena.lock)):
         return free_slow(arena, block)
@@ -693,14 +694,14 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void round_look(Arena *arena) noexcept nogil:
-    """Handle the free of the sentinel: if only long-lived blocks are live, end the iteration."""
+    """After the free of the sentinel: if only long-lived blocks are live, end the iteration."""
     cdef Block *block
     arena.iteration.wired = NULL
     if arena.live == arena.iteration.staying:
         round_end(arena)
         return
     block = live_find(arena)
-    if block != NULL:                           # if NULL, the next slow block will be the sentinel
+    if block != NULL:  # if NULL, the next slow allocation makes the sentinel
         block_wire(arena, block)
 
 
@@ -717,8 +718,8 @@ cdef void stayers_mark(Arena *arena) noexcept nogil:
 
 
 cdef void round_end(Arena *arena) noexcept nogil:
-    """Put free memory in order, so that the next iteration's requests go to the same places."""
-    if (arena.counters.steals != 0              # as long as no page has moved, order is not needed
+    """End an iteration: put free memory in order, so that the next one gets the same addresses."""
+    if (arena.counters.steals != 0  # if no page was ever moved, the order is still the same
             and arena.slab_used <= ORDERED_MOST * sizeof(Block)):
         cache_flush(arena)
         pages_home(arena)
@@ -727,7 +728,7 @@ cdef void round_end(Arena *arena) noexcept nogil:
 
 
 cdef Block *live_find(Arena *arena) noexcept nogil:
-    """Return a live block that is not WIRED, or NULL.  Begin where the last search ended."""
+    """Return a live block without BLOCK_WIRED, or NULL.  Begin where the last search ended."""
     cdef size_t left = min(arena.slab_used, <size_t> LIVE_LOOKED * sizeof(Block))
     cdef Block *block
     while left > 0:
@@ -745,9 +746,8 @@ cdef bint arena_free(Arena *arena, Block *block) noexcept nogil:
     return free_fast(arena, block)
 
 
-# --- callbacks for ACL --------------------------------------------------------------------------
-# Both checks rotate the offset, as `is_descriptor` does: if it is not a multiple of the slot's
-# size, the result is larger than any slot's number.
+# The next two functions rotate the offset, as `is_descriptor` does: if it is not a multiple of the
+# slot's size, the result is larger than any slot number.
 
 cdef inline bint zone_has_arena(const void *allocator) noexcept nogil:
     cdef size_t offset = <size_t> (<const char *> allocator - zone.arenas)
@@ -787,7 +787,7 @@ cdef void on_free(aclrtAllocator allocator, aclrtAllocatorBlock block) noexcept 
 
 cdef void *on_alloc_advise(aclrtAllocator allocator, size_t size,
                            aclrtAllocatorAddr addr) noexcept nogil:
-    # GE never calls this.  The address is only advice, and the best fit wastes less memory.
+    # GE never calls this.  `addr` is only advice, and the best fit wastes less memory.
     return on_alloc(allocator, size)
 
 
@@ -795,5 +795,5 @@ cdef void *on_get_addr(aclrtAllocatorBlock block) noexcept nogil:
     cdef void *addr
     if not zone_has_block(block):
         return stray_add()
-    addr = (<Block *> block).addr               # NULL: never used, or its pool was destroyed
+    addr = (<Block *> block).addr               # NULL: unused descriptor, or its pool was destroyed
     return addr if core_likely(addr != NULL) else stray_add()

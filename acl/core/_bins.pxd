@@ -1,8 +1,8 @@
-"""Free space: the bins by size, and the functions that cut and join blocks.
+"""The bins of free memory, and the functions that cut and join blocks.
 
-All functions run under the arena's lock and make no driver call.  Names with `units` count 512
-bytes each.  As in TLSF, the bins have two levels: each size below 32 units has its own bin; above,
-there are 32 bins for each power of two.
+All functions run under the arena's lock and make no driver call.  A name with `units` is a size in
+units of 512 bytes.  As in TLSF, the bins have two levels: each size below 32 units has its own bin;
+above, there are 32 bins for each power of two.
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
@@ -26,22 +26,22 @@ cdef extern from *:
     #define core_likely(condition) __builtin_expect(!!(condition), 1)
     #define core_prefetch(address) __builtin_prefetch(address, 1)
     """
-    uint32_t bit_lowest(uint64_t word) nogil        # `word` must not be 0, here and in bit_highest
-    uint32_t bit_highest(uint64_t word) nogil
+    uint32_t bit_lowest(uint64_t word) nogil        # number of the bit; `word` must not be 0
+    uint32_t bit_highest(uint64_t word) nogil  # number of the bit; `word` must not be 0
     bint core_likely(bint condition) nogil
     void core_prefetch(const void *address) nogil
 
 cdef enum:
     KIND_WORDS = 18             # BINS >> MAP_SHIFT
 
-# The address of the Zone, a variable of `_core`, which sets this when it is imported.
+# The address of the Zone, which is a variable of `_core`.  `_core` sets this when it is imported.
 cdef Zone *core_zone
 
 cdef void bins_start(Bins *bins) noexcept nogil          # makes all lists empty
-# Returns an arena's memory; only its lock and its mode, ARENA_CLOSED, are set, all else is 0.
-# NULL: no host memory.
+# Returns memory for an arena, or NULL.  Only the lock and the mode, ARENA_CLOSED, are set in it;
+# all other bytes are 0.
 cdef Arena *arena_open() noexcept nogil
-cdef void arena_return(Arena *arena) noexcept nogil      # a later arena may have its address
+cdef void arena_return(Arena *arena) noexcept nogil      # a later arena may get its address
 cdef bint slab_open(Arena *arena) noexcept nogil        # gives the arena a slab of descriptors
 cdef void slab_close(Arena *arena) noexcept nogil       # the slab stays readable, for late calls
 cdef Block *slab_take(Arena *arena) noexcept nogil       # a new descriptor; NULL: no host memory
@@ -52,12 +52,12 @@ cdef void bins_sort(Arena *arena) noexcept nogil         # each list by address,
 
 
 cdef inline size_t size_units(size_t size) noexcept nogil:
-    """Return the units that hold `size` bytes: at least 1.  No size overflows."""
+    """Return the number of units that `size` bytes need, at least 1.  No size overflows."""
     return ((size - (size != 0)) >> UNIT_SHIFT) + 1
 
 
 cdef inline bint size_possible(size_t size) noexcept nogil:
-    """True if a device could have this many bytes.  Each path of an allocation asks this first."""
+    """True if a device could have this many bytes.  Each path of an allocation tests this first."""
     return size >> MAX_SIZE_BITS == 0
 
 
@@ -66,15 +66,18 @@ cdef inline uint32_t bin_of(size_t units) noexcept nogil:
 
 
 cdef inline uint32_t bin_of_wide(size_t units) noexcept nogil:
-    """Return the bin for 32 units or more: the number of the highest bit, then the next 5 bits."""
+    """Return the bin for 32 units or more.
+
+    It has the number of the highest bit and the next 5 bits.
+    """
     cdef uint32_t shift = bit_highest(units) - BIN_SHIFT
     return (shift << BIN_SHIFT) + <uint32_t> (units >> shift)           # fits: six bits
 
 
 cdef inline uint32_t bin_of_bytes(size_t size) noexcept nogil:
-    """Return the bin for `size` bytes, a multiple of the unit.
+    """Return the bin for `size` bytes, which must be a multiple of the unit.
 
-    Kept short: an allocation that follows a free at once has to wait for this result.
+    Few dependent instructions: an allocation that directly follows a free waits for this result.
     """
     cdef uint32_t shift
     if size < 32 << UNIT_SHIFT:
@@ -84,7 +87,7 @@ cdef inline uint32_t bin_of_bytes(size_t size) noexcept nogil:
 
 
 cdef inline Block *links_block(Links *links) noexcept nogil:
-    """Return the block around the links; for a list's head, a block with only `links` valid."""
+    """Return the block that contains the links.  For a list's head only its `links` are valid."""
     cdef Block *there = <Block *> links         # only used to compute the offset of `links`
     return <Block *> (<char *> links - (<char *> &there.links - <char *> there))
 
@@ -106,11 +109,11 @@ cdef inline uint32_t block_kind(Block *block) noexcept nogil:
     return block.bin >= BINS
 
 
-# Functions with names in _in are for callers where `kind` is a constant for the compiler.
+# Call a function whose name ends in `_in` if `kind` is a constant for the compiler.
 
 cdef inline void bin_insert_sized(Bins *bins, Block *block, size_t size,
                                   uint32_t kind) noexcept nogil:
-    """Insert a block; `size` is `block.size`, passed in a register to save the wait for a load."""
+    """Insert a block in its bin.  `size` is `block.size`; as an argument, it needs no load."""
     cdef uint32_t index = kind * BINS + bin_of_bytes(size)
     block.state = BLOCK_FREE
     block.bin = <uint16_t> index                                        # fits: below 2 BINS
@@ -124,9 +127,9 @@ cdef inline void bin_insert_in(Bins *bins, Block *block, uint32_t kind) noexcept
 
 
 cdef inline void bin_remove_in(Bins *bins, Block *block, uint32_t kind) noexcept nogil:
-    # This has no branches, as the processor cannot predict whether a bin becomes empty.
+    # There are no branches here, as the processor cannot predict whether a bin becomes empty.
     cdef uint32_t index = block.bin
-    cdef bint last = block.links.next == block.links.prev               # true if both are the head
+    cdef bint last = block.links.next == block.links.prev  # then both are the list's head
     cdef uint64_t map = bins.maps[index >> MAP_SHIFT] & ~(<uint64_t> last << (index & 63))
     links_remove(block)
     bins.maps[index >> MAP_SHIFT] = map
@@ -150,7 +153,7 @@ cdef inline void bin_remove(Bins *bins, Block *block) noexcept nogil:
 
 
 cdef inline Block *bin_best(Links *head, size_t size) noexcept nogil:
-    """Return the smallest block that is large enough, of the first BIN_DEPTH in a bin, or NULL."""
+    """Return the smallest of the first BIN_DEPTH blocks of a bin that are large enough, or NULL."""
     cdef Block *best = NULL
     cdef Block *block = head.next
     cdef size_t best_size = ~<size_t> 0
@@ -166,13 +169,13 @@ cdef inline Block *bin_best(Links *head, size_t size) noexcept nogil:
 
 
 cdef inline Block *bins_above(Bins *bins, uint32_t index, uint32_t kind) noexcept nogil:
-    """Return the newest block of the first non-empty bin above this one; NULL if all are empty."""
+    """Return the newest block of the first non-empty bin above `index`; NULL if all are empty."""
     cdef uint32_t word = index >> MAP_SHIFT
     cdef uint64_t *maps = &bins.maps[kind * KIND_WORDS]
     cdef uint64_t bits = maps[word] >> (index & 63) >> 1
     if bits != 0:
         return bins.heads[kind * BINS + index + 1 + bit_lowest(bits)].next
-    bits = bins.groups[kind] & (~<uint64_t> 0 << (word + 1))            # there are 18 words
+    bits = bins.groups[kind] & (~<uint64_t> 0 << (word + 1))            # word + 1 is at most 18
     if bits == 0:
         return NULL
     word = bit_lowest(bits)
@@ -180,7 +183,7 @@ cdef inline Block *bins_above(Bins *bins, uint32_t index, uint32_t kind) noexcep
 
 
 cdef inline Block *bins_find(Bins *bins, size_t units, uint32_t kind) noexcept nogil:
-    """Return a free block of at least `units` units, nearly the smallest; NULL if there is none.
+    """Return a free block of at least `units` units, of its bin or the next larger one; or NULL.
 
     No size has more than MAX_SIZE_BITS bits, so `index` is below BINS.
     """
@@ -192,7 +195,7 @@ cdef inline Block *bins_find(Bins *bins, size_t units, uint32_t kind) noexcept n
 
 
 cdef inline uint32_t bins_after(Bins *bins, uint32_t index, uint32_t kind) noexcept nogil:
-    """Return the first non-empty bin of a kind from `index` on; BINS if there is none."""
+    """Return the first non-empty bin of a kind that is not below `index`; BINS if there is none."""
     cdef uint32_t word = index >> MAP_SHIFT
     cdef uint64_t map
     if index >= BINS:
@@ -221,25 +224,25 @@ cdef inline void block_drop(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef inline uint32_t use_bed(Block *block) noexcept nogil:
-    """Return the index in `arena.uses` of the list that has the Uses of a block."""
+    """Return the index of the list in `arena.order.uses` that has the Uses of a block."""
     return <uint32_t> ((<size_t> block >> 6) % USE_BEDS)        # fits: below USE_BEDS
 
 
 cdef inline uint64_t guest_bit(aclrtStream stream) noexcept nogil:
-    """Return the bit of a stream in `arena.guests`; several streams may share a bit."""
+    """Return the bit of a stream in `arena.order.guests`.  Several streams may share a bit."""
     return <uint64_t> 1 << ((<size_t> stream >> 4) * <size_t> 0x9E3779B97F4A7C15 >> 58)
 
 
 cdef inline Use *queue_after(Arena *arena, Use *oldest) noexcept nogil:
-    """Return the oldest Use of the next queue; NULL after the last.
+    """Return the oldest Use of the next queue; NULL after the last queue.
 
-    The first queue of such a loop is that of `arena.order.waiting`.
+    A loop over all queues begins with `arena.order.waiting`.
     """
     return oldest.after if oldest.after != arena.order.waiting else NULL
 
 
 cdef inline uint32_t *block_word(Block *block) noexcept nogil:
-    """Return state, flags and tag as one word, for one store or compare; state is its low byte."""
+    """Return a pointer to state, flags and tag as one word.  The state is the low byte."""
     return <uint32_t *> &block.state
 
 
@@ -249,7 +252,7 @@ cdef inline void block_cut(Block *block, Block *rest, size_t size) noexcept nogi
     rest.size = block.size - size
     rest.range = block.range
     rest.bin = block.bin
-    block_word(rest)[0] = block.state           # no flags, no tag
+    block_word(rest)[0] = block.state           # `rest` has no flags and no tag
     rest.prev = block
     rest.next = block.next
     if block.next != NULL:
@@ -276,8 +279,8 @@ cdef inline void block_link(Block *block, Block *upper) noexcept nogil:
 cdef inline void block_release_in(Arena *arena, Block *block, uint32_t kind) noexcept nogil:
     """Make a mapped block FREE: join it with its free neighbours and put it in a bin (I2, I3).
 
-    The neighbours are handled one after the other.  The processor cannot predict whether they are
-    free; this way a wrong guess about the second does not undo the work for the first.
+    One neighbour is completed before the other one is read.  The processor cannot predict whether
+    they are free; if it guesses wrong about the second, the work for the first is not lost.
     """
     cdef Bins *bins = &arena.bins
     cdef Block *upper = block.next
@@ -311,7 +314,7 @@ cdef inline void hole_insert(Bins *bins, Block *block) noexcept nogil:
 
 
 cdef inline void hole_release(Arena *arena, Block *block) noexcept nogil:
-    """Make a block without pages a HOLE: join it with neighbouring holes (I2, I9)."""
+    """Make a block of missing pages a HOLE, and join it with neighbouring holes (I2, I9)."""
     cdef Bins *bins = &arena.bins
     cdef Block *other = block.next
     if other != NULL and other.state == BLOCK_HOLE:

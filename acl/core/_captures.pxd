@@ -6,19 +6,20 @@ from acl.core._lock cimport pointer_read
 from acl.core.types cimport Arena
 
 # From `capture_begin` to `capture_end`, allocations on the arena's stream are made in an arena that
-# belongs to the capture.  `capture_begin` returns it, or NULL.
+# belongs to the capture.  `capture_begin` returns that arena, or NULL if none could be made.
 cdef Arena *capture_begin(Arena *arena) noexcept nogil
 cdef void capture_end(Arena *arena) noexcept nogil
 
 
 cdef inline Arena *capture_of(Arena *arena) noexcept nogil:
-    """Without locks: return the arena of the capture under way, or NULL."""
+    """Return the arena of the capture in progress on the stream, or NULL.  Called without locks."""
     return <Arena *> pointer_read(<void **> &arena.captures.capture)
 
 
-# Asks the driver whether the stream is being captured, and calls `capture_begin` or `capture_end`
-# accordingly.  False: it is or may be captured, and there is no arena for the capture.
+# Asks the driver if the stream is being captured, and calls `capture_begin` or `capture_end`
+# accordingly.  Returns False if the stream is or may be captured and there is no arena for the
+# capture.
 cdef bint capture_look(Arena *arena) noexcept nogil
-# Called once the graph is destroyed: its blocks are ordinary memory again.  Returns the number of
+# Called after the graph was destroyed: its blocks are ordinary memory again.  Returns the number of
 # pages that were given to the page source.
 cdef uint64_t capture_release(Arena *capture) noexcept nogil

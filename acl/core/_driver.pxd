@@ -1,4 +1,4 @@
-"""Every driver call that the allocator makes, counted, and the accounting of the page source.
+"""All driver calls of the allocator, with counts, and the accounting of the page source.
 
 No function here may be called with a lock held.
 """
@@ -16,30 +16,32 @@ cdef inline aclrtContext arena_context(Arena *arena) noexcept nogil:
 
 
 cdef inline bint arena_is_of(Arena *arena, aclrtStream stream, aclrtContext context) noexcept nogil:
-    """True if the arena is of this stream.
+    """True if the arena serves this stream.
 
     The stream has not ended, the handles are equal and, for the default stream, also the contexts.
     """
-    # `by_device` must be read first: once it is 0 again, `stream` is the arena's new stream.
+    # `by_device` must be read first: when it is 0 again, `stream` is the arena's new stream.
     return (not count_read(&arena.ending.by_device) and arena.stream == stream
             and (stream != NULL or arena_context(arena) == context))
 
 
-# Begin, extend and read the `Attempt` of this thread's slow allocation, for the report if it fails.
+# These begin, extend and read the `Attempt` of this thread's slow allocation, for the report if it
+# fails.
 cdef void attempt_begin() noexcept nogil
 cdef void attempt_try(uint32_t rung) noexcept nogil
 cdef void attempt_stop(uint32_t stop) noexcept nogil     # Stop bits
 cdef void attempt_read(Attempt *attempt) noexcept nogil
 
-# Called without locks when a pool was not allowed to grow; `kind` is a Refusal.  `pool/_refusals`
-# sets it; while it is NULL, no call is made.
+# Called without locks when a pool could not grow; `kind` is a Refusal.  `pool/_refusals` sets this
+# pointer; while it is NULL, no call is made.
 cdef void (*on_refused)(Pool *pool, uint32_t kind, size_t bytes) noexcept nogil
 
-# Asks the driver for a new frame.  NULL: the limit, the headroom or the driver forbids it.
+# Asks the driver for a new frame.  Returns NULL if the limit, the headroom or the driver forbids
+# it.
 cdef Frame *frame_make(Pool *pool) noexcept nogil
 cdef bint frame_return(Pool *pool, Frame *frame) noexcept nogil
 cdef bint frame_map(Pool *pool, char *addr, Frame *frame) noexcept nogil
-cdef bint page_unmap(Pool *pool, char *addr) noexcept nogil                 # false: refused
+cdef bint page_unmap(Pool *pool, char *addr) noexcept nogil                 # false: driver refused
 
 cdef void source_put(Pool *pool, Frame *frames) noexcept nogil      # adds a list of spare frames
 cdef Frame *source_take(Pool *pool) noexcept nogil                  # takes a spare frame, or NULL
@@ -48,64 +50,67 @@ cdef size_t source_shrink(Pool *pool, size_t to) noexcept nogil
 
 cdef void *range_reserve(Pool *pool, size_t *bytes, size_t least) noexcept nogil
 cdef void range_unreserve(Pool *pool, void *base) noexcept nogil
-# Asks the driver for a segment.  NULL: the limit, the headroom or the driver forbids it.
+# Asks the driver for a segment.  Returns NULL if the limit, the headroom or the driver forbids it.
 cdef void *segment_malloc(Pool *pool, size_t bytes) noexcept nogil
 cdef bint segment_free(Pool *pool, void *base, size_t bytes) noexcept nogil
 
-cdef size_t device_room(Pool *pool) noexcept nogil          # bytes free on the device, 0: unknown
+cdef size_t device_room(Pool *pool) noexcept nogil          # bytes free on the device; 0: unknown
 
 # Returns the context that is current in this thread; NULL if none is, or if the driver has none.
 cdef aclrtContext context_here(Pool *pool) noexcept nogil
-# Makes a context current, unless it is current already or NULL.  Sets `before` for `context_leave`.
+# Makes a context current, unless it is NULL or current already.  Sets `before` for `context_leave`.
 cdef aclError context_enter(Pool *pool, aclrtContext context, aclrtContext *before) noexcept nogil
 cdef void context_leave(Pool *pool, aclrtContext before) noexcept nogil
 
-# Until `waits_end`, all waits of this thread together may take only as long as one wait.
+# Until `waits_end`, all waits of this thread together may take only as long as the limit of one.
 cdef void waits_begin(Pool *pool) noexcept nogil
 cdef void waits_end() noexcept nogil
-# Limits all waits of this thread together to `most_ms` from now on.  Returns the old limit, for
-# `waits_restore`.
+# Limits all waits of this thread together to `most_ms`, counted from now.  Returns the old limit,
+# for `waits_restore`.
 cdef uint64_t waits_shorten(uint32_t most_ms) noexcept nogil
 cdef void waits_restore(uint64_t until) noexcept nogil
 
-# Returns the context of a stream: `known` if it is not NULL; for the default stream the current
-# context, or the pool's if none is current; else it is found by a query in these two contexts.
-# NULL: it was not found.
+# Returns the context of a stream, or NULL if it was not found.  It is `known` if that is not NULL.
+# For the default stream it is the current context, or the pool's if none is current.  For other
+# streams it is found by queries in these two contexts.
 cdef aclrtContext stream_home(Pool *pool, aclrtStream stream, aclrtContext known) noexcept nogil
-# Called around a driver call with the arena's stream: `stream_end` waits for `stream_let`.  False:
-# the stream has ended, and there must be no call.
+# Called before and after a driver call with the arena's stream.  `stream_hold` returns False if the
+# stream has ended; then there must be no call.  `stream_end` waits until `stream_let` was called.
 cdef bint stream_hold(Arena *arena) noexcept nogil
 cdef void stream_let(Arena *arena) noexcept nogil
 
-# True if any wait of a pool in this process has found a failed task (`arena.fault`).
+# True if any wait of a pool in this process has found a failed task (`arena.ending.fault`).
 cdef bint faults_seen() noexcept nogil
 cdef bint stream_idle(Arena *arena) noexcept nogil          # true if no work is queued or running
-cdef bint stream_wait(Arena *arena) noexcept nogil          # false: expired, refused or captured
-# `moment_begin` numbers a new wait.  `place_rested` returns the number of the last successful wait
-# for a context, 0 if there was none.
+cdef bint stream_wait(Arena *arena) noexcept nogil  # false: wait expired, refused or captured
+# `moment_begin` returns the number of a new wait for a context.  `place_rested` returns the number
+# of the last successful wait for a context; 0 if there was none.
 cdef uint64_t moment_begin(Pool *pool) noexcept nogil
 cdef uint64_t place_rested(Pool *pool, aclrtContext context) noexcept nogil
 # Waits for all work of every context that the pool knows: its own, the current one, and those of
-# arenas and Uses.  Returns the first error; successful waits for other contexts are noted anyway.
+# arenas and Uses.  Returns the first error, or 0.  Contexts for which the wait succeeded are noted
+# in any case.
 cdef aclError device_sync(Pool *pool) noexcept nogil
 cdef bint device_wait(Pool *pool) noexcept nogil
-# As `device_sync`, only for the contexts that WAITING blocks of one arena wait for.
+# Does as `device_sync`, but only for the contexts that WAITING blocks of one arena wait for.
 cdef aclError waiting_contexts_sync(Arena *arena) noexcept nogil
-# `capture_status` tells in `active` and `graph` whether a stream is being captured, and returns the
-# driver's status.  `stream_captured` returns `active`, which is false if the driver fails.
+# `capture_status` sets `active` to true if the stream is being captured, and `graph` to its graph,
+# and returns the driver's status.  `stream_captured` returns `active`, which is false if the driver
+# fails.
 cdef aclError capture_status(Pool *pool, aclrtStream stream, void **graph,
                              bint *active) noexcept nogil
 cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept nogil
-# Asks ACL to report when the graph is destroyed; its arenas are `released` then.
+# Asks ACL to report when the graph is destroyed; the arenas of its captures are `released` then.
 cdef void graph_watched(Pool *pool, void *graph) noexcept nogil
 
-# Makes the pool's context current if the thread has none: it could not query streams without one.
+# Makes the pool's context current if the thread has none, as it could not query streams without
+# one.
 cdef void context_lend(Pool *pool) noexcept nogil
 
 # Records an event behind all work that is queued on a stream.  Looks for the stream in `context`,
 # then in the pool's context; if it is there, sets `context` to it.  Returns NULL if no event can be
 # recorded, for example during a capture.  The thread's current context may be of another device, as
-# a finalizer runs in any thread.
+# a finalizer can run in any thread.
 cdef aclrtEvent event_mark(Pool *pool, aclrtStream stream, aclrtContext *context) noexcept nogil
 cdef bint event_done(Pool *pool, aclrtEvent event) noexcept nogil
 cdef aclError event_ask(Pool *pool, aclrtEvent event, bint *done) noexcept nogil

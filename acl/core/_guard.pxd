@@ -1,4 +1,4 @@
-"""The callbacks of a stream of which all blocks, or one in N, are guarded.  See `_guard.pyx`."""
+"""The callbacks for a stream that guards all its blocks, or one in N.  See `_guard.pyx`."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -20,26 +20,29 @@ cdef enum Found:
     FOUND_FOREIGN
     FOUNDS
 
-# `pool/_findings` sets these functions; `_registry` imports it before any guard is opened.  They
-# are called without locks, from any thread.  `on_happened` notes that a block was handed out or
-# freed, with the thread's stacks, and returns the number of the note.  `on_found` reports an error;
-# `last` is the number of the block's newest note to be shown, or 0 for the newest of all.
+# `pool/_findings` sets these two functions; `_registry` imports it before any guard is opened.
+# They are called without locks, from any thread.  `on_happened` notes that a block was handed out
+# or freed, with the thread's stacks, and returns the number of the note.  `on_found` reports an
+# error.  `last` is the number of the newest note of the block that the report shows, or 0 for all
+# notes.
 cdef uint64_t (*on_happened)(Arena *arena, Block *block, size_t size, bint freed) noexcept nogil
 cdef void (*on_found)(Found kind, Arena *arena, Block *block, uint64_t last) noexcept nogil
 
-# `guard_ready`: true from `guard_open` to `guard_close`.
-# `guard_turn`: true if this allocation is to be guarded, which is one in `guard_every`.  Its block
-# must be GUARD_BYTES larger, and `guard_set` fills these bytes.
-# `guard_free` frees such a block; `guard_drop` frees it without a check.
+# `guard_ready`: true from `guard_open` to `guard_close`.  `guard_turn`: true if this allocation is
+# to be guarded, which is one in `guard_every`.  The caller then asks for GUARD_BYTES more bytes,
+# and `guard_set` fills them.  `guard_free` (above) frees such a block after checks; `guard_drop`
+# frees it without a check.
 cdef bint guard_ready(Arena *arena) noexcept nogil
 cdef bint guard_turn(Arena *arena, size_t size) noexcept nogil
 cdef void guard_set(Arena *arena, Block *block, size_t size) noexcept nogil
 cdef void guard_drop(Arena *arena, Block *block) noexcept nogil
 
-# Called before the stream is registered: guard one block in `every`.  False without host memory.
+# Called before the stream is registered: from then on one block in `every` is guarded.  Returns
+# False if there is no host memory.
 cdef bint guard_open(Arena *arena, uint32_t every) noexcept nogil
-# Frees all blocks in quarantine.  Checks those whose copies are complete; with `wait` it waits for
-# the stream and checks all.  Returns the number of freed blocks.
+# Frees all blocks in quarantine.  Checks the blocks whose copies are complete; with `wait`, waits
+# for the stream and checks all.  Returns the number of freed blocks.
 cdef uint64_t guard_flush(Arena *arena, bint wait) noexcept nogil
-# Called after the stream was unregistered: flushes.  Blocks that are freed later are not checked.
+# Called after the stream was unregistered: does as `guard_flush` with `wait`.  Blocks that are
+# freed later are not checked.
 cdef void guard_close(Arena *arena) noexcept nogil

@@ -7,36 +7,37 @@ from acl.bind.generated._libacl cimport (
     aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtContext, aclrtStream,
 )
 
-# Note that a live block is used on another stream too: its free will wait for the work queued
-# there.  False: it is not a live block, or there is no host memory.  `context` is the context of
-# that stream, or NULL if the caller does not know it.
+# Note that another stream uses a live block too: the block's free will wait for the work that is
+# queued there.  Return False if it is not a live block or if there is no host memory.  `context` is
+# the context of that stream, or NULL if the caller does not know it.
 cdef bint block_share(Arena *arena, Block *block, aclrtStream stream) noexcept nogil
 cdef bint block_share_in(Arena *arena, Block *block, aclrtStream stream,
                          aclrtContext context) noexcept nogil
 
-# Defers the free of a block that is on no list and not counted as live: it is WAITING until the
-# work of the other streams that use it is complete and, if a model is being unloaded, until all
-# work of the context is.  Called with the lock held; unlocks during driver calls.
+# Defers the free of a block that is on no list and not counted as live.  The block is WAITING until
+# the work of the other streams that use it is complete and, if a model is being unloaded, until all
+# work of the context is complete.  Called with the lock held; unlocks it during driver calls.
 cdef void block_park(Arena *arena, Block *block) noexcept nogil
 
-# Without locks: frees the WAITING blocks whose work is complete.  Returns their number.
+# Called without locks: frees the WAITING blocks whose work is complete.  Returns their number.
 cdef uint64_t waiting_poll(Arena *arena) noexcept nogil
-# Does as `waiting_poll`, but stops after GLANCED_MOST busy streams; the next call goes on there.
+# Does as `waiting_poll`, but stops after GLANCED_MOST busy streams; the next call continues there.
 cdef uint64_t waiting_glance(Arena *arena) noexcept nogil
 # Waits for all contexts that the arena's WAITING blocks wait for; then does as `waiting_poll`.
 cdef uint64_t waiting_wait(Arena *arena) noexcept nogil
-# Synchronises the device and frees every WAITING block of the pool; false if the wait failed.
-# Blocks of a framework's arenas are freed only with `drained`, which also empties the framework's
-# queue.
+# Synchronises the device and frees every WAITING block of the pool.  Returns False if the wait
+# failed.  Blocks of a framework's arenas are freed only with `drained`, which also empties the
+# framework's task queue.
 cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil
-# True if some block is WAITING that no event will free, but only a synchronisation of the device.
+# True if a block is WAITING that no event can free, but only a synchronisation of the device.
 cdef bint waiting_blindly(Pool *pool) noexcept nogil
 # Called before a pool is destroyed: calls `waiting_sync` if any block is WAITING.
 cdef void waiting_end(Pool *pool) noexcept nogil
 
-# Does as `aclmdlRICaptureGetInfo`.  If the chip has no graphs, that is called only once in a
-# process, and the answer is "not captured".
+# Does as `aclmdlRICaptureGetInfo`.  If the chip has no graphs, ACL is called only once in the
+# process, and the answer is always "not captured".
 cdef aclError capture_ask(
     aclrtStream stream, aclmdlRICaptureStatus *state, aclmdlRI *graph) noexcept nogil
-# Returns the arena of a capture on this arena's stream to which the block belongs, or NULL.
+# Returns the arena to which the block belongs, among those of captures on this arena's stream; NULL
+# if none.
 cdef Arena *capture_owner(Arena *arena, Block *block) noexcept nogil

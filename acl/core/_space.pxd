@@ -1,4 +1,7 @@
-"""Addresses of blocks and pages in a range.  Call all under the arena's lock; no driver calls."""
+"""Addresses of blocks and pages in a range.
+
+All run under the arena's lock, without driver calls.
+"""
 
 from libc.stdint cimport uint32_t
 
@@ -15,8 +18,8 @@ cdef inline char *block_end(Block *block) noexcept nogil:
 
 
 cdef inline uint32_t page_floor(Range *span, char *addr, size_t granule) noexcept nogil:
-    # Shift, as the page size is a power of two: divisions would take most of a search's time.
-    return <uint32_t> (<size_t> (addr - span.base) >> bit_lowest(granule))      # fits: span.pages
+    # The page size is a power of two, so shift: divisions would take most of a search's time.
+    return <uint32_t> (<size_t> (addr - span.base) >> bit_lowest(granule))  # fits: <= span.pages
 
 
 cdef inline uint32_t page_ceil(Range *span, char *addr, size_t granule) noexcept nogil:

@@ -1,13 +1,16 @@
-"""Streams that share a pool's memory in turn: see `_turns.pyx`.  Call all without locks."""
+"""Bursts: streams that share a pool's memory in turn.
+
+Call all without locks.  See `_turns.pyx`.
+"""
 
 from acl.core._pages cimport Climb
 
 cdef void turn_begin(Climb *climb) noexcept nogil
 cdef void turn_end(Climb *climb) noexcept nogil
-cdef bint turn_lacks(Climb *climb) noexcept nogil   # true: fewer pages than in its last bursts
+cdef bint turn_lacks(Climb *climb) noexcept nogil   # true: fewer pages than its last bursts needed
 
-# Takes free pages of other arenas: for a whole burst from idle streams, or, with `wait`, only the
-# missing pages from busy ones.
+# Takes free pages of other arenas.  Without `wait`, it takes them from idle streams, enough for a
+# whole burst.  With `wait`, it also takes the missing pages from busy streams.
 cdef void turn_take(Climb *climb, bint wait) noexcept nogil
-# Maps, in the arena's holes, the pages that were taken beyond those of the window.
+# Maps the pages that were taken in excess of the placement's missing pages, in the arena's holes.
 cdef void turn_refill(Climb *climb) noexcept nogil

@@ -1,20 +1,21 @@
 """The structs, constants and invariants of the block allocator.  There are no functions here.
 
-Glossary (all words: docs/glossary.md)
+Glossary (all words: docs/glossary.md).  A name in brackets is the word's name in the code.
     pool      the memory of one device: a limit, a page source, and an arena for each stream
     arena     the allocator state of one stream, behind one lock; ACL gets it as `aclrtAllocator`
     range     reserved addresses of an arena, divided into pages; small blocks have their own ranges
-    page      `granule` bytes of a range; a frame backs it, or it is missing
+    page      `granule` bytes of a range; if a frame backs the page, it has memory
     frame     the physical memory of one page
-    view      a mapping: one address at which a frame is mapped; at most one view of a frame is
-              active: it holds the frame, and the frame backs its page
-    shadow    an inactive view: the driver still has the mapping, but the page counts as missing
-    recall    to make a shadow active again while its frame is free; this needs no driver call
+    mapping   [View] one address at which a frame is mapped
+    active mapping    [holder] the mapping of a frame that blocks use; a frame has at most one
+    inactive mapping  [shadow] the driver still has the mapping, but its page counts as missing
+    reactivate        [recall] to make an inactive mapping active again, while its frame is free;
+                      this needs no driver call
     segment   a range that one aclrtMalloc backs as a whole, if the driver has no virtual memory
     block     a contiguous part of a range with one state: see BlockState
-    hole      a block of missing pages
-    nap       the sleep record of a live block that is asleep: some of its pages have no memory
-    void      free addresses in a page without memory; the other blocks in that page are asleep
+    hole      a block of missing pages, which are pages without memory
+    sleep record      [Nap] the record of a live block that is asleep: some of its pages are missing
+    free asleep       [VOID] free addresses in a missing page whose other blocks are asleep
     bin       a list of the free blocks of one class of sizes
     cache     lists of free small blocks, one for each exact size; these blocks are not coalesced
 
@@ -27,35 +28,36 @@ Invariants (`arena_check` returns the number of the first one that is broken)
     I4   cached       b is in cache[b.size / 512]  <=>  b.state == CACHED; if a block is in this
                       list, arena.cached[b.size / 512] is 1
     I5   alignment    addr and size are multiples of 512; if b is a HOLE, of the page size
-    I6   backing      a page is backed (its view holds its frame)  <=>  no HOLE covers it; this does
-                      not apply to pages with MOVING blocks, nor to pages that sleep (I15)
+    I6   backing      a page has an active mapping  <=>  no HOLE covers it; this does not apply to
+                      pages with MOVING blocks, nor to missing pages of sleeping blocks (I15)
     I7   accounting   live == sum of the sizes of LIVE blocks; requested == sum of the bytes that
                       callers asked for; tag_live and tag_blocks are such sums for each tag; if tag
                       t has a budget, pool.budget[t].live == sum of tag_live[t] of all arenas
-    I8   pages        arena.pages == backed pages of all its ranges, while no block is MOVING
+    I8   pages        arena.pages == pages with memory in all its ranges, while no block is MOVING
     I9   holes        each HOLE is once in the list of holes of its RangeKind
     I10  order        new work may use a block only after all work that the arena's stream had
                       queued when the block was freed; while other streams may still use a freed
                       block, it is WAITING, and its `requested` is the number of its Uses
     I11  source       source.reserved == bytes of frames and segments, mapped or spare
     I12  peaks        live <= live_peak, requested <= requested_peak
-    I13  views        a frame's holder is in its list `views`; a view is in its frame's list once,
-                      and its page's entry in `Range.views` is this view; all views of a frame lie
-                      in one arena, and `Frame.stamp` is the number of a search in that arena;
-                      shadows == views that do not hold their frame, if no block is MOVING; if a
-                      retired view has a frame `mapped`, that frame has a holder in this arena
-    I14  old views    a view is unmapped only if its arena's stream was seen complete after the view
-                      last held its frame (v.vacated < maps.rested), as until then queued work may
-                      use its address; neither number exceeds that of the last synchronisation
-                      that began (maps.moment).  `arena_check` checks the latter, and debug builds
-                      check the former at each unmap
-    I15  sleep        if a page is not backed and is not a hole, all blocks in it are asleep (LIVE
+    I13  mappings     a frame's active mapping is in its list `views`; a mapping is once in its
+                      frame's list, and in `Range.views` at its page; all mappings of a frame lie in
+                      one arena, and `Frame.stamp` is the number of a search in that arena; shadows
+                      == number of inactive mappings, if no block is MOVING; if a retired mapping
+                      has a frame `mapped`, that frame has an active mapping in this arena
+    I14  unmapping    a mapping is unmapped only if its arena's stream was seen complete after the
+                      mapping was last active (v.vacated < maps.rested), as queued work may use its
+                      address until then; neither number exceeds `maps.moment`, the number of the
+                      last synchronisation that began.  `arena_check` checks this last condition;
+                      debug builds check v.vacated < maps.rested at each unmap
+    I15  sleep        if a page is missing and is not in a HOLE, each block in it is asleep (LIVE
                       and BLOCK_ASLEEP) or VOID; VOID blocks lie in such pages only, except during
                       a sleep batch; asleep == sum of the sizes of blocks that are asleep, each of
                       which has one Nap
 
 Lock order: a thread that holds the lock of an arena, of a source, of a pool or of the list of pools
-takes no other lock, calls no driver function and never waits for a stream.
+calls no driver function, never waits for a stream and takes no other lock.  One exception: a thread
+that holds the lock of the list of pools may take the lock of an arena.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -75,264 +77,280 @@ cdef extern from *:
     #endif
     """
     enum:
-        # 0: no check is compiled in; 1: I14 is checked; 2: also `arena_check` after each operation
+        # 0: no invariant is checked; 1: I14 is checked; 2: also `arena_check` after each operation
         DEBUG_LEVEL "ACL_POOL_DEBUG"
 
-# Constants of an enum are signed in C.  Code that needs an unsigned one writes <uint32_t> TAGS.
+# The C compiler makes enum constants signed. Code that needs an unsigned one writes <uint32_t>
+# TAGS.
 cdef enum:
-    UNIT_SHIFT = 9              # sizes are counted in units of 512 bytes
+    UNIT_SHIFT = 9              # sizes are counted in units of 512 bytes, which is 1 << UNIT_SHIFT
     UNIT = 512
-    CACHE_UNITS = 1024          # 512 KiB: blocks up to this size are small, see RANGE_SMALL
+    CACHE_UNITS = 1024          # blocks of up to 1024 units (512 KiB) are small: see RANGE_SMALL
     CACHE_SIZES = 1025          # CACHE_UNITS + 1: entries of an array that is indexed by size / 512
-    BIN_SHIFT = 5               # 32 bins for each power of two
-    MAP_SHIFT = 6               # a word of a bit map covers 64 bins
+    BIN_SHIFT = 5               # there are 1 << BIN_SHIFT = 32 bins for each power of two
+    MAP_SHIFT = 6               # a word of a bit map covers 1 << MAP_SHIFT = 64 bins
     BINS = 1152                 # bins of each RangeKind: 36 groups of 32
-    BIN_LISTS = 2304            # 2 BINS: the bins of both kinds
+    BIN_LISTS = 2304            # 2 * BINS: the bins of both RangeKinds
     BIN_WORDS = 36              # BIN_LISTS >> MAP_SHIFT
-    MAX_RANGES = 65535          # most ranges of an arena: Block.range has 16 bits
-    FIRST_RANGES = 8            # slots of a first table of ranges; each later one has twice as many
-    RANGE_TABLES = 14           # most tables of ranges: enough to double up to MAX_RANGES
+    MAX_RANGES = 65535          # most ranges of an arena, as Block.range has 16 bits
+    FIRST_RANGES = 8  # slots of an arena's first table of ranges; the next one has twice as many
+    RANGE_TABLES = 14           # most tables of ranges: FIRST_RANGES doubled until MAX_RANGES
     MAX_ARENAS = 1 << 20        # most arenas of a pool
-    FIRST_ARENAS = 64           # slots of a first table of arenas; each later one has twice as many
-    ARENA_TABLES = 15           # most tables of arenas: enough to double up to MAX_ARENAS
-    FOUND_ARENAS = 4096         # entries of the hash table that is tried first to find an arena
-    MAX_SIZE_BITS = 46          # no device has 2^46 bytes; the sum of two such sizes fits 64 bits
-    ARENA_SHIFT = 17            # each arena has 2^17 bytes of addresses in the zone
-    TAGS = 64                   # tags of a pool; tag 0: no tag; tag 63: all names after the 62nd
-    EVENT_ROOM = 256            # most unused driver events that a pool keeps
+    FIRST_ARENAS = 64  # slots of a pool's first table of arenas; the next one has twice as many
+    ARENA_TABLES = 15           # most tables of arenas: FIRST_ARENAS doubled until MAX_ARENAS
+    FOUND_ARENAS = 4096  # entries of the hash table `Pool.found`, which finds an arena by stream
+    MAX_SIZE_BITS = 46  # sizes are below 2^46 bytes: no device has more, and sums fit 64 bits
+    ARENA_SHIFT = 17            # an arena's slot in the zone has 1 << ARENA_SHIFT bytes (128 KiB)
+    TAGS = 64                   # tags of a pool; 0: no tag; 63: shared by all names after the 62nd
+    EVENT_ROOM = 256            # most unused driver events that a pool keeps for later
     PLACES = 64                 # most contexts for which a pool notes the last completed wait
-    NAP_BEDS = 4096             # buckets of the hash table of Naps, by their blocks' descriptors
-    USE_BEDS = 1024             # buckets of the hash table of Uses, by their blocks' descriptors
-    WAIT_BEDS = 256             # buckets of the hash table of queues of Uses, by stream and context
-    SLOW_BUCKETS = 248          # times of slow allocations: 8 buckets for each power of two
-    PEAK_STREAMS = 64           # most streams in the composition of a peak
-    CLIMBERS = 8                # arenas of the latest slow allocations that a pool notes
+    NAP_BEDS = 4096  # buckets of the hash table of Naps; the key is the block's descriptor
+    USE_BEDS = 1024  # buckets of the hash table of Uses; the key is the block's descriptor
+    WAIT_BEDS = 256  # buckets of the hash table of queues of Uses; key: stream and context
+    SLOW_BUCKETS = 248  # histogram of durations: 8 buckets for each power of two nanoseconds
+    PEAK_STREAMS = 64           # most streams that are listed in a Peak
+    CLIMBERS = 8                # a pool notes the arenas of its latest slow allocations: at most 8
     NEAR_MOST = 12              # most arenas that a slow allocation looks at: CLIMBERS and 4 more
-    HOLDS = 8                   # most arenas in an OomReport
-    OOMS = 16                   # OomReports that a pool keeps
+    HOLDS = 8                   # most arenas that are listed in an OomReport
+    OOMS = 16                   # number of OomReports that a pool keeps
 
 cdef enum BlockState:
-    BLOCK_UNUSED                # a descriptor in the slab that describes no block
-    BLOCK_LIVE                  # handed out
+    BLOCK_UNUSED                # the descriptor describes no block
+    BLOCK_LIVE                  # handed out to a caller and not freed yet
     BLOCK_CACHED                # free, in the cache
-    BLOCK_FREE                  # free, coalesced, in a bin
-    BLOCK_HOLE                  # addresses whose pages have no memory
-    BLOCK_MOVING                # claimed by one thread: a slow allocation, a steal or a trim
+    BLOCK_FREE                  # free, in a bin, and joined with its free neighbours
+    BLOCK_HOLE                  # addresses of missing pages
+    BLOCK_MOVING  # one thread has claimed it: in a slow allocation, a trim or a sleep batch
     BLOCK_WAITING               # pending free: work of other streams or of a model must end first
-    BLOCK_VOID                  # free addresses in a page that has no memory (I15)
+    BLOCK_VOID                  # free asleep: free addresses in a missing page (I15)
 
 cdef enum BlockFlag:            # bits
-    BLOCK_SHARED = 1            # other streams use it too: it has a Use for each
-    BLOCK_COLD = 2              # small, of a size seldom asked for: a free puts it into a bin
-    BLOCK_BORN = 4              # tracked: its links hold a `Birth`, time and stacks of allocation
+    BLOCK_SHARED = 1            # other streams use the block too: it has a Use for each of them
+    BLOCK_COLD = 2  # small, but of a size that is rarely requested: its free skips the cache
+    BLOCK_BORN = 4  # tracked: its links hold a `Birth` (time and stacks of the allocation)
     BLOCK_SEEN = 8              # its links hold the time at which `pool_see` first found it live
-    BLOCK_GUARDED = 16          # guard bytes follow it (`_guard`)
-    BLOCK_HELD = 32             # freed by its user, and in quarantine until its bytes are checked
-    BLOCK_WIRED = 64            # long-lived, or the iteration's sentinel, whose free is noticed
-    BLOCK_ASLEEP = 128          # live, but its sleeping pages have no memory
+    BLOCK_GUARDED = 16          # guard bytes follow the caller's bytes (`_guard`)
+    BLOCK_HELD = 32  # in quarantine: the caller has freed it, its bytes are to be checked
+    BLOCK_WIRED = 64            # long-lived, or the sentinel of the iteration; its free is noticed
+    BLOCK_ASLEEP = 128          # live and asleep: pages that no awake block uses have no memory
 
 cdef enum RangeKind:
-    RANGE_LARGE                 # large blocks, and some of 64 to 512 KiB (MEDIUM_UNITS)
-    RANGE_SMALL                 # blocks of up to CACHE_UNITS units; freed ones go into the cache
-    RANGE_KINDS                 # number of kinds
+    RANGE_LARGE                 # for large blocks, and some of 64 to 512 KiB (MEDIUM_UNITS)
+    RANGE_SMALL                 # for blocks of up to CACHE_UNITS units; their frees fill the cache
+    RANGE_KINDS                 # the number of kinds
 
 cdef enum ArenaMode:            # bits; each of them except ARENA_TAGGED turns the fast path off
-    ARENA_CAPTURING = 1         # allocations are made in the capture's own arena
-    ARENA_WATCHED = 2           # each allocation asks whether the stream is being captured
-    ARENA_UNLOADING = 4         # frees are deferred until the device is synchronised
-    ARENA_FORKED = 8            # in a fork's child: allocations are refused, frees stay pending
-    ARENA_CLOSED = 16           # allocations are refused; frees are served
-    # An allocation without a tag gets the tag of its thread's open scope.  While this bit is set,
-    # only a thread without an open scope may own the arena's lock; while any other is, no thread.
+    ARENA_CAPTURING = 1         # the stream is captured: allocations use the capture's own arena
+    ARENA_WATCHED = 2           # each allocation asks the driver if the stream is being captured
+    ARENA_UNLOADING = 4         # a model is unloaded: frees wait until the context is synchronised
+    ARENA_FORKED = 8  # in a fork's child: allocations are refused, and frees never complete
+    ARENA_CLOSED = 16           # allocations are refused, but frees are served
+    # If a thread has an open scope, its allocations without a tag get the scope's tag. So while
+    # this bit is set, only a thread without an open scope may own the arena's lock. While any other
+    # bit is set, no thread may own it.
     ARENA_TAGGED = 32
-    ARENA_RECORDED = 64         # each allocation and each free is noted (`_record`)
+    ARENA_RECORDED = 64         # each allocation and each free writes an event (`_record`)
 
-# The host addresses of all arenas and of all descriptors of the process. One variable of `_core`;
-# `_bins` reserves both for the first arena. Never freed. The two counts only grow, by atomic
-# stores, so any thread may test without a lock if an address is that of an arena or descriptor.
+# The host addresses of all arenas and of all block descriptors of the process. `_core` has the only
+# Zone. `_bins` reserves the addresses when the first arena is made; they are never freed. The two
+# counts only grow and are stored atomically, so any thread may test without a lock if an address is
+# that of an arena or descriptor.
 cdef struct Zone:
     char *arenas                # slots of 2^ARENA_SHIFT bytes, one for each arena
-    size_t arenas_made          # slots that are or were arenas; these can be read for ever
-    char *blocks                # slabs of descriptors, one after another
-    size_t blocks_open          # descriptors in readable slabs; an unused one reads as zeros
+    size_t arenas_made  # number of slots that are or were arenas; these stay readable for ever
+    char *blocks                # slabs of descriptors, one slab after another
+    size_t blocks_open  # number of descriptors in readable slabs; an unused one reads as zeros
 
-# A link in a doubly linked, circular list. It lies in a Block, or it is the head of a list in Bins.
-# Under the arena's lock.
+# An element of a doubly linked, circular list. It lies in a Block, or it is the head of a list in
+# Bins. Under the arena's lock.
 cdef struct Links:
     Block *next
     Block *prev
 
 # A part of an address range that has one state. `block_make` takes a descriptor from the arena's
-# spare ones or from its slab; `block_drop` makes it spare again. It is not freed before its pool.
-# Under the arena's lock, but a MOVING block belongs to the thread that claimed it, and the caller
-# that has a LIVE block may read its address and size.
+# list of unused ones or from its slab; `block_drop` puts it back into that list. Descriptors are
+# freed with the pool. Under the arena's lock, with two exceptions: a MOVING block belongs to the
+# thread that claimed it, and the caller that has a LIVE block may read its address and size.
 cdef struct Block:              # 64 bytes, one cache line
     char *addr                  # device address (I1, I5)
     size_t size                 # bytes (I1, I5)
-    # FREE, HOLE: in a list of Bins.  CACHED, MOVING, UNUSED: only `next`, in a list of such blocks.
-    # LIVE: other data, see BLOCK_BORN and BLOCK_SEEN.
+    # FREE, HOLE: in a list of Bins. CACHED, MOVING, UNUSED: only `next` is valid, and links a list
+    # of such blocks. LIVE: other data, see BLOCK_BORN and BLOCK_SEEN.
     Links links
-    Block *prev                 # lower neighbour in its range, NULL at its start
-    Block *next                 # upper neighbour, NULL at its end
-    size_t requested            # LIVE: bytes asked for (I7); WAITING: Uses (I10); MOVING: a flag
+    Block *prev                 # lower neighbour in its range; NULL: it is the lowest block
+    Block *next                 # upper neighbour in its range; NULL: it is the highest block
+    # LIVE: bytes that the caller asked for (I7). WAITING: number of its Uses (I10). MOVING: nonzero
+    # if it was a hole, or if its segment has been freed.
+    size_t requested
     uint8_t state               # BlockState; `block_word` reads this, `flags` and `tag` as one word
     uint8_t flags               # BlockFlag bits
     uint16_t tag                # LIVE: its tag; 0: none
     uint16_t range              # index in `arena.space.ranges`
-    uint16_t bin                # FREE: index of its bin (I3); always >= BINS in small ranges
+    uint16_t bin                # FREE: index of its bin (I3); in small ranges it is always >= BINS
 
-# A mapping: one address at which a frame is mapped. `view_make` allocates it before the driver maps
-# the page; `view_drop` frees it after the driver has unmapped it. Under the arena's lock.
+# A mapping: one address at which a frame is mapped. `view_make` makes the record before the driver
+# maps the page; `view_drop` frees it after the driver has unmapped it. Under the arena's lock.
 cdef struct View:
-    Frame *frame                # NULL: retired; it must be unmapped before its page is used again
-    Frame *mapped               # if retired: its frame before; NULL: the frame leaves the arena
-    View *next                  # next view of the frame; if retired: next in a list of such views
-    uint64_t vacated            # arena.maps.moment when it last ceased to hold its frame (I14)
-    uint32_t page
+    Frame *frame  # NULL: the mapping is retired; unmap it before its page is used again
+    # valid if retired: the frame that was mapped; NULL: that frame leaves the arena
+    Frame *mapped
+    # the next mapping in the frame's list; if retired, in a list of retired mappings
+    View *next
+    uint64_t vacated            # arena.maps.moment when the mapping was last active (I14)
+    uint32_t page               # index in the range
     uint16_t range              # index in `arena.space.ranges`
 
 # The physical memory of one page. `frame_make` asks the driver for it; `frame_return` gives it
-# back. Under the lock of the arena that has it mapped; under the source's lock while it is spare;
-# without a lock while it is in a list of one thread only.
+# back. Under the lock of the arena that has it mapped, or under the source's lock while it is
+# spare. No lock is needed while it is in a list that only one thread knows.
 cdef struct Frame:
-    aclrtDrvMemHandle handle
+    aclrtDrvMemHandle handle    # the driver's handle
     Frame *next                 # in the list of spare frames, or in a list of one thread
-    View *holder                # the active mapping; NULL while the frame backs no page (I6)
-    View *views                 # all mappings of the frame that are not retired (I13)
+    View *holder                # the active mapping; NULL: the frame backs no page (I6)
+    View *views                 # list of all mappings of the frame that are not retired (I13)
     View *home                  # the first mapping: `pages_home` makes it active again
-    Block *block                # valid during search `stamp`: the FREE block that uses the frame
-    Block *hole                 # valid during search `stamp`: the HOLE at `home`; NULL: no HOLE
+    Block *block                # valid during search `stamp`: the FREE block that contains its page
+    # valid during search `stamp`: the HOLE that contains the page of `home`; NULL: none does
+    Block *hole
     uint64_t stamp              # number of the last search that found the frame free
-    uint64_t mark               # number of the last placement that counted this frame as usable
-    uint32_t stale              # retired mappings that the driver still has of this frame
+    uint64_t mark  # number of the last placement whose price counted this frame as usable
+    uint32_t stale              # number of retired mappings of this frame that the driver still has
 
-# Pinned host memory that several Chunks share, for bytes of sleeping blocks. `pinned_make`
-# allocates it with one user; the last `pinned_leave` frees it. `users` is under a lock of
-# `_asleep`; only the thread that fills the memory writes the other fields.
+# Pinned host memory, shared by several Chunks, for the bytes of sleeping blocks. `pinned_make`
+# allocates it with one user; the last `pinned_leave` frees it. A lock of `_asleep` guards `users`;
+# only the thread that fills the memory writes the other fields.
 cdef struct Pinned:
-    void *host
-    size_t size
+    void *host                  # the address of the memory
+    size_t size                 # bytes
     size_t used                 # bytes that chunks have taken
-    uint32_t users              # its Chunks, plus 1 while a thread fills it
+    uint32_t users              # the number of its Chunks, plus 1 while a thread fills it
 
-# A host copy of some bytes of a sleeping block. Made when the block is put to sleep with its
-# contents; freed with its Nap by `naps_reclaim`, where driver calls are allowed. It belongs to its
-# Nap.
+# A host copy of some bytes of a sleeping block. It is made when the block is put to sleep with its
+# contents. `naps_reclaim`, which may call the driver, frees it with its Nap. Only the owner of the
+# Nap uses it.
 cdef struct Chunk:
     Chunk *next                 # the copy of the bytes that follow in the block
     Pinned *pinned
-    char *host                  # the address of its bytes in `pinned`
-    size_t size
+    char *host                  # the address of the copy, in the memory of `pinned`
+    size_t size                 # bytes of the copy
 
 # The sleep record of one live block. `nap_begin` makes it; `nap_end` moves it to `naps_over`, and
 # `naps_reclaim` frees it with its chunks. Under the arena's lock.
 cdef struct Nap:
     Nap *next                   # in its hash bucket, or in `arena.sleep.naps_over`
-    Nap *hand                   # the next Nap of the sleep batch; valid while `busy`
+    Nap *hand                   # valid while `busy`: the next Nap of the sleep batch
     Block *block                # NULL in `naps_over`
-    Chunk *chunks               # the copies of its bytes; NULL: its contents were not kept
+    Chunk *chunks               # the copies of the block's bytes; NULL: its contents were not kept
     bint busy                   # in a sleep batch: its block is being put to sleep or woken
-    bint freed                  # freed while busy; the free is completed when busy ends
+    bint freed  # freed while busy, or while a graph keeps it: the free is not complete
 
 # The free blocks and the holes of an arena, by size. Part of the Arena, made and freed with it.
 # Under the arena's lock.
-cdef struct Bins:               # each array has the entries for RANGE_LARGE first
-    uint64_t groups[RANGE_KINDS]  # by RangeKind; bit g: word g of its `maps` is not 0
-    uint64_t maps[BIN_WORDS]    # bit s of word w: bin 64 w + s is not empty
-    Links heads[BIN_LISTS]      # 2 BINS circular lists; an empty one points to its head (I3)
-    Links holes[RANGE_KINDS]    # HOLE blocks of a kind, in no order (I9)
+cdef struct Bins:               # in each array, the entries for RANGE_LARGE come first
+    uint64_t groups[RANGE_KINDS]  # by RangeKind: bit g is set if word g of its `maps` is not 0
+    uint64_t maps[BIN_WORDS]    # bit s of word w is set if bin 64 * w + s is not empty
+    Links heads[BIN_LISTS]      # heads of circular lists; an empty list points to its head (I3)
+    Links holes[RANGE_KINDS]    # by RangeKind: head of the list of HOLE blocks, in no order (I9)
 
 # An address range: reserved addresses of one arena, with a record of each page. `range_add` makes
-# it; `range_drop` frees the range of a segment; all others are freed with the pool. Under the
+# it. `range_drop` frees the range of a segment; all other ranges are freed with the pool. Under the
 # arena's lock.
 cdef struct Range:
     char *base                  # device address
     size_t bytes
-    Block *first                # lowest block
-    View **views                # one for each page, NULL where nothing is mapped; not in segments
-    uint16_t *starts            # by page: pages of the hole that an earlier window filled from here
+    Block *first                # the lowest block
+    View **views  # by page: the mapping there; NULL: none; the array is NULL in segments
+    # by page: a hole began here and a placement filled it: its pages, at most 65535; else 0
+    uint16_t *starts
     uint64_t *marks             # bit p: an earlier placement filled a hole that began at page p
-    uint64_t *freed             # debug builds: by page, 1 + `maps.moment` at the last free in it
-    uint32_t pages
-    uint32_t top                # the first page above all pages that were ever mapped
-    uint16_t index
+    uint64_t *freed  # debug builds: by page, 1 + `maps.moment` at the last free in the page
+    uint32_t pages              # number of pages
+    uint32_t top                # the high water mark: the first page above all pages ever mapped
+    uint16_t index              # its index in `arena.space.ranges`
     uint8_t kind                # RangeKind
-    bint segment                # one aclrtMalloc backs all of it
+    bint segment                # one aclrtMalloc backs the whole range
 
 # A stream use: the record that a stream other than the arena's uses a block. `block_share` makes it
-# while the block is LIVE; a free that is deferred until the context is synchronised makes one with
-# `whole`. It is freed when the work that it waits for is complete, at the block's free or later.
-# Under the arena's lock; while `asked` is set, one thread uses its event without the lock.
+# while the block is LIVE. A free that is deferred until the context is synchronised also makes one,
+# with `whole` set. It is freed when the work that it waits for is complete, usually at the block's
+# free or later. Under the arena's lock; while `asked` is set, one thread uses its event without the
+# lock.
 cdef struct Use:
-    Use *next                   # block LIVE: in a hash bucket; WAITING: next younger in the queue
-    Block *block
-    aclrtStream stream
-    aclrtContext context        # the stream's context; NULL: unknown, or the driver has none
-    aclrtEvent event            # while WAITING: recorded behind the work; NULL: none was recorded
+    # block LIVE: the next Use in the hash bucket; block WAITING: the next younger Use in its queue
+    Use *next
+    Block *block                # the used block
+    aclrtStream stream          # the stream that uses the block
+    aclrtContext context        # the stream's context; NULL: unknown, or the driver has no contexts
+    aclrtEvent event  # while WAITING: recorded behind the stream's work; NULL: none recorded
     uint64_t moment             # while WAITING: `Source.moment` when the block was freed
     bint whole                  # it waits for all work of the context, not only of the stream
     bint ended                  # the stream was destroyed: no event can be recorded on it
     bint silent                 # the last query of the event failed
     bint blind                  # while WAITING: no event can end it, only a wait for the context
-    # WAITING Uses of one stream form a queue.  These fields are valid in its oldest Use only:
+    # The Uses of one stream whose blocks are WAITING form a queue. The fields below are valid only
+    # in the oldest Use of a queue:
     Use *last                   # the youngest Use of the queue
-    Use *unmarked               # ROLE_FRAMEWORK: the oldest Use that still needs a queue marker
+    Use *unmarked               # ROLE_FRAMEWORK: the oldest Use of the queue without a queue marker
     Use *after                  # the oldest Use of the next queue; the queues form a ring
-    Use *before                 # the oldest Use of the previous queue
+    Use *before                 # the oldest Use of the previous queue in the ring
     Use *beside                 # the oldest Use of the next queue in the same hash bucket
-    bint asked                  # a thread works on this queue; other threads skip it
+    bint asked                  # a thread polls this queue; other threads skip it
 
-cdef enum Rung:                 # sources of memory; `_climb` has the order in which they are tried
+cdef enum Rung:                 # where frames come from; `steps` of `_climb` has the order of use
     RUNG_WAITING                # WAITING blocks whose events are complete
     RUNG_SPARE                  # spare frames of the page source
     RUNG_GROW                   # new frames, while `reserved` stays close to the live peak
-    RUNG_OWN                    # whole free pages of this arena: an alias of them, or a move
-    RUNG_IDLE                   # whole free pages of arenas whose streams are idle
+    RUNG_OWN                    # wholly free pages of the same arena: aliased or moved
+    RUNG_IDLE                   # wholly free pages of other arenas whose streams are idle
     RUNG_DRIVER                 # new frames, up to the limit
-    RUNG_OTHERS                 # whole free pages of other arenas, after a wait for their streams
+    RUNG_OTHERS                 # wholly free pages of other arenas, after a wait for their streams
     RUNG_NONE                   # no frames were needed
-    RUNGS                       # number of Rungs
+    RUNGS                       # the number of Rungs
 
-# What an arena has done so far. Part of the Arena. Written under the arena's lock; statistics read
-# single counts without it.
+# Counts of what an arena has done since it was made. Part of the Arena. Written under the arena's
+# lock; statistics read single counts without it.
 cdef struct Counters:
-    uint64_t hits               # allocations served by the cache; see `Tally.class_hits`
+    # allocations served by the cache; set only in the copy of `arena_stats`, the arena counts them
+    # in `Tally.class_hits`
+    uint64_t hits
     uint64_t fits               # allocations served by the bins
-    uint64_t recalls            # allocations served by recalls, without a driver call
-    uint64_t slow               # slow allocations, and those that were refused at once
+    uint64_t recalls            # allocations served by reactivated mappings, without a driver call
+    uint64_t slow               # slow allocations, and allocations that were refused at once
     uint64_t failures           # allocations that returned NULL
-    uint64_t flushes            # number of times that cached blocks were moved into the bins
-    uint64_t rungs[RUNGS]       # by Rung: slow allocations for which it was the last to get memory
-    uint64_t steals             # pages moved within the arena, or given an alias in it
-    uint64_t donated            # pages given to other arenas or to the page source
-    uint64_t syncs              # waits for the stream
-    uint64_t sync_failures      # waits that expired or were refused
-    uint64_t refused            # foreign pointers and double frees
+    uint64_t flushes            # how often cached blocks were moved into the bins
+    # by Rung: slow allocations that got their last frame, or their block, from it
+    uint64_t rungs[RUNGS]
+    uint64_t steals             # pages that were moved within the arena or aliased in it
+    uint64_t donated            # pages that were given to other arenas or to the page source
+    uint64_t syncs              # waits for the arena's stream
+    uint64_t sync_failures      # waits that expired, or that the driver refused
+    uint64_t refused            # frees of foreign pointers and double frees: both were refused
 
-# The bytes of one arena when a slow allocation last looked at it, or the sums of these over all
-# arenas (`Source.shares`). Part of the Arena or the Source. Under the source's lock.
+# The bytes of one arena as a slow allocation last read them, or the sums of these over all arenas
+# (`Source.shares`). Part of the Arena or the Source. Under the source's lock.
 cdef struct Share:
-    size_t live
-    size_t requested
-    size_t asleep
-    size_t peak                 # highest requested bytes of the arena
+    size_t live                 # live bytes
+    size_t requested            # bytes that callers asked for
+    size_t asleep               # bytes of blocks that are asleep
+    size_t peak                 # the arena's highest `requested`
 
 # The address ranges of an arena. Part of the Arena. Under the arena's lock.
 # Written by `_place`, `_frames`.
 cdef struct Ranges:
-    Range **ranges              # the newest of `range_tables`
-    uint32_t range_count        # slots of `ranges` in use, some of them NULL
-    uint32_t range_room         # slots of `ranges`
-    Range **range_tables[RANGE_TABLES]  # old tables are kept for readers without the lock
+    Range **ranges              # the newest table of `range_tables`
+    uint32_t range_count        # number of slots of `ranges` in use; some of them are NULL
+    uint32_t range_room         # number of slots of `ranges`
+    Range **range_tables[RANGE_TABLES]  # all tables; old ones are kept for readers without the lock
 
 # How the end of an iteration of an arena is noticed. Part of the Arena. Under the arena's lock.
 # Written by `_core`, `_pages`.
 cdef struct Iteration:
-    Block *wired                # the sentinel: LIVE, its free may end the iteration; NULL: none
+    Block *wired  # the sentinel: a LIVE block whose free may end the iteration; NULL: none
     uint64_t wired_at           # arena_allocs() when the sentinel was chosen
-    size_t staying              # bytes of LIVE blocks with BLOCK_WIRED, without the sentinel
-    size_t looked               # offset in the slab where the next search for a live block begins
-    # arena_allocs() at the last iteration's end; 0: none has ended since the arena gave pages away.
+    size_t staying              # bytes of the long-lived blocks: BLOCK_WIRED, without the sentinel
+    size_t looked               # offset in bytes in the slab at which the next `live_find` begins
+    # arena_allocs() at the end of the last iteration. 0: none has ended since the arena gave away
+    # pages.
     uint64_t emptied
     uint64_t vain_flush         # `counters.fits` when a flush last found no place for a block
 
@@ -340,132 +358,128 @@ cdef struct Iteration:
 # arena's lock.
 # Written by `_frames`, `_place`, `_pages`, `_climb`.
 cdef struct Mappings:
-    uint64_t moment             # number of the last synchronisation that has begun (I14)
-    uint64_t rested             # number of the last synchronisation that succeeded
+    uint64_t moment             # number of the last synchronisation of the stream that began (I14)
+    uint64_t rested             # number of the last synchronisation of the stream that succeeded
     uint64_t search             # number of the last search for free pages: see `Frame.stamp`
     uint64_t window             # number of the last placement that was priced: see `Frame.mark`
     uint64_t shadows            # number of inactive mappings
-    uint64_t away               # frames whose active mapping is not their first one
-    View *barred                # mappings that the driver refused to unmap; tried again later
+    uint64_t away               # number of frames whose active mapping is not their first mapping
+    View *barred  # mappings that the driver refused to unmap; `views_retry` tries again
     uint32_t refusals           # slow allocations in which the driver refused to map an alias
 
-# How often an arena moved pages: after enough moves it may grow (`growth_paid`). Part of the Arena.
-# Under the arena's lock.
-# Written by `_climb`.
+# How often an arena moved pages. After enough moves the pool may grow instead (`growth_paid`). Part
+# of the Arena. Under the arena's lock.
 cdef struct Growth:
-    uint64_t borrows            # slow allocations that moved pages since growth was last allowed
+    uint64_t borrows  # slow allocations that moved pages since `growth_paid` allowed growth
     uint64_t grown_at           # arena_allocs() when `growth_paid` last allowed growth
 
-# What the slow allocations of other arenas read of an arena, and the peak of its bursts. Part of
-# the Arena. Under the arena's lock.
-# Written by `_turns`, `_pages`, `_tally`.
+# What slow allocations of other arenas read of this arena, and the expected peak of its bursts.
+# Part of the Arena. Under the arena's lock.
 cdef struct Burst:
-    size_t turn_peak            # expected requested bytes at a burst's peak: see FORGET_SHARE
-    bint recent                 # it is in `source.climbers`; under the source's lock
+    size_t turn_peak  # the requested bytes that a burst is expected to reach: see FORGET_SHARE
+    bint recent                 # the arena is in `source.climbers`; under the source's lock
     Share share                 # under the source's lock
-    uint64_t vain_fits          # `counters.fits` at the last `pages_move_out` from it
-    size_t vain_live            # `live` at that time if it had no free page, else 0
+    uint64_t vain_fits  # `counters.fits` when `pages_move_out` last took pages from this arena
+    size_t vain_live            # `live` at that time if the arena had no free page, else 0
 
 # The uses of an arena's blocks by other streams. Part of the Arena. Under the arena's lock.
 # Written by `_order`, `_driver`, `_arena`, `_captures`.
 cdef struct Ordering:
     Use **uses                  # Uses of LIVE blocks: USE_BEDS lists; NULL until a block is shared
-    uint64_t guests             # `guest_bit` of each stream in `uses`; bits of old Uses may remain
-    Use *waiting                # the oldest Use of the queue that is polled next (I10); NULL: none
+    uint64_t guests  # `guest_bit` of each stream in `uses`; may also have bits of old Uses
+    Use *waiting  # the oldest Use of the queue to poll next (I10); NULL: there is no queue
     uint32_t queues             # number of queues in the ring that `waiting` points into
-    Use *wait_beds[WAIT_BEDS]   # hash table of queues, each by its oldest Use
-    uint32_t asking             # threads in driver calls with `stream`; `stream_end` waits for them
-    uint32_t marking            # threads that record events for Uses; `stream_end` waits for them
-    bint early                  # early frees: work may follow the free, so no event is recorded
-    uint32_t polling            # threads that have taken waiting Uses or blocks off all lists (I10)
+    Use *wait_beds[WAIT_BEDS]   # hash table of the queues: the oldest Use of each
+    uint32_t asking             # number of threads in driver calls with `stream`: see `stream_end`
+    uint32_t marking            # number of threads that record events for Uses: see `stream_end`
+    bint early                  # frees come early: work may follow a free, so no event is recorded
+    uint32_t polling  # threads that hold waiting Uses or blocks which are on no list (I10)
 
-# Whether the stream of an arena has ended, and whether the arena may serve another one. Part of the
-# Arena. Under the arena's lock.
-# Written by `_arena`, `_driver`, `_captures`, `pool/_registry`.
+# The end of the arena's stream, and the reuse of the arena for another stream. Part of the Arena.
+# Under the arena's lock.
 cdef struct Ending:
-    uint32_t by_device          # atomic; the stream was destroyed, so only a device sync covers it
+    uint32_t by_device  # atomic; 1: the stream was destroyed, only a context's sync covers it
     bint settled                # the stream was destroyed, and all its work is complete
-    bint offered                # its pages were preallocated: the next new stream takes the arena
-    aclError fault              # error of a task that the driver told only the pool; 0: none
-    bint registered             # it is registered with ACL for `stream`
+    bint offered                # its pages were preallocated: the next new stream gets the arena
+    aclError fault  # error of a failed task, which only the pool's wait was told; 0: none
+    bint registered             # the arena is registered with ACL for `stream`
 
-# The capture under way on a stream, or the graph to which an arena's blocks belong. Part of the
-# Arena. Under the arena's lock.
-# Written by `_captures`, `_arena`.
+# The capture in progress on the stream, or the graph to which the blocks belong. Part of the Arena.
+# Under the arena's lock.
 cdef struct Captured:
-    bint owns                   # set for `arena_inherit`: it owns a capture's arena that is in use
-    Arena *capture              # the arena of the capture under way; NULL: none
-    aclmdlRI graph              # in a capture's arena: its graph
+    bint owns  # a capture's arena with a graph or live blocks belongs to this arena
+    Arena *capture              # the arena of the capture in progress on the stream; NULL: none
+    aclmdlRI graph              # in a capture's arena: its graph; NULL: unknown or destroyed
     bint released               # in a capture's arena: the graph was destroyed
 
 # The blocks of an arena that are asleep. Part of the Arena. Under the arena's lock.
 # Written by `_asleep`.
 cdef struct Sleep:
     size_t asleep               # bytes of live blocks that are asleep (I15)
-    bint turning                # a sleep batch is open: VOID may lie in pages with memory (I15)
-    Nap **naps                  # NAP_BEDS lists; NULL until a block sleeps
-    Nap *naps_over              # Naps of blocks that woke or were freed: `naps_reclaim` frees them
+    bint turning  # a sleep batch is in progress: VOID may lie in pages with memory (I15)
+    Nap **naps                  # hash table of NAP_BEDS lists; NULL until a block first sleeps
+    Nap *naps_over              # list of Naps of blocks that woke or were freed; see `naps_reclaim`
 
 # Which blocks of an arena are guarded. Part of the Arena. Under the arena's lock.
 # Written by `_guard`, `pool/_guarded`.
 cdef struct Guards:
     uint32_t guard_every        # N: one block in N is guarded
-    uint32_t guard_left         # allocations until the next guarded one
-    void *guard                 # the `Guard` of `_guard`, with the quarantine; NULL: never guarded
+    uint32_t guard_left         # allocations up to and including the next guarded one
+    void *guard                 # a `Guard` of `_guard`, with the quarantine; NULL: never guarded
 
 # The recording of an arena. Part of the Arena. Under the arena's lock.
 # Written by `_record`, `_core`, `_trim`.
 cdef struct Recording:
     Ring *ring                  # the last events; NULL: there is no ring yet
-    size_t alarm                # peak threshold: above these live bytes `peak_note` is called
+    size_t alarm                # the peak threshold: above it in live bytes, `peak_note` is called
 
-# Allocations of an arena by size and by time. Part of the Arena. Under the arena's lock.
-# Written by `_core`, `_tally`.
+# Counts of an arena's allocations by size and by duration. Part of the Arena. Under the arena's
+# lock.
 cdef struct Tally:
-    uint64_t class_hits[CACHE_SIZES]  # hits by size / 512: allocations from the cache
-    uint32_t class_seen[CACHE_SIZES]  # by size / 512: `counters.fits` at the size's last fit
+    uint64_t class_hits[CACHE_SIZES]  # by size / 512: allocations served by the cache
+    uint32_t class_seen[CACHE_SIZES]  # by size / 512: `counters.fits` at the last fit of this size
     uint64_t bin_counts[BINS]   # allocations that the cache did not serve, by the bin of their size
-    uint64_t slow_counts[SLOW_BUCKETS]  # slow allocations, by their duration
-    uint64_t slow_ns            # sum of the durations of slow allocations
-    uint64_t slow_longest_ns    # the longest of these durations
-    uint64_t hits_seen          # arena_hits() as last summed, for arena_allocs()
-    uint64_t hits_at            # allocations that missed the cache when the hits were last summed
+    uint64_t slow_counts[SLOW_BUCKETS]  # slow allocations by duration: see `slow_bucket_low`
+    uint64_t slow_ns            # sum of the durations of slow allocations, in ns
+    uint64_t slow_longest_ns    # the longest of these durations, in ns
+    uint64_t hits_seen          # arena_hits() when the hits were last summed, for arena_allocs()
+    uint64_t hits_at  # allocations that had missed the cache when the hits were last summed
 
-# The allocator of one stream. `arena_add` makes it in a slot of the zone, on the first use of a
-# stream. When its stream has ended, a later stream may inherit it. It is closed with its pool; but
-# if ACL or C code has its address, its first host page is kept for ever, so that late calls can be
+# The allocator of one stream. `arena_add` makes it in a slot of the zone, when a stream is first
+# used. When the stream has ended, a later stream may inherit the arena. It is closed with its pool.
+# If ACL or C code has its address, its first host page is kept for ever, so that late calls can be
 # refused. All fields are under its lock unless they say otherwise.
 cdef struct Arena:
     BiasedLock lock
     char *slab                  # its block descriptors, in reserved host addresses
     size_t slab_used            # bytes of the slab that are or were descriptors
     size_t slab_blocks          # number of descriptors in these bytes
-    size_t live                 # bytes (I7)
-    size_t live_peak            # since the last decay step or `reset_peak`
-    size_t requested            # bytes (I7)
-    size_t requested_peak       # since the last decay step, `reset_peak` or begin of a burst
-    Block *spare                # unused descriptors, linked by `links.next`
+    size_t live                 # live bytes (I7)
+    size_t live_peak            # peak of `live` since the last decay step or `reset_peak`
+    size_t requested            # bytes that callers asked for (I7)
+    size_t requested_peak  # its peak since the last decay step, `reset_peak` or begin of a burst
+    Block *spare                # list of unused descriptors, linked by `links.next`
     Counters counters
     uint32_t mode               # ArenaMode bits
     bint told                   # ACL or C code has its address, and may call with it at any time
-    Pool *pool                  # NULL: the pool was destroyed; no field below is valid
-    Block *cache[CACHE_SIZES]   # by size / 512: list of CACHED blocks (I4)
-    size_t tag_live[TAGS]       # live bytes by tag (I7); [0] is not counted
-    uint32_t tag_blocks[TAGS]   # live blocks by tag
-    uint64_t tags               # bit t: a block has or had tag t
+    Pool *pool                  # NULL: the pool was destroyed, and no field below is valid
+    Block *cache[CACHE_SIZES]   # by size / 512: list of the CACHED blocks of this size (I4)
+    size_t tag_live[TAGS]       # by tag: live bytes (I7); entry 0 is not used
+    uint32_t tag_blocks[TAGS]   # by tag: number of live blocks (I7)
+    uint64_t tags               # bit t: some block has or had tag t
     Bins bins
     char cached[CACHE_SIZES]    # by size / 512: 1 if a block was cached since the last flush (I4)
-    uint64_t pages              # backed pages, those of segments included (I8)
+    uint64_t pages              # number of pages with memory, those of segments included (I8)
     size_t slab_ready           # bytes of the slab that may be read and written
-    size_t past_peak            # highest live peak before the last decay step
-    size_t past_requested_peak  # highest `requested_peak` before the current one
-    uint32_t climbing           # slow allocations under way, whose blocks are not live yet
+    size_t past_peak            # the highest `live_peak` before the last decay step
+    size_t past_requested_peak  # the highest `requested_peak` before the current one
+    uint32_t climbing           # slow allocations in progress, whose blocks are not live yet
     aclrtStream stream          # NULL: the default stream of `context`
     aclrtContext context        # the stream's context; NULL: unknown, or the driver has none
     uint32_t role               # ArenaRole
-    Arena *owner                # in a capture's arena: the arena of the captured stream
-    uint16_t default_tag        # the tag that reports show for its blocks without a tag; 0: none
-    bint named                  # the user chose `default_tag`: a model's name does not replace it
+    Arena *owner                # in a capture's arena: the arena of the captured stream; else NULL
+    uint16_t default_tag        # the tag under which reports show blocks without a tag; 0: none
+    bint named  # the user chose `default_tag`, so a model's name does not replace it
     Ranges space
     Iteration iteration
     Mappings maps
@@ -481,13 +495,13 @@ cdef struct Arena:
     uint64_t budgets            # bit t: blocks of tag t are counted in `pool.budget[t]`
 
 cdef enum ArenaRole:            # what an arena serves
-    ROLE_STREAM                 # ACL's allocations for a stream, and `pool.alloc`
-    ROLE_USER                   # the arena of `pool.alloc`, if the pool has the option early_frees
-    ROLE_CAPTURE                # private blocks of a captured graph
-    ROLE_FRAMEWORK              # a framework with a task queue, which frees blocks early
+    ROLE_STREAM                 # allocations by ACL for a stream, and by `pool.alloc`
+    ROLE_USER  # allocations by `pool.alloc`, if the pool has the option early_frees
+    ROLE_CAPTURE                # the private blocks of a captured graph
+    ROLE_FRAMEWORK              # a framework with a task queue: its frees come early
 
-# The functions of the ACL library that the pool calls, or those of a test. `driver_bind` fills it
-# when the pool is made. Part of the Source; read only afterwards, so no lock.
+# The functions of the ACL library that a pool calls; tests replace them. `driver_bind` fills it
+# when the pool is made. Part of the Source. No lock: it is not written afterwards.
 cdef struct Driver:
     aclError (*reserve)(void **addr, size_t size, size_t alignment, void *expect,
                         uint64_t flags) noexcept nogil
@@ -506,48 +520,48 @@ cdef struct Driver:
     aclError (*mem_info)(aclrtMemAttr attr, size_t *free, size_t *total) noexcept nogil
     aclError (*capture_info)(aclrtStream stream, aclmdlRICaptureStatus *status,
                              aclmdlRI *graph) noexcept nogil
-    # Asks ACL to call the pools when the graph is destroyed.  NULL: ACL cannot do that.
+    # Asks ACL to report to the pools when the graph is destroyed. NULL: ACL cannot do that.
     aclError (*graph_watch)(aclmdlRI graph) noexcept nogil
     aclError (*event_create)(aclrtEvent *event, uint32_t flag) noexcept nogil
     aclError (*event_destroy)(aclrtEvent event) noexcept nogil
     aclError (*event_record)(aclrtEvent event, aclrtStream stream) noexcept nogil
     aclError (*event_query)(aclrtEvent event, aclrtEventRecordedStatus *status) noexcept nogil
-    aclError (*context_get)(aclrtContext *context) noexcept nogil   # NULL: there are no contexts
+    aclError (*context_get)(aclrtContext *context) noexcept nogil   # NULL: driver without contexts
     aclError (*context_set)(aclrtContext context) noexcept nogil
 
-cdef enum Views:                # the option `views`: when a page may get an alias
+cdef enum Views:                # the option `views`: when a free page may be aliased
     VIEWS_NEVER
     VIEWS_PAY                   # if shapes repeat, or if moving the page would need a wait
-    VIEWS_ALWAYS                # whenever a page would be moved otherwise
+    VIEWS_ALWAYS                # whenever the page would be moved otherwise
 
-# The options of a pool. Filled by `options_fill`, copied into the Pool when it is made. `limit` and
-# `headroom` may be set at any time, with one store; the rest does not change afterwards.
+# The options of a pool. `options_fill` fills it; it is copied into the Pool when that is made.
+# `limit` and `headroom` may be set at any time, with one store; no other field changes afterwards.
 cdef struct PoolOptions:
-    int32_t device
-    size_t limit                # most bytes of frames and segments; 0: no limit
-    size_t headroom             # bytes to leave free on the device
+    int32_t device              # the device's number
+    size_t limit                # most bytes of frames and segments together; 0: no limit
+    size_t headroom             # bytes that the pool leaves free on the device
     size_t device_bytes         # bytes of the device's memory; 0: unknown
     size_t granule              # page size, in bytes
-    size_t virtual_bytes        # bytes of a range
-    aclrtMemAttr mem_attr       # kind of memory of frames
-    aclrtMemAttr info_attr      # kind of memory whose free bytes are compared with `headroom`
-    int32_t sync_timeout_ms     # longest wait for a stream inside an allocation; never 0
-    bint steals                 # pages may be moved or get an alias
+    size_t virtual_bytes        # bytes of addresses in a new range of large blocks
+    aclrtMemAttr mem_attr       # the kind of memory of which frames are made
+    aclrtMemAttr info_attr      # the kind of memory whose free bytes are compared with `headroom`
+    int32_t sync_timeout_ms     # longest wait for a stream inside an allocation, in ms; never 0
+    bint steals                 # pages may be moved or aliased
     uint8_t views               # Views
     bint early_frees            # memory may be freed before the work that uses it is launched
-    bint watches                # each allocation asks whether its stream is being captured
+    bint watches                # each allocation asks the driver if its stream is being captured
     bint segments               # never use virtual memory
     bint exact_segments         # a segment for large blocks is only as large as its first block
     size_t padding              # bytes that the chip needs behind a user's input or output
     uint32_t guard_every        # N: one block in N of a registered stream is guarded; 0: none
 
-# A context, and how far its work is known to be complete. An entry of `Source.places`; a new entry
-# replaces the oldest. Under the source's lock.
+# A context, and the last wait for it. An entry of `Source.places`; a new entry replaces the one
+# with the oldest wait. Under the source's lock.
 cdef struct Place:
     aclrtContext context
-    uint64_t rested             # `Source.moment` of the last wait for the context that succeeded
+    uint64_t rested             # `Source.moment` of the last successful wait for the context
 
-cdef enum DriverCall:           # what `Source.calls` counts
+cdef enum DriverCall:           # the kinds of driver calls that `Source.calls` counts
     CALL_RESERVE
     CALL_RELEASE
     CALL_PHYSICAL
@@ -570,181 +584,183 @@ cdef enum Refusal:              # what kept a pool from growing
     REFUSALS
 
 # The page source: frames that a pool holds from the driver, and state that all its arenas share.
-# Part of the Pool. Under its own lock, except `driver` and `prop`, which are set when the pool is
-# made.
+# Part of the Pool. Under its own lock, except `driver` and `prop`, which do not change once the
+# pool is made.
 cdef struct Source:
     SpinLock lock
     Driver driver
     aclrtPhysicalMemProp prop
     Frame *spare                # list of spare frames
-    size_t spare_bytes
-    size_t reserved             # bytes (I11)
+    size_t spare_bytes          # bytes of spare frames
+    size_t reserved             # bytes that the pool holds, or is asking the driver for (I11)
     size_t claimed              # bytes of `reserved` that the driver has not allocated yet
-    size_t reserved_peak        # peak of `reserved`, without `claimed`
+    size_t reserved_peak        # peak of `reserved` - `claimed`
     size_t joint_peak           # most requested bytes of all arenas together, at a slow allocation
     Arena *climbers[CLIMBERS]   # arenas of the latest slow allocations, the newest first
-    uint32_t climber_count
-    uint32_t looked             # index of the arena at which the rotation over all arenas stopped
+    uint32_t climber_count      # number of entries in `climbers`
+    uint32_t looked  # index of the arena that was read last, in the rotation over all arenas
     Share shares                # the sums of `Arena.burst.share` over all arenas
-    uint32_t peak_rest          # new peaks to skip before a peak's composition is noted again
-    uint32_t at_once            # score: from SEEN_OFTEN on, streams count as concurrent
-    aclrtEvent events[EVENT_ROOM]  # unused events
-    uint32_t event_count
+    uint32_t peak_rest          # number of new peaks to skip before `peak_note` notes one again
+    uint32_t at_once            # a score; while it is SEEN_OFTEN or more, streams are concurrent
+    aclrtEvent events[EVENT_ROOM]  # unused driver events
+    uint32_t event_count        # number of entries in `events`
     uint64_t moment             # number of the last wait for a context or a framework's queue
     uint64_t drained            # number of the last successful wait for a framework's queue
     Place places[PLACES]        # the contexts that were waited for last
-    uint32_t place_count
-    uint64_t calls[CALLS]       # by DriverCall: calls of the driver
-    uint64_t failed[CALLS]      # by DriverCall: calls that returned an error
-    aclError last_error         # error of the last failure to get memory
+    uint32_t place_count        # number of entries in `places`
+    uint64_t calls[CALLS]       # by DriverCall: number of driver calls
+    uint64_t failed[CALLS]      # by DriverCall: number of driver calls that returned an error
+    aclError last_error         # the driver's error when a pool last failed to get memory
     uint64_t refused[REFUSALS]  # by Refusal: number of times that the pool could not grow
-    uint64_t refused_told[REFUSALS]  # by Refusal: time in ns at which Python was last asked to log
+    uint64_t refused_told[REFUSALS]  # by Refusal: time in ns of the last request to log it
     size_t refused_bytes[REFUSALS]  # by Refusal: bytes asked for at that time
 
-# An open scope of `Pool.tag` in one thread. It lies on the stack of a call or in the Python object
-# of the scope, which also unlinks it. Only its thread reads and writes it, so no lock.
+# An open scope of `Pool.tag` in one thread. It lies on the stack of a call, or in the Python object
+# of the scope. Only its thread reads and writes it, so there is no lock.
 cdef struct TagScope:
     Pool *pool
-    TagScope *outer             # the scope around it
+    TagScope *outer             # the scope that encloses it; NULL: none
     uint16_t tag                # tag of allocations in `pool` that have no tag of their own
 
 cdef enum Stop:                 # bits: what kept a slow allocation from getting memory
     STOP_LIMIT = 1
     STOP_HEADROOM = 2
     STOP_DRIVER = 4
-    STOP_SYNC = 8               # a stream could not be waited for: busy for too long, or captured
-    STOP_TABLE = 16             # the arena has MAX_RANGES ranges
-    STOP_BUDGET = 32            # the budget of the block's tag has no room for it
-    STOP_DEVICE = 64            # more than any device has, or than live blocks leave of this one
+    STOP_SYNC = 8  # a stream could not be waited for: it was busy too long, or captured
+    STOP_TABLE = 16             # the arena already has MAX_RANGES ranges
+    STOP_BUDGET = 32            # the budget of the block's tag has no room for the block
+    STOP_DEVICE = 64            # the size exceeds the device, or what live blocks leave of it
     STOP_CAPTURE = 128          # the stream is or may be captured, and the capture has no arena
 
-# What one slow allocation tried, and what stopped it. Kept in thread-local variables from
-# `attempt_begin` on, and copied into the OomReport of a failure. No lock.
+# What one slow allocation tried, and what stopped it. It is kept in thread-local variables from
+# `attempt_begin` on, and copied into the OomReport if the allocation fails. No lock.
 cdef struct Attempt:
     uint32_t tried              # bit r: Rung r was tried
     uint32_t stopped            # Stop bits
-    aclError status             # the last error of the driver; 0: none
+    aclError status             # the driver's last error; 0: none
 
-# What one arena held when an allocation failed. Part of an OomReport.
+# What one arena held when an allocation failed, in bytes. Part of an OomReport.
 cdef struct OomHold:
     aclrtStream stream
     uint32_t role               # ArenaRole
     bint donates                # other arenas may take its free pages
-    size_t reserved
-    size_t live
-    size_t free
-    size_t largest_free
-    size_t whole                # bytes of pages and segments that are free as a whole
-    size_t waiting              # bytes of WAITING blocks
+    size_t reserved             # its pages
+    size_t live                 # its live blocks that are not asleep
+    size_t free                 # its free blocks; cached blocks were put into the bins before
+    size_t largest_free         # its largest free block
+    size_t whole                # free pages, and segments that are wholly free
+    size_t waiting              # WAITING blocks
 
-# Why an allocation failed, and what held the memory then. `oom_note` fills it on the stack and
-# copies it into the pool, which keeps the last OOMS. Under the pool's lock.
+# Why an allocation failed, and what held the memory at that time. `oom_note` fills it on the stack
+# and copies it into the pool, which keeps the last OOMS reports. Under the pool's lock. All sizes
+# are in bytes.
 cdef struct OomReport:
     uint64_t number             # reports of a pool are numbered from 1
-    size_t size                 # bytes asked for
+    size_t size                 # the size that was asked for
     aclrtStream stream          # the stream of the arena that failed: "this arena" below
     size_t limit
     size_t reserved
-    size_t spare                # bytes of spare frames
-    size_t live                 # live bytes in all arenas
-    size_t free                 # bytes in the bins of this arena
-    size_t largest_free
-    size_t waiting              # bytes of WAITING blocks of this arena
-    size_t others               # bytes reserved by other arenas
-    size_t device_free          # free bytes of the device; 0: unknown
+    size_t spare                # spare frames
+    size_t live                 # live blocks in all arenas that are not asleep
+    size_t free                 # free blocks of this arena
+    size_t largest_free         # the largest of them
+    size_t waiting              # WAITING blocks of this arena
+    size_t others               # reserved by all other arenas
+    size_t device_free          # free on the device; 0: unknown
     bint capturing              # the stream was being captured
-    bint moved                  # pages were allowed to be moved
+    bint moved                  # it was allowed to move pages
     uint16_t tag                # tag of the allocation
     Attempt attempt
-    size_t missing              # bytes of memory that the best placement lacked
+    size_t missing              # memory that the best placement for the block lacked
     size_t headroom
     size_t budget               # the limit of the tag's budget; 0: none
-    size_t budget_live          # bytes counted in that budget
-    size_t tags[TAGS]           # live bytes of each tag, in all arenas
-    OomHold holds[HOLDS]        # this arena first, then the arenas that hold the most
-    uint32_t hold_count
+    size_t budget_live          # counted in that budget
+    size_t tags[TAGS]           # live bytes by tag in all arenas, sleeping blocks included
+    OomHold holds[HOLDS]        # this arena first, then those that hold the most
+    uint32_t hold_count         # number of entries in `holds`
 
-# Which events of a pool are recorded, and the number of recordings that want them. Part of the
-# Pool. Written under the pool's lock with the GIL held; arenas read single fields without a lock.
+# What is recorded of a pool, and for how many users: recordings and trackings in progress. Part of
+# the Pool. Written under the pool's lock with the GIL held; arenas read single fields without a
+# lock.
 cdef struct Notes:
-    uint32_t users              # recordings and trackings under way
-    uint32_t python             # users that want Python stacks
-    uint32_t native             # users that want C stacks
-    uint32_t steps              # model executions so far; written with the GIL
-    uint32_t recordings         # users that keep events
-    size_t capacity             # events of a ring; 0: nothing is recorded
+    uint32_t users              # number of users
+    uint32_t python             # number of users that want Python stacks
+    uint32_t native             # number of users that want C stacks
+    uint32_t steps              # number of model executions so far
+    uint32_t recordings         # number of users that keep events
+    size_t capacity             # number of events in a ring; 0: no events are kept
 
-# What one stream held at the joint peak. Part of a Peak.
+# What one stream held at the joint peak of live bytes. Part of a Peak.
 cdef struct PeakStream:
     aclrtStream stream
     uint32_t role
     size_t live
 
-# The joint peak of live bytes, and what it was made of. Part of the Pool; `peak_note` fills it.
+# The joint peak of live bytes, and what it consisted of. Part of the Pool; `peak_note` fills it.
 # Under the pool's lock.
 cdef struct Peak:
-    uint64_t number             # peaks that were noted so far
-    uint64_t time               # clock ticks
+    uint64_t number             # number of peaks that were noted so far
+    uint64_t time               # in clock ticks
     size_t live
     size_t requested
     size_t reserved
-    size_t tags[TAGS]           # live bytes by tag; those without: by `Arena.default_tag`, if not 0
-    PeakStream streams[PEAK_STREAMS]  # the first streams with live bytes, not the largest
-    uint32_t stream_count
+    # live bytes by tag; blocks without a tag count under their arena's `default_tag`
+    size_t tags[TAGS]
+    PeakStream streams[PEAK_STREAMS]  # the first streams with live bytes, not the largest ones
+    uint32_t stream_count       # number of entries in `streams`
 
-# The task queue of a framework that a pool serves; read only once it is set. Part of the Pool.
-# Written by `adapters/pluggable/_door`.
+# The task queue of the framework that a pool serves. Part of the Pool. Not written again once it is
+# set. Written by `adapters/pluggable/_door`.
 cdef struct TaskQueue:
     # Waits until the framework's task queue is empty, then for the device.
     bint (*drain)(Pool *pool) noexcept nogil
     # Puts a marker at the end of the task queue, and returns it; NULL if that fails.
     void *(*mark)(Pool *pool, aclrtStream stream) noexcept nogil
-    bint (*mark_done)(void *mark) noexcept nogil    # true once the stream has reached the marker
+    bint (*mark_done)(void *mark) noexcept nogil    # true if the stream has reached the marker
     void (*mark_drop)(void *mark) noexcept nogil
 
-# The reports of allocations that failed, under the pool's lock. Part of the Pool.
-# Written by `_oom`.
+# The reports of allocations that failed. Part of the Pool. Under the pool's lock. Written by
+# `_oom`.
 cdef struct OomReports:
     OomReport oom               # the newest report
     OomReport ooms[OOMS]        # the newest OOMS reports, each at index `number` modulo OOMS
 
-# Whether a pool may be destroyed, under the lock of the list of pools. Part of the Pool.
+# Who must destroy the pool, and when. Part of the Pool. Under the lock of the list of pools.
 # Written by `_arena`, `pool/_pool`.
 cdef struct Lifetime:
     bint orphan                 # no Python Pool owns it; it is destroyed only if `dropped` is set
-    bint dropped                # its Pool was deleted before it could be destroyed: try again later
+    bint dropped  # its Python Pool was deleted while it could not be destroyed: try later
 
-# Calls of `Pool.sleep` and `Pool.wake`. Part of the Pool. Under the GIL.
-# Written by `pool/_sleep`.
+# Counts of calls of `Pool.sleep` and `Pool.wake`. Part of the Pool. Under the GIL. Written by
+# `pool/_sleep`.
 cdef struct SleepCalls:
     uint64_t sleeps             # calls that put blocks to sleep
     uint64_t wakes              # calls that woke blocks
 
-# The budget of a tag. Part of the Pool; `budget_set` starts counting. Any thread changes `live` and
-# `refused`, atomically.
+# The budget of a tag. Part of the Pool. `budget_set` begins the count. Any thread changes `live`
+# and `refused`, atomically.
 cdef struct Budget:
     size_t limit                # most bytes of `live`; 0: no limit
-    size_t live                 # live bytes of the tag, and bytes claimed for requests under way
-    uint64_t refused            # allocations refused, as `live` would have exceeded `limit`
+    size_t live                 # live bytes of the tag, and bytes of its allocations in progress
+    uint64_t refused            # number of allocations that were refused because of `limit`
 
-# The memory of one device. `pool_create` makes it, for a Python Pool or a framework; `pool_destroy`
-# frees it once no block is live, no stream is registered and all pages are back. `lock` guards the
-# list of arenas, the reports and the peak; `source` has a lock of its own.
+# The memory of one device. `pool_create` makes it, for a Python Pool or a framework. `pool_destroy`
+# frees it when no block is live, no stream is registered and the driver has all pages back.
 cdef struct Pool:
     PoolOptions options
     Source source
-    aclrtContext context        # current when the pool was made; NULL: the driver has none
+    aclrtContext context        # current when the pool was made; NULL: the driver has no contexts
     SpinLock lock               # guards the list of arenas, the reports and the peak
-    Arena **arenas              # appended to only; the newest of `arena_tables`
-    uint32_t arena_count        # published after the arena and the table
-    uint32_t arena_room         # slots of `arenas`
-    Arena **arena_tables[ARENA_TABLES]  # old tables are kept for readers without the lock
+    Arena **arenas              # only appended to; the newest table of `arena_tables`
+    uint32_t arena_count        # stored after the arena and the table, for readers without a lock
+    uint32_t arena_room         # number of slots of `arenas`
+    Arena **arena_tables[ARENA_TABLES]  # all tables; old ones are kept for readers without the lock
     uint32_t graphs             # number of arenas that were made for captures
-    Arena *found[FOUND_ARENAS]  # arenas by a hash of their streams; an entry may be out of date
+    Arena *found[FOUND_ARENAS]  # hash table of arenas by stream; an entry may be out of date
     Pool *next                  # in the list of all pools of the process
     bint no_virtual             # the driver has no virtual memory, or the options forbid it
-    bint tagging                # new arenas are ARENA_TAGGED
-    uint32_t modes              # ArenaMode bits with which new arenas begin; under `lock`
+    bint tagging                # new arenas get the mode ARENA_TAGGED
+    uint32_t modes              # ArenaMode bits that new arenas get; under `lock`
     Notes notes
     Peak peak                   # under `lock`
     TaskQueue queue
@@ -752,22 +768,22 @@ cdef struct Pool:
     Lifetime life
     SleepCalls sleeping
     uint64_t budgets            # bit t: tag t has a Budget; under `lock`
-    Budget budget[TAGS]         # by tag; valid where the bit is set
+    Budget budget[TAGS]         # by tag; valid where `budgets` has the tag's bit
 
 # A copy of an arena's statistics. `arena_stats` fills the caller's struct under the arena's lock.
 cdef struct ArenaStats:
     size_t allocated            # bytes of live blocks
-    size_t allocated_peak
+    size_t allocated_peak       # peak of `allocated`
     size_t requested            # bytes that callers asked for
-    size_t requested_peak
+    size_t requested_peak       # peak of `requested`
     size_t reserved             # bytes of pages and segments
-    size_t cached
-    size_t free                 # bytes in bins
-    size_t largest_free
-    size_t waiting
-    size_t asleep
-    uint64_t live_blocks
-    uint64_t frees
-    uint64_t holes
-    uint64_t ranges
+    size_t cached               # bytes of CACHED blocks
+    size_t free                 # bytes of FREE blocks
+    size_t largest_free         # bytes of the largest of them
+    size_t waiting              # bytes of WAITING blocks
+    size_t asleep               # bytes of live blocks that are asleep
+    uint64_t live_blocks        # number of live blocks
+    uint64_t frees              # number of frees since the arena was made
+    uint64_t holes              # number of HOLE blocks
+    uint64_t ranges             # number of ranges
     Counters counters
