@@ -1,8 +1,8 @@
 /* attention.c: see attention.h.
 
-   The rows of a head are brought into the workspace as float, or as double (attention_heads.h), so
-   products are those of gemm.h or exact.h without regard to types and strides: a copy of
-   (queries + keys) * size beside a product of queries * keys * size. */
+   The rows of a head are copied into the workspace as float or as double (attention_heads.h). So
+   gemm.h or exact.h can multiply them, whatever their types and strides are. The copy is cheap:
+   (queries + keys) * size elements, compared with queries * keys * size multiplications. */
 #include "numbers/attention.h"
 
 #include <math.h>

@@ -10,7 +10,7 @@
 #include "numbers/tensor.h"
 
 /* Rows of numbers by batch and head: element c of a row is at batch * b + head * h + row * r + c.
-   Strides count elements; `data` NULL says that there are none. */
+   Strides count elements; `data` is NULL if there are no rows. */
 typedef struct Heads {
     char *data;
     aclDataType type;
@@ -32,10 +32,10 @@ typedef struct Attend {
     Heads mask;                 /* broadcast; a bool mask says which keys are seen, numbers are added */
     int64_t mask_column;        /* stride of the mask along the keys: 0 or 1 */
     int64_t mask_keys;          /* keys after these are not seen, if there is a mask */
-    const Tensor *lengths;      /* keys that count, one for each batch; NULL = all */
+    const Tensor *lengths;      /* number of valid keys of each batch; NULL = all keys are valid */
     int64_t lengths_extra;      /* added to each number of `lengths` */
     int64_t offset;
-    bool offset_by_length;      /* offset = length - queries instead */
+    bool offset_by_length;      /* the offset is length - queries, and `offset` is not used */
     Heads scores;               /* NULL data = not wanted */
     int scores_are;
 } Attend;

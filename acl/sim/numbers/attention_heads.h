@@ -1,6 +1,7 @@
-/* attention_heads.h: the arithmetic of attention.c on rows of REAL, included once for float and once for
-   double. Wanted: REAL, REAL_TYPE (its aclDataType), NAME(x), EXP, TANH. No guard: that is the
-   point. */
+/* attention_heads.h: the arithmetic of attention.c on rows of REAL; attention.c includes it once
+   for float and once for double. Before that it defines REAL, REAL_TYPE (its aclDataType),
+   REAL_IS_DOUBLE, NAME(x), EXP and TANH. There is no include guard, because the file is included
+   twice. */
 
 typedef struct NAME(Scratch) {
     REAL *q, *k, *v, *scores, *out;
@@ -142,7 +143,7 @@ static void NAME(row_finish)(const Attend *a, int64_t batch, int64_t head, int64
     if (any) {
         NAME(row_softmax)(scores, keys);
     } else {
-        memset(scores, 0, (size_t)keys * sizeof *scores); /* no key takes part: zeros */
+        memset(scores, 0, (size_t)keys * sizeof *scores); /* no key is seen: the result is zero */
     }
     NAME(scores_put)(a, SCORES_SOFTMAX, batch, head, query, scores);
 }

@@ -15,7 +15,7 @@ static void strides_fill(int64_t *strides, const Tensor *out, const Tensor *oper
     }
 }
 
-/* True if dimension d continues dimension `last` for every operand. */
+/* True if, in every operand, dimension d follows dimension `last` without a gap, so that the two can be merged. */
 static bool dims_merge(const Spread *spread, int last, const int64_t (*strides)[TENSOR_RANK_MAX],
     int d, int64_t length)
 {

@@ -1,8 +1,8 @@
 /* exact.c: see exact.h.
 
-   A few rows of C at a time, and of those as many columns as fit the first-level cache: a row of B
-   is brought in once for all of them. Integers of all types are summed as uint64_t, whose low bits
-   are those of the sum in their own type. */
+   Computes ROWS rows and COLUMNS columns of C at a time, so that they fit the first-level cache:
+   each row of B is loaded once for all of these rows. Integers of all types are summed as uint64_t,
+   whose low bits are those of the sum in their own type. */
 #include "numbers/exact.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* exact.h: products of matrices of double, or of integers, which wrap: exact where gemm.h, whose
-   arithmetic is float32, would not be. */
+/* exact.h: matrix products in double, or in integers that wrap, for types for which the float32
+   arithmetic of gemm.h is not exact enough. */
 #ifndef SIM_EXACT_H
 #define SIM_EXACT_H
 

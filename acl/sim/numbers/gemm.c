@@ -1,12 +1,13 @@
 /* gemm.c: blocked matrix product. See gemm.h.
 
-   The usual three levels: panels of B (KC x NR) and of A (MR x KC) are packed, converted to float32
-   on the way, so that the kernel reads memory in one direction only; the kernel keeps an MR x NR
-   tile of C in vector registers. Packing costs O(mk + kn) against O(mnk) of arithmetic. The kernel
-   is compiled once per instruction set from one text with gcc's vector types, and chosen at run
-   time.
+   There are the usual three levels. Panels of B (KC x NR) and of A (MR x KC) are packed, and
+   converted to float32 in the same step, so that the kernel reads memory in one direction only. The
+   kernel keeps an MR x NR tile of C in vector registers. Packing costs O(mk + kn), the arithmetic
+   O(mnk). The kernel is compiled once per instruction set from one text with gcc's vector types,
+   and chosen at run time.
 
-   Few rows (single-token decoding) gain nothing from packing: those go through gemm_rows. */
+   A product with few rows (single-token decoding) gains nothing from packing; it is computed by the
+   functions under "few rows". */
 #include "numbers/gemm.h"
 #include "numbers/parallel.h"
 #include "numbers/vmath.h"

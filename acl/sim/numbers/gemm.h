@@ -1,12 +1,12 @@
-/* gemm.h: dense matrix products, the work that inference time goes to. */
+/* gemm.h: dense matrix products, which take most of the time of inference. */
 #ifndef SIM_GEMM_H
 #define SIM_GEMM_H
 
 #include "numbers/tensor.h"
 
 /* C[m x n] = alpha * A[m x k] * B[k x n] + beta * C, row-major. A and B are float32, float16 or
-   bfloat16 with any strides (a transpose is a swap of the two); C is float32 with rows `c_row`
-   apart. Strides count elements. */
+   bfloat16 with any strides (to transpose a matrix, swap its two strides). C is float32; its rows
+   are `c_row` apart. Strides count elements. */
 typedef struct Gemm {
     int64_t m, n, k;
     const void *a;

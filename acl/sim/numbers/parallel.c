@@ -24,8 +24,8 @@ static void *crew_work(void *argument)
     }
 }
 
-/* Threads are made per call: tens of microseconds, against work of milliseconds, and nothing is
-   left over that fork or exit would have to deal with. */
+/* Makes threads for each call. That takes tens of microseconds, little compared with milliseconds
+   of work, and no thread remains that a fork or an exit would have to handle. */
 void parallel_for(unsigned threads, int64_t count, void (*body)(void *context, int64_t index),
     void *context)
 {

@@ -1,4 +1,4 @@
-/* product.h: the shapes of matrix products under ONNX's rules, for the operators that make them. */
+/* product.h: the shapes of matrix products under ONNX's rules, for the operators that compute such products. */
 #ifndef SIM_PRODUCT_H
 #define SIM_PRODUCT_H
 
@@ -20,7 +20,7 @@ bool product_plan(const Tensor *a, const Tensor *b, Product *product);
 /* Gives `out` the result's shape. */
 void product_shape(const Product *product, const Tensor *a, const Tensor *b, Tensor *out);
 
-/* If B is a single matrix, the rows of all matrices of A are multiplied in one product. */
+/* If B is a single matrix, combines the products of all matrices of A with it into one product. */
 void product_flatten(Product *product, const Tensor *a);
 
 #endif

@@ -1,7 +1,8 @@
 /* quant.c: exact products of small integers, by way of gemm.c. See quant.h.
 
-   Each term is at most 255 * 255, so 256 of them stay below 2^24, and a float sum of them is exact
-   in whatever order it is made; longer sums are cut there and joined as integers, which wrap. */
+   Each term is at most 255 * 255, so a sum of 256 terms is below 2^24, where a float sum is exact
+   in every order. Longer sums are split into parts of 256 terms; the parts are added as integers,
+   which wrap. */
 #include "numbers/quant.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* strided.h: copying a box of elements from one set of strides to another.
 
-   Transpose, Slice, Expand, Tile, Pad, Concat and Split are all this with different strides. */
+   Transpose, Slice, Expand, Tile, Concat and Split are such copies; only their strides differ. */
 #ifndef SIM_STRIDED_H
 #define SIM_STRIDED_H
 
@@ -15,7 +15,7 @@ typedef struct Strided {
     int64_t from[STRIDED_RANK];
 } Strided;
 
-/* The strides of a row-major tensor. */
+/* Computes the strides of a row-major tensor, in elements. */
 void strides_of(const Tensor *tensor, int64_t *strides);
 
 /* Copies elements of `size` bytes (1, 2, 4 or 8). */

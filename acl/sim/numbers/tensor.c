@@ -1,7 +1,7 @@
 /* tensor.c: data types, shapes and conversion of elements. See tensor.h.
 
-   Conversion goes through one of two pivots, double for the float types and int64_t for the others,
-   except the pairs that inference spends its time in, which have loops of their own. */
+   An element is converted through double if it is of a float type, through int64_t otherwise. The
+   pairs of types that inference converts most often have loops of their own. */
 #include "numbers/tensor.h"
 #include "numbers/vmath.h"
 
@@ -107,8 +107,9 @@ float float_from_bfloat(uint16_t bits)
     return float_of_bits((uint32_t)bits << 16);
 }
 
-/* A float that rounds to half or bfloat as `value` itself does: towards zero, the last bit set if
-   anything was lost, so that the second rounding sees on which side of a tie the value was. */
+/* Returns a float that rounds to float16 or bfloat16 as `value` itself does. It is rounded towards
+   zero, and its last bit is set if it is not exact, so that the second rounding sees on which side
+   of a tie the value was. */
 static float float_to_round(double value)
 {
     float near = (float)value;
@@ -155,7 +156,7 @@ bool tensor_fits(const Tensor *tensor)
 {
     int64_t bytes = type_size(tensor->type);
     for (int i = 0; i < tensor->rank; i++) {
-        int64_t dim = tensor->dims[i] == 0 ? 1 : tensor->dims[i]; /* products of the others count */
+        int64_t dim = tensor->dims[i] == 0 ? 1 : tensor->dims[i]; /* 0 counts as 1: the others are checked, too */
         if (dim < 0 || __builtin_mul_overflow(bytes, dim, &bytes)) {
             return false;
         }

@@ -1,8 +1,9 @@
-/* tensor.h: what an operator works on: a data type, a shape and a row-major block of memory.
+/* tensor.h: the tensors that operators work on: a data type, a shape and a row-major block of
+   memory.
 
    A Tensor never owns its data. Shapes have at most TENSOR_RANK_MAX dimensions; a scalar has rank
-   0. Nothing here knows streams, devices or models. Every function may be called from any thread.
- */
+   0. Nothing here depends on streams, devices or models. Every function may be called from any
+   thread. */
 #ifndef SIM_TENSOR_H
 #define SIM_TENSOR_H
 
@@ -66,8 +67,9 @@ char *shape_text(const Tensor *tensor, char *text, size_t room);
 int64_t tensor_get_int(const Tensor *tensor, int64_t index);
 double tensor_get_real(const Tensor *tensor, int64_t index);
 
-/* Converts `count` elements, `stride` source elements apart (0 repeats one), into contiguous ones.
-   Floats to integers truncate; integers wrap; anything but zero is true. */
+/* Converts `count` elements, which are `stride` elements apart in the source (0 repeats one
+   element), into contiguous ones. Floats are truncated to integers; integers wrap; every number but
+   zero becomes true. */
 void convert(void *to, aclDataType to_type, const void *from, aclDataType from_type,
     int64_t stride, int64_t count);
 

@@ -1,8 +1,8 @@
 /* vmath.h: functions of float32 without branches, so that gcc vectorises loops over them.
 
    Errors, measured against double precision over the whole range: exp 2 ulp, tanh and the logistic
-   function 4e-7 relative, erf 1e-7 absolute; those of angles are computed in double, and the
-   rounding to float32 is their error. Infinities and NaN come out as from libm. */
+   function 4e-7 relative, erf 1e-7 absolute. Functions of angles are computed in double, so their
+   only error is the rounding to float32. Infinities and NaN give the same results as in libm. */
 #ifndef SIM_VMATH_H
 #define SIM_VMATH_H
 
@@ -11,17 +11,19 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A function of loops over these, compiled for wider vectors too and chosen by what the processor
-   has (clones for an "arch=" are chosen by its maker: none on AMD), when the library is
-   loaded. Not where a sanitizer or a counter of lines runs before it could choose. */
+/* For functions with loops over the functions below: gcc compiles them for several vector widths,
+   and the loader chooses a version by the processor's features. (With an "arch=" it would choose by
+   the processor's maker, and none on AMD.) Empty in debug builds, because a sanitizer or a coverage
+   counter would run before the choice is made. */
 #if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(SIM_DEBUG)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDE
 #endif
 
-/* ISO mode forbids fusing a multiplication with an addition, which halves the speed; here and in
-   what includes this, as functions of other options are not inlined. */
+/* Lets gcc fuse a multiplication and an addition, which doubles the speed and which ISO mode
+   forbids. The pragma holds for this file and for the files that include it, because functions with
+   different options are not inlined into each other. */
 #ifndef __clang__ /* clang fuses without being told */
 #pragma GCC optimize("fp-contract=fast")
 #endif

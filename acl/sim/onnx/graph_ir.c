@@ -54,7 +54,7 @@ void net_explain(Net *net, const char *format, ...)
     va_start(args, format);
     int length = vsnprintf(net->message, sizeof net->message, format, args);
     va_end(args);
-    if (length >= (int)sizeof net->message) { /* cut, perhaps inside a character */
+    if (length >= (int)sizeof net->message) { /* the text was cut, perhaps inside a UTF-8 character */
         size_t end = sizeof net->message - 1;
         while (end > 0 && ((unsigned char)net->message[end - 1] & 0x80U) != 0) {
             end--;

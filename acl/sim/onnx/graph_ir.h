@@ -1,14 +1,14 @@
-/* graph_ir.h: the form of a model for the node loop: values, constants, and bodies, which are
-   lists of nodes in order.
+/* graph_ir.h: a model in the form that the node loop runs: values, constants, and bodies, which are
+   ordered lists of nodes.
 
    `onnx_read` makes a Net from a file's bytes; `net_prepare` orders its nodes and computes those
-   of constants. After that a Net does not change, so any number of runs may use it at once. All
-   of its memory is freed at once (Pile).
+   whose inputs are all constant. After that a Net does not change, so any number of runs may use it
+   at the same time. All of its memory is freed at once (Pile).
 
-   The model's own graph is a body, and so is each subgraph of an If, a Loop or a Scan. ONNX has
-   no recursion, so the values of all bodies are in one table, and each value belongs to one body.
-   If a body reads values of the bodies around it, they become further inputs of the node that has
-   the body. */
+   The model's own graph is a body, and so is each subgraph of an If, a Loop or a Scan. ONNX has no
+   recursion, so the values of all bodies are in one table, and each value belongs to one body. If a
+   body reads values of the bodies around it, they become further inputs of the node that has the
+   body. */
 #ifndef SIM_GRAPH_IR_H
 #define SIM_GRAPH_IR_H
 
@@ -82,7 +82,7 @@ typedef struct NetNode {
     Control control;
     int own_inputs;         /* of a control node: number of inputs in the file; the values that its bodies capture
                                follow them */
-    Body *bodies[BODIES_MAX]; /* then and else; or the only one */
+    Body *bodies[BODIES_MAX]; /* an If has two, then and else; a Loop or a Scan has one */
 } NetNode;
 
 struct Body {
@@ -116,8 +116,8 @@ typedef struct Net {
     int *inputs, *outputs;  /* values: the inputs and outputs of `main` */
     int name_count, name_room;
     NetName *names;         /* hash table */
-    int64_t folded;         /* bytes of the constants that were computed here, and */
-    int64_t folded_max;     /* the limit for them */
+    int64_t folded;         /* bytes of the constants that were computed at load */
+    int64_t folded_max;     /* upper limit of `folded` */
     char message[NET_MESSAGE_ROOM];
 } Net;
 
@@ -137,13 +137,14 @@ void net_explain(Net *net, const char *format, ...) __attribute__((format(printf
 /* Returns the entry of a name in exactly that scope if it has a value, or NULL. */
 const NetName *net_name(const Net *net, const char *name, int scope);
 
-/* Gives a name its value in a scope where it has none yet. False without memory. */
+/* Sets the value of a name in a scope where the name has none yet. False if there is no memory. */
 bool net_name_set(Net *net, const char *name, int scope, int value);
 
-/* Returns a new value of a body; -1 without memory. */
+/* Returns a new value of a body; -1 if there is no memory. */
 int net_value_new(Net *net, const char *name, Body *body);
 
-/* Returns the value of that name in the model's own graph, made if it is new; -1 without memory. */
+/* Returns the value of that name in the model's own graph, and makes it if there is none; -1 if
+   there is no memory. */
 int net_value(Net *net, const char *name);
 
 /* Returns an integer attribute of a node, or `otherwise`. */
@@ -152,8 +153,8 @@ int64_t net_attr_int(const NetNode *node, const char *name, int64_t otherwise);
 /* Returns a node's name, or that of its first output, for messages. */
 const char *node_name(const Net *net, const NetNode *node);
 
-/* Makes room in an array for one more item of `size` bytes; NULL without memory. The room is
-   doubled each time. */
+/* Makes room in an array for one more item of `size` bytes, by doubling its size. Returns the
+   array, or NULL if there is no memory. */
 void *net_grow(Net *net, void *items, int count, int *room, size_t size);
 
 /* Runs one node on the host, with outputs in malloc'ed memory (or NULL for unwanted ones).

@@ -346,9 +346,10 @@ static void hosts_if(Net *net, const NetNode *node)
     }
 }
 
-/* Finds the carried values (states) that are host values. A state is one if it is one at first and after each
-   turn of the body, which may depend on the other states. So all that are host values at first are assumed to
-   be, and states whose output is not a host value are removed until nothing changes. */
+/* Finds the carried values (states) that are host values. A state is a host value if it is one
+   before the first iteration and after each one, which may depend on the other states. So first
+   every state that begins as a host value is assumed to be one; then states whose output is not a
+   host value are removed until nothing changes. */
 static void hosts_states(Net *net, const NetNode *node, int inputs, int outputs, int states)
 {
     Body *body = node->bodies[0];

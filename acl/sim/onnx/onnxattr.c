@@ -95,7 +95,8 @@ static AttrKind attr_kind(uint64_t type)
     return type < sizeof kinds / sizeof kinds[0] ? kinds[type] : ATTR_NONE;
 }
 
-/* Gets the value that the function's use has for the attribute to which this one refers. */
+/* Inside a function: gives `attr` the value of the attribute `reference` of the node that uses the
+   function. False if the node does not have it. */
 static bool attr_refer(const Reader *reader, const char *reference, Attr *attr)
 {
     for (int i = 0; reader->given != NULL && i < reader->given->count; i++) {

@@ -8,7 +8,7 @@
 
 enum { DEPTH_MAX = 16 }; /* most graphs and functions inside each other */
 
-/* A function that the model defines; its nodes are read anew, in place of the node, at each use. */
+/* A function that the model defines. Its nodes are read again at each use, in place of the node that uses it. */
 typedef struct Function {
     const char *name;
     const char *domain;
@@ -56,8 +56,7 @@ int scope_new(Reader *reader, int parent);
 /* Gives a name a new value in the innermost scope. */
 bool name_define(Reader *reader, const char *name, int *value);
 
-/* Finds the value of a name in a field: a new value of that name if `define`, else the one that
-   it stands for. */
+/* Gives the value of the name in a field: a new value if `define`, else the value that the name has. */
 bool value_read(Reader *reader, const ProtoField *field, bool define, int *value);
 
 /* Notes that a body reads a value of another body. */

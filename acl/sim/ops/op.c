@@ -1,4 +1,4 @@
-/* op.c: what operators ask of their call: attributes, lists, limits of work. See op.h. */
+/* op.c: functions with which operators read their call: attributes, lists of integers, limits of work. See op.h. */
 #include "ops/op.h"
 
 #include <stdarg.h>

@@ -60,7 +60,7 @@ typedef struct OpCall {
     const Tensor **inputs;   /* NULL = optional input left out */
     Tensor *outputs;         /* data NULL = optional output not wanted */
     void *workspace;
-    char *message;           /* OP_MESSAGE_ROOM bytes for what went wrong */
+    char *message;             /* OP_MESSAGE_ROOM bytes for the reason of a failure */
     bool (*interrupted)(void); /* true when op_run is to end early; NULL = never */
     double steps_max;        /* the work limit; 0: OP_STEPS_MAX */
 } OpCall;
@@ -75,25 +75,25 @@ struct OpKind {
     bool (*infer)(OpCall *call);
     int64_t (*workspace)(const OpCall *call); /* NULL = none */
     bool (*run)(const OpCall *call);
-    int variant;                             /* which operator of its file's family; each file has its own numbers */
+    int variant;                             /* number of the operator within its source file's family */
     unsigned flags;
 };
 
 enum {
     OP_VIEW = 1,       /* output 0 is input 0 under another shape: a caller may share the memory */
     OP_IN_PLACE = 4,   /* output 0 uses input 0's memory; the caller sets its type and shape */
-    OP_STRIDED = 8,    /* the three inputs after 0 and after 4 describe a view of it: size, stride, offset */
+    OP_STRIDED = 8,    /* inputs 1 to 3 are a view of input 0 (size, stride, offset), 5 to 7 one of input 4 */
     OP_DATA_SIZED = 2, /* infer needs all values: the outputs' sizes depend on them */
 };
 
 /* Returns the operator of this name and domain, or NULL. */
 const OpKind *op_find(const char *name, OpDomain domain);
 
-/* Returns the operator at that place of the tables, NULL behind the last. */
+/* Returns the operator with that index, counted over all tables; NULL if there are fewer operators. */
 const OpKind *op_at(size_t index);
 
-/* Checks the numbers of inputs and outputs, and the attributes. Returns false and writes a message if the
-   operator does not support them. A node that passes may still be refused by op_infer. */
+/* Checks the numbers of inputs and outputs, and the attributes. Returns false and writes a message
+   if the operator does not support them. A call that passes may still be refused by op_infer. */
 bool op_accept(const OpCall *call);
 
 /* True if op_infer reads the values of this input, and not only its shape. */
@@ -115,8 +115,7 @@ int64_t op_workspace(const OpCall *call);
 int64_t op_reach(const OpCall *call, int input);
 bool op_run(const OpCall *call);
 
-/* Writes the reason into call->message. The macro op_fail does the same and has the value false, which the
-   compiler can see. */
+/* Writes the reason into call->message. The macro op_fail does the same; its value is the constant false. */
 void op_explain(const OpCall *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define op_fail(...) (op_explain(__VA_ARGS__), false)
 
@@ -133,9 +132,9 @@ static inline const Tensor *op_input(const OpCall *call, int i)
     return i >= 0 && i < call->input_count ? call->inputs[i] : NULL;
 }
 
-/* Limit of the steps of one call whose number of steps depends on attributes: about a minute. */
+/* The most steps of one call, if their number depends on attributes: about a minute of work. */
 #define OP_STEPS_MAX 0x1p36
-/* The same limit for a call on the host, which nothing can interrupt: about a second. */
+/* The same limit for a call on the host, which cannot be interrupted: about a second of work. */
 #define OP_STEPS_HOST 0x1p30
 
 /* Returns false and writes a message if `steps` exceeds the call's limit of work. */
@@ -155,7 +154,7 @@ bool op_ints(const OpCall *call, const char *attribute, int input, IntList *list
 /* Copies type and shape of input `from` to output 0. */
 bool op_same(OpCall *call, int from);
 
-/* --- what op_accept asks of those that lack a variant: attributes only --- */
+/* --- called by op_accept for operators that lack some variants; they read only attributes --- */
 
 bool batch_accept(const OpCall *call), grid_accept(const OpCall *call),
     resize_accept(const OpCall *call), rnn_accept(const OpCall *call),

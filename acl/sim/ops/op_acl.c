@@ -103,7 +103,8 @@ static bool strided_run(const OpCall *call)
     return true;
 }
 
-/* Inputs: destination and its view, source and its view. The output is the destination. */
+/* Inputs 0 to 3 are the destination and its view, inputs 4 to 7 the source and its view. The output
+   is the destination. */
 static bool viewcopy_infer(OpCall *call)
 {
     View to, from;

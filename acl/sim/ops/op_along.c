@@ -1,8 +1,9 @@
 /* op_along.c: operators that walk along one axis with a running result: ArgMax, ArgMin and CumSum.
 
-   A tensor is [outer, length, inner]. Rows of `inner` elements are taken one after another, so the
-   input is read in order whatever the axis; with an inner of one the line itself is read in
-   blocks. Numbers are double for the float types, int64_t or uint64_t for integers. */
+   A tensor is seen as [outer, length, inner], where `length` is the axis. The input is read row by
+   row (a row is `inner` elements), so it is read in the order of memory for every axis. If `inner`
+   is 1, a line along the axis is read in blocks. Computations are in double for the float types, in
+   int64_t or uint64_t for integers. */
 #include "ops/op.h"
 #include "numbers/vmath.h"
 
@@ -72,8 +73,8 @@ static bool arg_infer(OpCall *call)
             (int)ACL_INT32, (int)ACL_INT64, (int)out->type);
 }
 
-/* True if X comes before A, the best so far; of equal ones the first, or the last. NaN is before
-   all others, as in NumPy. */
+/* True if the element X replaces A, the best so far. Of equal elements the first wins, or the last
+   if `last`. NaN wins over every number, as in NumPy. */
 #define ARG_REAL(X, A) \
     ((largest ? (X) > (A) : (X) < (A)) || (isnan(X) && (last || !isnan(A))) \
         || (last && (X) <= (A) && (X) >= (A)))

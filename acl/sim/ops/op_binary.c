@@ -1,7 +1,8 @@
 /* op_binary.c: operators of two operands under broadcasting, and their n-ary folds.
 
-   Each has a loop for the five types that arithmetic is done in (tensor.h, type_compute); the other
-   types pass through blocks of those. Integer arithmetic wraps; division by zero gives 0. */
+   Each operator has a loop for each of the five types of arithmetic (tensor.h, type_compute).
+   Elements of other types are converted to one of these, block by block. Integer arithmetic wraps;
+   division by zero gives 0. */
 #include "ops/op.h"
 #include "numbers/broadcast.h"
 
@@ -78,7 +79,7 @@ static int64_t whole_rem(int64_t x, int64_t y)
     return y == 0 || y == -1 ? 0 : x % y;
 }
 
-/* Remainder with the divisor's sign, as Python's. */
+/* Returns the remainder with the sign of the divisor, as in Python. */
 static int64_t floor_mod(int64_t x, int64_t y)
 {
     int64_t rest = whole_rem(x, y);

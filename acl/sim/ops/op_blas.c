@@ -1,9 +1,9 @@
 /* op_blas.c: GEMM, the operator behind aclblas: C = alpha * A * B + beta * C.
 
-   Inputs: A, B, C, alpha, beta; the output is C, in the same memory or other.  A matrix of rank 2
-   lies row by row; one of rank 4 lies in tiles, as the cube unit reads them (FRACTAL_NZ, and
-   FRACTAL_Z for a B of int8).  Sums are float32 for float16 and int32 for int8.  With beta 0 the
-   old C is not read. */
+   Inputs: A, B, C, alpha, beta. The output is the new C, in the memory of the old one or elsewhere.
+   A matrix of rank 2 is stored row by row. One of rank 4 is stored in tiles, as the chip's matrix
+   unit reads them (FRACTAL_NZ, and FRACTAL_Z for a B of int8).  Sums are float32 for float16 and
+   int32 for int8.  If beta is 0, the old C is not read. */
 #include "numbers/gemm.h"
 #include "numbers/parallel.h"
 #include "ops/op.h"
@@ -124,10 +124,10 @@ static bool blas_infer(OpCall *call)
     return op_same(call, INPUT_C);
 }
 
-/* --- memory: the sums, A and B where they have to be laid out anew, the product's own --- */
+/* --- workspace: the sums, row-major copies of A and B if needed, and the memory of gemm_run --- */
 
 typedef struct Room {
-    int64_t a, b, scratch, total; /* where they begin; the sums are first */
+    int64_t a, b, scratch, total; /* byte offsets in the workspace (the sums are at 0), and its size */
 } Room;
 
 static int64_t room_round(int64_t bytes)
@@ -159,7 +159,8 @@ static int64_t blas_workspace(const OpCall *call)
     return plan_make(call, &plan) ? room_plan(&plan).total : 0;
 }
 
-/* Returns the matrix in rows, and changes `layout` accordingly. It is copied to `to` if its layout is another. */
+/* Returns the matrix in rows, and sets `layout` to that form. If the matrix is in another form, it
+   is copied to `to`. */
 static const void *unpacked(
     const Plan *plan, const Tensor *from, Layout *layout, int64_t rows, int64_t columns, char *to)
 {

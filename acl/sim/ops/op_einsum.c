@@ -1,9 +1,10 @@
 /* op_einsum.c: Einsum of one to three operands.
 
-   Each letter is a dimension with a stride in every operand and in the output. The dimensions under an
-   ellipsis are named by digits, counted from the right. A letter that an operand has twice means its
-   diagonal: the strides are added. Two operands of float32, float16 or bfloat16 become products of
-   matrices (gemm.h), in place or after packing. Everything else is a loop over all dimensions. */
+   Each letter is a dimension with a stride in every operand and in the output. The dimensions under
+   an ellipsis have digits as names, counted from the right. If an operand has a letter twice, its
+   diagonal is meant: the strides are added. Two operands of float32, float16 or bfloat16 become
+   products of matrices (gemm.h), in place or after packing. Everything else is a loop over all
+   dimensions. */
 #include "numbers/exact.h"
 #include "numbers/gemm.h"
 #include "ops/op.h"

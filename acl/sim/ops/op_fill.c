@@ -1,4 +1,4 @@
-/* op_fill.c: operators that make tensors: from shapes, from scalars, or by choosing between two. */
+/* op_fill.c: operators that make tensors from shapes or scalars (Shape, Range, OneHot, ...), and Where and Pad. */
 #include "ops/op.h"
 #include "numbers/broadcast.h"
 #include "numbers/strided.h"

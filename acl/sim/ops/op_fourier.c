@@ -1,8 +1,9 @@
-/* op_fourier.c: DFT and STFT, and the windows that go with them.
+/* op_fourier.c: DFT and STFT, and the windows that belong to them.
 
-   A transform of length n is made of n's prime factors, so lengths that are products of small ones
-   are fast and a large prime costs n * n. Numbers are double throughout. The imaginary part is the
-   last dimension of a tensor: 1 = real, 2 = complex. */
+   A transform is split by the prime factors of its length n. It is fast if all factors are small;
+   if n is a large prime, it takes n * n steps. All computations are in double. The last dimension
+   of a tensor has one number for a real element, and two (real part, imaginary part) for a complex
+   one. */
 #include "ops/op.h"
 
 #include <math.h>
@@ -19,7 +20,7 @@ static Complex product(Complex a, Complex b)
     return (Complex){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
 
-enum { LONG_FACTOR = 4096 }; /* a sum of more terms asks first whether the call was interrupted */
+enum { LONG_FACTOR = 4096 }; /* terms; before a longer sum, the transform checks whether the call was interrupted */
 
 /* Tables and memory for one length. */
 typedef struct Fourier {
@@ -27,7 +28,7 @@ typedef struct Fourier {
     bool inverse;
     Complex *turns;         /* the `length` roots of unity */
     Complex *in, *out, *few;
-    const OpCall *call;     /* asked whether it was interrupted */
+    const OpCall *call;     /* to check whether the call was interrupted */
 } Fourier;
 
 static int64_t factor_of(int64_t n)
@@ -40,8 +41,8 @@ static int64_t factor_of(int64_t n)
     return n;
 }
 
-/* True if the transforms of `lines` lines of that length are within the limit of work: a prime length takes its
-   square. */
+/* True if the transforms of `lines` lines of that length are within the limit of work. A prime
+   length takes length * length steps. */
 static bool fourier_affords(const OpCall *call, int64_t lines, int64_t length)
 {
     double factors = 1.0;
@@ -114,7 +115,7 @@ static Fourier fourier_open(const OpCall *call, int64_t length, bool inverse)
     return f;
 }
 
-/* False if the call was interrupted. */
+/* Transforms `in` into `out`; false if the call was interrupted. */
 static bool fourier_run(const Fourier *f)
 {
     transform(f, f->in, 1, f->out, f->length);

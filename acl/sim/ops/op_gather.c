@@ -1,7 +1,7 @@
-/* op_gather.c: operators that read or write at places given by another tensor.
+/* op_gather.c: operators that read or write elements at the indices in another tensor.
 
-   An index outside its dimension cannot be refused when the values are only known on the stream:
-   run reports it, and the stream fails as it does on a device. */
+   If the values are only known on the stream, an index outside its dimension cannot be refused when
+   the call is queued. Then `run` reports it, and the stream fails, as on a device. */
 #include "ops/op.h"
 #include "numbers/strided.h"
 #include "numbers/vmath.h"
@@ -121,8 +121,8 @@ static bool pick_infer(OpCall *call)
     return true;
 }
 
-/* Returns the offset in the data for element `at` of the index tensor. `row` keeps its state between calls,
-   because `at` grows by one from call to call. */
+/* The state of element_place, which finds the offset in the data for element `at` of the index
+   tensor. It is kept between calls, because `at` grows by one from call to call. */
 typedef struct ElementRow {
     int64_t strides[TENSOR_RANK_MAX];
     int64_t base;       /* offset of the row, without the indexed axis */
@@ -332,7 +332,7 @@ static bool put_run(const OpCall *call)
     return true;
 }
 
-/* --- GatherND, ScatterND: the last dimension of the indices is a place --- */
+/* --- GatherND, ScatterND: the last dimension of the indices holds the numbers of one index --- */
 
 typedef struct Places {
     int64_t batch;     /* product of the leading dimensions that data and indices share */

@@ -1,6 +1,6 @@
-/* op_move.c: operators that move elements without looking at them: Transpose, Slice, Concat, Split,
-   Expand, Tile, Pad, ReverseSequence, CenterCropPad. Most are a box copied between two sets of
-   strides (strided.h). */
+/* op_move.c: operators that move elements without using their values: Transpose, Slice, Concat,
+   Split, Expand, Tile, ReverseSequence, CenterCropPad. Most of them copy a box of elements from one
+   set of strides to another (strided.h). */
 #include "ops/op.h"
 #include "numbers/strided.h"
 
@@ -138,7 +138,7 @@ static bool slice_plan(const OpCall *call, Cut *cut)
     return true;
 }
 
-/* ACL's Slice: offsets and sizes, -1 = to the end. */
+/* Plans ACL's Slice, which has offsets and sizes; the size -1 means up to the end. */
 static bool sizes_plan(const OpCall *call, Cut *cut)
 {
     IntList offsets, sizes;
@@ -163,7 +163,7 @@ static bool sizes_plan(const OpCall *call, Cut *cut)
     return true;
 }
 
-/* ACL's StridedSlice: bit i of each mask concerns axis i. Ellipses and new axes are refused. */
+/* Plans ACL's StridedSlice, in which bit i of each mask concerns axis i. Ellipses and new axes are refused. */
 static bool strided_plan(const OpCall *call, Cut *cut)
 {
     IntList begin, end, steps;

@@ -73,7 +73,7 @@ static bool reduce_infer(OpCall *call)
     return true;
 }
 
-/* --- the places: a walk over the kept dimensions, and one over the reduced ones --- */
+/* --- offsets of elements: one walk over the kept dimensions, one over the reduced dimensions --- */
 
 typedef struct Walk {
     int rank;
@@ -307,7 +307,7 @@ static aclDataType compute_of(int variant, aclDataType type)
                                        : ACL_INT64;
 }
 
-/* The least or the largest number of an integer type. */
+/* Returns the lowest or the highest number of an integer type. */
 static int64_t type_bound(aclDataType type, bool largest)
 {
     int bits = type == ACL_BOOL ? 1 : 8 * (int)type_size(type);

@@ -1,7 +1,8 @@
 /* op_select.c: TopK, and the operators whose output size depends on data: NonZero, Compress,
    NonMaxSuppression.
 
-   For operators whose output size depends on data, infer counts; run repeats the work and writes. */
+   If the output size depends on data, infer already computes the result to count its elements; run
+   computes it again and writes it. */
 #include "ops/op.h"
 #include "numbers/vmath.h"
 
@@ -9,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An element's key: keys compare as unsigned integers in the order of the elements, the best has the highest. */
+/* An element's index and key. Keys are unsigned integers in the order of the elements; the best
+   element has the highest key. */
 typedef struct Ranked {
     uint64_t key;
     int64_t index;
@@ -113,8 +115,8 @@ static int topk_axis(const OpCall *call)
         attr_int(call, call->kind->domain == OP_ACL ? "dim" : "axis", -1), call->inputs[0]->rank);
 }
 
-/* An attribute before operator set 10, and of TopKD, whose second input is a list of numbers that
-   chips count by. */
+/* The count k is an attribute before operator set 10, and for TopKD. TopKD's second input is a
+   table for the chip, which is not read. */
 enum { TOPK, TOPK_D };
 
 static int64_t topk_count(const OpCall *call)
@@ -176,8 +178,8 @@ static bool topk_run(const OpCall *call)
 
 /* --- NonZero --- */
 
-/* True if the output has one row for each dimension, as ONNX's has. ACL's has one row for each element, unless
-   its attribute `transpose` is set. */
+/* True if the output has one row for each element that is not zero, as ACL's without the attribute
+   `transpose`. Otherwise it has one row for each dimension, as ONNX's. */
 static bool nonzero_rows(const OpCall *call)
 {
     return call->kind->domain == OP_ACL && attr_int(call, "transpose", 0) == 0;

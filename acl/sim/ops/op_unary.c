@@ -51,7 +51,7 @@ typedef void (*Loop)(const void *in, void *out, int64_t n, const double *by);
     WHOLE_LOOP(NAME##_u64, uint64_t, UNSIGNED)
 
 #define INF_TEST (isinf(x) && (x > 0 ? q != 0 : p != 0))
-/* NaN stays NaN. */
+/* Limits X to [LOW, HIGH]. NaN stays NaN. */
 #define BETWEEN(X, LOW, HIGH) ((X) < (LOW) ? (LOW) : (X) > (HIGH) ? (HIGH) : (X))
 #define GELU_TANH(T, TANH) \
     ((T)0.5 * x * ((T)1 + TANH((T)0.7978845608028654 * (x + (T)0.044715 * x * x * x))))

@@ -16,7 +16,7 @@ typedef struct Form {
     OpDomain domain;
     const char *attributes;
     unsigned scalars;       /* bit i: input i, if given, has one element */
-    unsigned same[3];       /* sets of inputs; those of a set have one type */
+    unsigned same[3];       /* bit masks of inputs; all inputs in one mask must have the same type */
 } Form;
 
 /* Sorted by name, then by domain. Operators that are not here have no attributes. */
@@ -274,7 +274,7 @@ static const Form *form_find(const OpCall *call)
     return bsearch(&key, forms, sizeof forms / sizeof forms[0], sizeof forms[0], form_compare);
 }
 
-/* Returns where the list names the kind of an attribute; NULL if the attribute is not listed. */
+/* Returns the position in the list of the attribute's kind; NULL if the attribute is not listed. */
 static const char *kind_find(const char *list, const char *name)
 {
     size_t length = strlen(name);

@@ -22,7 +22,7 @@ typedef struct Names {
 } Names;
 
 FILE_LOCK(lock);
-static Names *names; /* a ring, by number */
+static Names *names; /* ring buffer: the names of record n are at index n % NAMES_KEPT */
 static uint64_t last_number;
 
 /* Returns the FNV-1a hash of the record's fields. */
@@ -205,7 +205,7 @@ aclError sim_aclprofGetOpName(
     return name_take(__func__, opInfo, opInfoLen, index, NAME_OWN, opName, opNameLen);
 }
 
-/* ---- numbers: 0 for what is no record -------------------------------------------------------- */
+/* ---- numbers of a record; 0 if there is no such record ------------------------------------------ */
 
 uint64_t sim_aclprofGetOpStart(const void *opInfo, size_t opInfoLen, uint32_t index)
 {
@@ -242,7 +242,8 @@ aclprofSubscribeOpFlag sim_aclprofGetOpFlag(const void *opInfo, size_t opInfoLen
     return (aclprofSubscribeOpFlag)record.flag;
 }
 
-/* The only attribute concerns the threads of an operator, which the simulator does not have. */
+/* Fails for every record: the only attribute of the API concerns the threads of an operator, which
+   the simulator does not have. */
 const char *sim_aclprofGetOpAttriValue(
     const void *opInfo, size_t opInfoLen, uint32_t index, aclprofSubscribeOpAttri attri)
 {

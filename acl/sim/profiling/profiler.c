@@ -1,10 +1,10 @@
-/* profiler.c: aclprof*: a profile of what the program marks, as a Chrome trace.
+/* profiler.c: aclprof*: records what the program marks, as a Chrome trace.
 
-   aclprofInit names a folder; between aclprofStart and aclprofStop marks, ranges and steps are
-   kept, with those that a stream reaches; aclprofFinalize writes them to FOLDER/PROF_sim_PID.json,
-   which chrome://tracing and Perfetto show.  There is no hardware to measure: metrics are accepted
-   and counted for nothing.  A model's operators are told by another way (subscription.c), and not
-   at the same time.
+   aclprofInit names a folder. Between aclprofStart and aclprofStop, the program's marks, ranges and
+   steps are recorded, also those on streams. aclprofFinalize writes them to
+   FOLDER/PROF_sim_PID.json, which chrome://tracing and Perfetto show.  There is no hardware to
+   measure, so metrics are accepted and ignored.  A model's operators are reported by other
+   functions (subscription.c), which cannot be used at the same time.
 
    Thread rule: the state and the records are under one mutex; pushed ranges belong to a thread. */
 #include <errno.h>
@@ -44,7 +44,7 @@ typedef struct Head {
 
 struct aclprofConfig {
     Head head;
-    uint32_t started; /* the profile in which it was started; 0: none */
+    uint32_t started; /* number of the profile in which it was started; 0: none */
     uint32_t count;
     uint32_t devices[DEVICE_MAX];
     uint64_t switches;
@@ -77,7 +77,7 @@ typedef struct Record {
 
 FILE_LOCK(lock);
 static char *folder;     /* NULL: not initialised */
-static uint32_t profile; /* from aclprofInit to aclprofFinalize: the 1st, 2nd ... */
+static uint32_t profile; /* number of the profile that runs from aclprofInit to aclprofFinalize, from 1 */
 static uint32_t marking; /* configurations that are started and have ACL_PROF_MSPROFTX */
 static Record *records;
 static size_t record_count, record_room;
@@ -295,7 +295,7 @@ static aclError config_check(const aclprofConfig *given, const char *function)
     return ACL_SUCCESS;
 }
 
-/* Starts or stops a configuration: 100043 before aclprofInit. */
+/* Starts or stops a configuration. Returns 100043 if aclprofInit was not called. */
 static aclError config_switch(const aclprofConfig *given, bool start, const char *function)
 {
     aclprofConfig *own = (aclprofConfig *)(uintptr_t)given;

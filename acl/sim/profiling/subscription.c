@@ -99,8 +99,8 @@ static bool subscription_ending(Subscription *self)
     return ending;
 }
 
-/* Waits for room in the pipe. Returns false if the pipe has no reader, or if nobody reads while the subscription
-   ends. */
+/* Waits for room in the pipe. Returns false if the pipe has no reader, or if the reader does not
+   read while the subscription ends. */
 static bool pipe_wait(Subscription *self)
 {
     int patience_ms = PATIENCE_MS;
@@ -118,7 +118,8 @@ static bool pipe_wait(Subscription *self)
     return false;
 }
 
-/* A pipe that poll reports as writable has room for these few bytes, so the write is complete and does not wait. */
+/* Writes records to the pipe. If poll reports a pipe as writable, it has room for these few bytes,
+   so the write is complete and does not wait. */
 static bool records_write(Subscription *self, const OpRecord *records, size_t count)
 {
     const char *bytes = (const char *)records;
@@ -149,7 +150,8 @@ static void *writer_main(void *argument)
     return NULL;
 }
 
-/* The thread blocks all signals. The program handles them, and SIGPIPE of a pipe without a reader would end it. */
+/* Starts the thread that writes. It blocks all signals: the program handles them, and the SIGPIPE
+   of a pipe without a reader would end the program. */
 static bool writer_start(Subscription *self)
 {
     sigset_t all, old;

@@ -51,8 +51,8 @@ aclError tdt_queue_clear(uint32_t id);
 aclError tdt_queue_grant(uint32_t id, uint32_t permission);
 aclError tdt_queue_permission(uint32_t id, uint32_t *permission);
 
-/* 500001 if a queue does not exist, if the route exists already (bind) or does not (unbind), or if it would close
-   a cycle. */
+/* Both return 500001 if a queue does not exist. tdt_route_bind also does so if the route exists
+   already or would close a cycle, tdt_route_unbind if the route does not exist. */
 aclError tdt_route_bind(uint32_t source, uint32_t target);
 aclError tdt_route_unbind(uint32_t source, uint32_t target);
 typedef void (*TdtVisit)(uint32_t source, uint32_t target, void *argument);

@@ -174,7 +174,7 @@ aclError sim_acltdtDestroyQueue(uint32_t qid)
     return queue_status(__func__, qid, tdt_queue_delete(qid));
 }
 
-/* The queue takes over the buffer.  Here a full queue is 500001, not 207014. */
+/* The queue takes over the buffer.  In this call a full queue gives 500001, not 207014. */
 aclError sim_acltdtEnqueue(uint32_t qid, acltdtBuf buf, int32_t timeout)
 {
     REQUIRE(buf != NULL && handle_is(buf, HANDLE_MBUF));
@@ -243,7 +243,7 @@ static aclError room_accept(const void *message, void *argument)
     return room->needed <= room->bytes ? ACL_SUCCESS : ACL_ERROR_RT_PARAM_INVALID;
 }
 
-/* A message that is too long remains in the queue, and *retDataSize says how long it is. */
+/* If the message is too long, it remains in the queue, and *retDataSize is its length. */
 aclError sim_acltdtDequeueData(uint32_t qid, void *data, size_t dataSize, size_t *retDataSize,
     void *userData, size_t userDataSize, int32_t timeout)
 {
@@ -416,7 +416,7 @@ aclError sim_acltdtUnbindQueueRoutes(acltdtQueueRouteList *qRouteList)
     return status;
 }
 
-/* ---- asking for routes ----------------------------------------------------------------------- */
+/* ---- querying routes -------------------------------------------------------------------------- */
 
 acltdtQueueRouteQueryInfo *sim_acltdtCreateQueueRouteQueryInfo(void)
 {

@@ -49,7 +49,7 @@ static aclError form_check(const char *function, const Form *form)
     return ACL_SUCCESS;
 }
 
-/* Returns the status for types without an operator. A device finds out when it looks for the operator. */
+/* Returns an error if there is no operator for these types. On a device the search for the operator fails. */
 static aclError types_check(const char *function, const Form *form)
 {
     bool half = form->type_a == ACL_FLOAT16 &&
@@ -126,7 +126,7 @@ static aclError ends_new(const Form *form, Ends *ends)
     return ACL_SUCCESS;
 }
 
-/* ---- the two calls that all come down to ----------------------------------------------------- */
+/* ---- the two calls that all other calls use --------------------------------------------------- */
 
 /* Describes alpha or beta. A factor in host memory is read now, one in device memory when the product runs. */
 static void factor_place(aclTensorDesc *desc, const void *factor)
@@ -197,7 +197,7 @@ aclError sim_aclblasCreateHandleForGemmEx(aclTransType transA, aclTransType tran
     return status;
 }
 
-/* ---- the rest: their types are in their names ------------------------------------------------ */
+/* ---- the other calls, whose types are in their names ------------------------------------------ */
 
 aclError sim_aclblasHgemm(aclTransType transA, aclTransType transB, aclTransType transC, int m,
     int n, int k, const aclFloat16 *alpha, const aclFloat16 *matrixA, int lda,

@@ -134,7 +134,7 @@ static aclError workspace_settle(StreamMemory *entry, Stream *stream, size_t byt
         pthread_mutex_lock(&entry->in_use);
     }
     if (races_on() && waited) {
-        race_saw_stream(stream); /* the stream is idle, also if other threads queued work meanwhile */
+        race_saw_stream(stream); /* the stream is idle, even if other threads queued work in between */
     }
     return ACL_SUCCESS;
 }

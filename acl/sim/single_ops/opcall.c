@@ -332,7 +332,7 @@ aclError sim_aclopLoad(const void *model, size_t modelSize)
         "offline operators cannot run on the simulator; its library has its own");
 }
 
-/* --- compile options: kept and told --- */
+/* --- compile options: stored and returned --- */
 
 enum { OPTIONS = ACL_OP_DEBUG_OPTION + 1, OPTION_ROOM = 256 };
 

@@ -58,7 +58,7 @@ static aclError tensors_map(
     return ACL_SUCCESS;
 }
 
-/* Does not count inputs that were left out at the end, unless the operator takes any number of inputs. */
+/* Removes inputs that were left out at the end from the count, unless the operator takes any number of inputs. */
 static void inputs_trim(OpCall *call)
 {
     while (call->kind->inputs_max != OP_INPUTS_ALL && call->input_count > 0

@@ -71,7 +71,7 @@ __attribute__((constructor(104))) static void failures_watch(void)
     exception_noticed = opfailure_settle;
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- querying --------------------------------------------------------------------------------- */
 
 /* Copies the failure with these numbers; the caller frees the copy.  Returns false if there is none, or no host
    memory. */

@@ -101,7 +101,8 @@ aclError sim_aclSetTensorValueRange(
     return ACL_SUCCESS;
 }
 
-/* aclmdlCreateAndGetOpDesc makes a list of descriptions; one of aclCreateTensorDesc is a list of its own. */
+/* Returns a description of a list that aclmdlCreateAndGetOpDesc made. A description of
+   aclCreateTensorDesc is a list of one. */
 aclTensorDesc *sim_aclGetTensorDescByIndex(aclTensorDesc *desc, size_t index)
 {
     aclTensorDesc *found = handle_is(desc, HANDLE_TENSOR_DESC) ? desc : NULL;
