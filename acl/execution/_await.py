@@ -1,8 +1,9 @@
 """Waiting without blocking the event loop.
 
-A stream that is awaited has an `Attendant` with two threads, whatever the number of runs.  One thread queues runs in
-the order of the calls.  The other waits for the stream and resumes the coroutines whose outcome is known.  A thread
-ends after `IDLE_S` without work.  The copies of a run's outputs to pinned host memory are queued right behind the run.
+Each stream for which a coroutine waits has an `Attendant` with two threads.  The queueing thread queues runs in the
+order of the calls.  The waiting thread waits for the stream and resumes the coroutines whose outcome is known.  A
+thread ends after `IDLE_S` without work.  Copies of a run's outputs to pinned host memory are queued directly behind
+the run.
 
 The threads are daemons, so that the interpreter can end without waiting for a device.
 """
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from acl.runtime._stream import Event, Stream
     from acl.runtime._work import Progress, Work
 
-# What a start function returns: the works that it queued, of which the last is awaited, and a function that then
-# returns the result.
+# The result of a function that starts something: the works that it queued, and a function that returns the final
+# result.  The coroutine waits for the last work before that function is called.
 Started = tuple[tuple["Work", ...], Callable[[], Any]]
 
 __all__ = [
@@ -45,14 +46,14 @@ __all__ = [
 ]
 
 IDLE_S = 5.0                    # seconds after which a thread without work ends
-POLL_S = 0.0002, 0.005          # seconds between two queries of an event: the first pause, and the longest
+POLL_S = 0.0002, 0.005          # pauses between queries of an event, in seconds: the first, and the longest
 RAN_OUT = 507046                # ACL_ERROR_RT_STREAM_SYNC_TIMEOUT
 
 
 # ---- threads ------------------------------------------------------------------------------------
 
 class Line:
-    """Call functions one after the other in a thread, which runs while there are functions to call."""
+    """Call functions one after the other in a thread.  The thread ends after `IDLE_S` without a function."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,7 +62,7 @@ class Line:
         self.working = False
 
     def add(self, job: Callable[[], object]) -> None:
-        """Call a function in the thread after those added before; the function must not raise."""
+        """Call a function in the thread, after the functions that were added before; it must not raise."""
         with self.changed:
             if not self.working:
                 threading.Thread(target=self.run, name=self.name, daemon=True).start()
@@ -70,10 +71,10 @@ class Line:
             self.changed.notify()
 
     def run(self) -> None:
-        """Run the thread."""
+        """The body of the thread: call functions until there is none left."""
         while (job := self.take()) is not None:
             job()
-            del job                     # free what it refers to before the next wait
+            del job                     # free the objects that it refers to before the next wait
 
     def take(self) -> Callable[[], object] | None:
         with self.changed:
@@ -86,7 +87,7 @@ class Line:
 
 
 class Attendant:
-    """The two threads of one stream that queue runs and wait for them, for coroutines."""
+    """The two threads of one stream that work for coroutines: one queues runs, one waits for them."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -95,19 +96,19 @@ class Attendant:
         self.asked: set[Outcome] = set()
 
     def ask(self, outcome: Outcome) -> None:
-        """Answer an outcome, in the waiting thread, once it is known."""
+        """Let the waiting thread wait for an outcome and then answer it."""
         self.asked.add(outcome)
         self.waiting.add(outcome.wait)
 
     def aborted(self) -> None:
-        """Answer all outcomes that have failed, after the stream was aborted; its work may still be running."""
+        """After an abort of the stream, answer all outcomes that have failed.  Running work may not have ended yet."""
         for outcome in list(self.asked):
-            with suppress(RuntimeError):        # the loop is closed
+            with suppress(RuntimeError):        # raised if the loop is closed
                 outcome.answer.loop.call_soon_threadsafe(outcome.tell_failure)
 
 
 def attendant_of(progress: Progress) -> Attendant:
-    """Return the attendant of a stream, made on first use; a forked child makes one of its own."""
+    """Return the attendant of a stream.  It is made on first use, and once more in a forked child."""
     found: Attendant | None = progress.attendant
     if found is None or found.process != os.getpid():
         found = progress.attendant = Attendant()
@@ -128,7 +129,7 @@ class Answer:
 
     def give(self, value: Any, error: BaseException | None = None) -> None:
         """Give the result or the error to the coroutine; any thread may call it."""
-        with suppress(RuntimeError):    # the loop is closed
+        with suppress(RuntimeError):    # raised if the loop is closed
             self.loop.call_soon_threadsafe(self._set, value, error)
 
     def _set(self, value: Any, error: BaseException | None) -> None:
@@ -140,7 +141,7 @@ class Answer:
             self.future.set_exception(error)
 
     async def get(self, timeout: float | None, function: str) -> Any:
-        """Wait in the loop and return the result; after a timeout or a cancellation it is not wanted any more."""
+        """Wait in the loop and return the result.  After a timeout or a cancellation, `wanted` is False."""
         try:
             await asyncio.wait((self.future,), timeout=timeout)
             if not self.future.done():
@@ -148,13 +149,13 @@ class Answer:
             return self.future.result()
         finally:
             if not self.future.cancel() and not self.future.cancelled():
-                self.future.exception()         # set while the coroutine was being cancelled: mark it as read
+                self.future.exception()         # set during the cancellation; read it, so that asyncio does not log it
 
 
 class Outcome:
     """A coroutine's wait for a work.
 
-    It is answered once: with the error of the first work of `told` that failed, or with the result of `value()`.
+    The coroutine gets one answer: the error of the first failed work of `told`, or the result of `value()`.
     """
 
     def __init__(self, work: Work, told: tuple[Work, ...], answer: Answer, value: Callable[[], Any]) -> None:
@@ -164,12 +165,12 @@ class Outcome:
         self.value: Callable[[], Any] | None = value
 
     def wait(self) -> None:
-        """Wait for the work in the stream's waiting thread, and answer."""
+        """Called in the stream's waiting thread: wait for the work, and answer."""
         error: BaseException | None = None
         while self.value is not None and self.answer.wanted and not self.over() and error is None:
             try:
                 error = self.work.progress.attend()
-            except BaseException as raised:     # raised in the coroutine that waits
+            except BaseException as raised:     # the coroutine will raise it
                 error = raised
         self.tell(error)
 
@@ -177,12 +178,12 @@ class Outcome:
         return self.work.known or self.work.progress.ended
 
     def tell_failure(self) -> None:
-        """Answer, in the loop, if the work has failed."""
+        """Called in the event loop: answer if the work has failed."""
         if self.work.error is not None:
             self.tell(None)
 
     def tell(self, error: BaseException | None) -> None:
-        """Answer, after a wait that ended with an error or None."""
+        """Answer after a wait; `error` is the error of the wait, or None."""
         value, self.value = self.value, None
         self.work.progress.attendant.asked.discard(self)
         if value is None or not self.answer.wanted:
@@ -194,7 +195,7 @@ class Outcome:
                 raise error
             self.answer.give(value())
         except BaseException as raised:
-            value = None                        # the traceback keeps this frame
+            value = None                        # the error's traceback refers to this frame and its variables
             self.answer.give(None, raised)
 
 
@@ -216,7 +217,7 @@ class Fetch:
             self.parts.append((pinned, dtype, array.shape))
 
     def arrays(self) -> tuple[Any, ...]:
-        """Return the contents as NumPy arrays with memory of their own; the copies must be done."""
+        """Return the contents as NumPy arrays with their own memory; the copies must be done."""
         import numpy
 
         parts, self.parts = self.parts, []
@@ -224,7 +225,7 @@ class Fetch:
 
 
 def _queue(answer: Answer, attendant: Attendant, start: Callable[[], Started]) -> None:
-    """Call `start` in the queueing thread, with the caller's context variables, and answer when its works are done."""
+    """Call `start` in the queueing thread with the caller's context variables; answer when its works are done."""
     context = contextvars.copy_context()
 
     def job() -> None:
@@ -240,10 +241,10 @@ def _queue(answer: Answer, attendant: Attendant, start: Callable[[], Started]) -
     attendant.queueing.add(job)
 
 
-# ---- what is awaited ----------------------------------------------------------------------------
+# ---- coroutines of public methods ---------------------------------------------------------------
 
 async def model_run(model: Model, values: list[Any], stream: Stream, out: Any, timeout: float | None) -> Any:
-    """`Model.arun`."""
+    """The coroutine of `Model.arun`."""
     limit = seconds_checked(timeout)
     answer = Answer()
 
@@ -252,7 +253,7 @@ async def model_run(model: Model, values: list[Any], stream: Stream, out: Any, t
         try:
             fetch = Fetch(run, stream, (run._work,))
         finally:
-            del run                     # free the outputs behind the copies, also after an error
+            del run                     # its outputs are freed when the copies are done, even after an error
         return fetch.works, fetch.arrays
 
     _queue(answer, attendant_of(stream.progress), start)
@@ -274,13 +275,13 @@ async def run_numpy(run: Run, timeout: float | None) -> Any:
 
 
 async def run_wait(run: Run, timeout: float | None) -> Run:
-    """`Run.wait`."""
+    """The coroutine of `Run.wait`."""
     await _known(run._work, (run._work,), timeout, "acl.Run.wait")
     return run
 
 
 async def stream_wait(stream: Stream, mark: Work, timeout: float | None) -> None:
-    """`Stream.wait`; it raises a failure as `Stream.synchronize` does."""
+    """The coroutine of `Stream.wait`; it raises errors as `Stream.synchronize` does."""
     await _known(mark, (), timeout, "acl.Stream.wait")
     raise_told(stream)
 
@@ -293,7 +294,7 @@ async def _known(work: Work, told: tuple[Work, ...], timeout: float | None, func
 
 
 async def event_wait(event: Event, timeout: float | None) -> None:
-    """`Event.wait`: query the event at growing intervals, without a thread."""
+    """The coroutine of `Event.wait`: it queries the event at growing intervals and needs no thread."""
     limit = seconds_checked(timeout)
     end = None if limit is None else time.monotonic() + limit
     pause, most = POLL_S
@@ -306,7 +307,7 @@ async def event_wait(event: Event, timeout: float | None) -> None:
 
 
 async def array_numpy(array: Array, timeout: float | None) -> Any:
-    """`Array.anumpy`."""
+    """The coroutine of `Array.anumpy`."""
     limit = seconds_checked(timeout)
     stream = array.buffer.stream
     if stream is None or stream.closed:
@@ -324,12 +325,12 @@ async def array_numpy(array: Array, timeout: float | None) -> Any:
 
 
 async def memory_copy(target: Any, source: Any, timeout: float | None) -> None:
-    """`acl.acopy`."""
+    """The coroutine of `acl.acopy`."""
     await _in_thread(partial(copy, target, source), seconds_checked(timeout))
 
 
 async def _in_thread(function: Callable[..., Any], limit: float | None) -> Any:
-    """Call a function with `timeout_ms` in a thread of the loop; the caller's device is current there."""
+    """Call ``function(timeout_ms=...)`` in a thread of the loop, with the caller's device current there."""
     device = Device.current()
 
     def call() -> Any:

@@ -1,4 +1,4 @@
-"""Datasets: the inputs or outputs of a run in ACL's form."""
+"""Datasets: the inputs or outputs of a run, as ACL takes them."""
 
 from acl.bind.generated._libacl cimport aclmdlDataset
 
@@ -15,6 +15,6 @@ cdef class Dataset:
     cdef tuple shapes(self)
 
 
-# Make the dataset of a run's inputs with their shapes, or of buffers for its outputs.
+# Return the dataset of a run's inputs, with their shapes.
 cdef Dataset dataset_of(list arrays, tuple infos)
 cdef Dataset dataset_of_buffers(list buffers)

@@ -1,4 +1,4 @@
-"""Datasets: the inputs or outputs of a run in ACL's form."""
+"""Datasets: the inputs or outputs of a run, as ACL takes them."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -28,7 +28,7 @@ cdef void dataset_free(aclmdlDataset *dataset, size_t count) noexcept nogil:
 
 @cython.final
 cdef class Dataset:
-    """An `aclmdlDataset` with buffers, and the shapes if they are inputs; freed with the object."""
+    """An `aclmdlDataset`, which is freed with the object; a dataset of inputs has their shapes."""
 
     def __cinit__(self):
         self.descs = []

@@ -1,11 +1,11 @@
 """Prediction of the shapes of a model's outputs, learnt from earlier runs.
 
-ACL takes output buffers before a run, and tells the outputs' shapes after it.  So a prediction is
-needed that is seldom too small and seldom much too large.  Each output dimension that changes is
-compared with a few simple rules of the input dimensions: equal to one of them, the sum or product of
-two, a fixed fraction of the product of two, in proportion to one.  A rule that a run contradicts is
-dropped; the prediction is the largest value that the simplest remaining rules give.  A prediction that
-is too small costs a second run, never a wrong result, so predictions may be wrong but should be good.
+ACL needs the output buffers before a run, but gives the outputs' shapes only after it.  So the shapes
+are predicted.  Each output dimension that changes is compared with a few simple rules: it is equal to
+an input dimension, or the sum or the product of two, or a fixed fraction of the product of two, or it
+is proportional to one.  A rule that a run contradicts is dropped.  The prediction is the largest value
+that the simplest remaining rules give.  If it is too small, the run is repeated with larger buffers, so
+the result is never wrong.  If it is too large, memory is wasted.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class _Rules:
         self.most = max(self.most, extent)
 
     def predict(self, dims: tuple[int, ...], declared: bool) -> int:
-        """Return the predicted extent; if the model declares no dimensions, it may be a constant."""
+        """Return the predicted extent.
+
+        `declared` is false if the model does not declare the number of dimensions; then the extent may be constant.
+        """
         if self.equal:
             return max(dims[i] for i in self.equal)
         if self.sums:
@@ -71,8 +74,8 @@ class Extents:
     Parameters
     ----------
     inputs, outputs : tuple of tuple of int
-        The declared shapes, -1 where a dimension changes; an empty shape may also mean that the
-        model does not declare the number of dimensions.
+        The declared shapes; -1 stands for a dimension that changes.  An empty shape is that of a
+        scalar, or the model does not declare the number of dimensions.
     """
 
     def __init__(self, inputs: Shapes, outputs: Shapes) -> None:
@@ -89,11 +92,11 @@ class Extents:
         return not self.fixed and not self.seen
 
     def knows(self, inputs: Shapes) -> bool:
-        """Return True if the prediction is known: such inputs were seen, or the outputs never change."""
+        """Return True if the output shapes are known: from a run with these input shapes, or because they are fixed."""
         return self.fixed or inputs in self.seen
 
     def predict(self, inputs: Shapes) -> Shapes | None:
-        """Return the outputs' shapes, known if such inputs were seen; None before the first `learn`."""
+        """Return the known or predicted shapes of the outputs; None before the first `learn`."""
         if self.fixed:
             return self.outputs
         if inputs in self.seen:
@@ -114,9 +117,9 @@ class Extents:
         if known == outputs or self.fixed:
             return
         if known is not None and [len(shape) for shape in known] == [len(shape) for shape in outputs]:
-            # Equal input shapes gave other output shapes, which depend on the data: keep the larger extents.
+            # The output shapes depend on the data: equal input shapes gave different ones.  Keep the larger extents.
             outputs = tuple(tuple(map(max, a, b)) for a, b in zip(known, outputs, strict=True))
-        # If a declared shape has no dimensions, the first run tells their number.
+        # If the model does not declare the number of dimensions, take it from the first run.
         self.outputs = tuple(
             declared if len(declared) == len(shape) else (-1,) * len(shape)
             for declared, shape in zip(self.outputs, outputs, strict=True))

@@ -1,4 +1,4 @@
-"""Module and Kernel: a loaded kernel binary, and its functions that can be launched.
+"""The classes `Module`, a loaded kernel binary, and `Kernel`, one of its functions.
 
 On an NPU the binary is device code; on the simulator it is a host shared object (see
 `acl_sim_kernel.h`).  A launch copies its arguments before it returns and runs in the stream's
@@ -39,7 +39,7 @@ from acl.runtime._given import argument, c_path, c_text, is_path, packed
 
 __all__ = ["Kernel", "Module"]
 
-# Keyword of `launch`: the attribute, and the bits of its value.
+# For each keyword of `launch`: the launch attribute, and the number of bits of its value.
 CONFIG = {
     "schem_mode": (<int> ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE, 8),
     "dyn_ubuf_size": (<int> ACL_RT_LAUNCH_KERNEL_ATTR_DYN_UBUF_SIZE, 32),
@@ -63,7 +63,7 @@ cdef object buffer_of(object value):
 
 
 cdef object argument_of(object value, object kind, int index):
-    """Return an argument as a ctypes object; for a buffer, its address."""
+    """Return an argument as a ctypes object; a buffer becomes its address."""
     buffer = buffer_of(value)
     if buffer is None:
         return argument(value, kind, index)
@@ -93,7 +93,7 @@ cdef list arguments_of(tuple values, tuple types):
 # ---- configuration ------------------------------------------------------------------------------
 
 cdef class Config:
-    """An `aclrtLaunchKernelCfg`; its `raw` is NULL if no attribute is given."""
+    """The attributes of a launch, as an `aclrtLaunchKernelCfg`; `raw` is NULL if there are none."""
 
     cdef aclrtLaunchKernelAttr[16] attrs
     cdef aclrtLaunchKernelCfg cfg
@@ -120,7 +120,7 @@ cdef class Config:
 
 @cython.final
 cdef class ModuleEnd(WorkEnd):
-    """A module whose Python object was deleted: it is unloaded when its launches are done."""
+    """The unloading of a module whose object was deleted; ready when its launches are done."""
 
     cdef aclrtBinHandle raw
     cdef object content
@@ -133,7 +133,7 @@ cdef class ModuleEnd(WorkEnd):
 
 
 @cython.final
-@cython.no_gc_clear                             # ModuleEnd needs its works and its content
+@cython.no_gc_clear                             # __dealloc__ needs `used` and `content`
 cdef class Module:
     """A kernel binary on the device.
 
@@ -238,9 +238,10 @@ cdef class Module:
 
 @cython.final
 cdef class Launch:
-    """A launch while it is being queued; from then on, its work uses the module and the buffers.
+    """The steps of queueing one launch, whose work uses the module and the buffers.
 
-    It is not known which buffers a kernel writes, so if it fails, none of its buffers can be read.
+    The package does not know which buffers a kernel writes.  So if the kernel fails, reading any of
+    its buffers raises an error.
     """
 
     cdef Uses uses
@@ -313,13 +314,13 @@ cdef class Kernel:
         blocks : int
             Number of blocks in which the function runs, at least 1.
         *arguments
-            Buffers and Arrays, whose addresses are passed, ctypes or NumPy scalars, or plain
+            Buffers and Arrays (their addresses are passed), ctypes or NumPy scalars, and plain
             numbers if the kernel's types were given.
         stream : Stream, optional
-            The default stream if not given.
+            Default: the default stream.
         schem_mode, dyn_ubuf_size, engine_type, block_dim_offset, block_task_prefetch, data_dump, \
 timeout_s, timeout_us, profiling : int, optional
-            The launch attributes of those names.
+            ACL's launch attributes with these names.
         """
         cdef aclrtStream raw = NULL
         cdef uint32_t count = count_checked(blocks, "blocks")
@@ -333,21 +334,21 @@ timeout_s, timeout_us, profiling : int, optional
         data = PyBytes_AS_STRING(content)
         size = len(content)
         stream_raw(stream, &raw)
-        self.open_check()           # `stream_raw` may let another thread close the module
+        self.open_check()           # `stream_raw` may let another thread run and close the module
         launch = Launch(self, arguments, stream)
         with launch:
             with nogil:
                 status = aclrtLaunchKernelWithHostArgs(
                     self.raw, count, raw, cfg.raw, data, size, NULL, 0)
             if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT:
-                # CANN before 8.2 does not have this call: append one argument after the other.
+                # CANN before 8.2 does not have this function: append the arguments one by one.
                 self.launch_appended(count, pieces, cfg, raw)
             else:
                 check(status, "aclrtLaunchKernelWithHostArgs")
 
     def launch_device(self, blocks, Buffer arguments not None, nbytes=None, Stream stream=None,
                       **config):
-        """Queue the kernel; its arguments are in device memory already (`aclrtLaunchKernelV2`).
+        """Queue the kernel with arguments that are in device memory (`aclrtLaunchKernelV2`).
 
         Parameters
         ----------
@@ -356,7 +357,7 @@ timeout_s, timeout_us, profiling : int, optional
         arguments : Buffer
             Device memory with the arguments; the kernel reads it when it runs.
         nbytes : int, optional
-            Bytes of the arguments; those of the whole buffer if not given.
+            Bytes of the arguments.  Default: the size of the buffer.
         """
         cdef aclrtStream raw = NULL
         cdef uint32_t count = count_checked(blocks, "blocks")

@@ -1,14 +1,14 @@
-"""Model: dynamic-shape inference, from NumPy arrays to arrays on the device and back.
+"""The class `Model`: inference with dynamic shapes, on NumPy arrays or arrays on the device.
 
 A run is queued on a stream by `aclmdlExecuteAsync`, in the caller's thread.  The GIL is released
-meanwhile, because that function calls the allocator registered for the stream.  The memory of
-inputs and outputs is allocated from the pool that is registered for the stream, else from the
-driver.  Output shapes are predicted (`_extents`), because ACL needs the buffers before it knows the
-shapes.  If a prediction is too small, one synchronous run tells the shapes and the run is repeated.
+during this call, because it calls the allocator registered for the stream.  The memory of inputs
+and outputs is allocated from the pool that is registered for the stream, else from the driver.
+Output shapes are predicted (`_extents`), because ACL needs the buffers before it knows the shapes.
+If a prediction is too small, one synchronous run finds the shapes, and the run is repeated.
 
-ACL forbids two runs of one model at the same time in different threads, so a lock keeps them apart.
-It is never held while a stream is waited for, except to unload, and if the outputs' sizes were
-predicted wrongly.
+ACL forbids that two threads run one model at the same time, so each model has a lock.  A thread
+that holds the lock does not wait for a stream, except to unload the model, and after a wrong
+prediction.
 """
 
 cimport cython
@@ -84,7 +84,10 @@ cdef tuple infos_of(aclmdlDesc *desc, bint outputs):
 
 
 cdef bint run_enter(Pool pool) except -1:
-    """Count a run in its pool, and note its Python stack; return True if `stack_leave` is due."""
+    """Count a run in its pool, and note its Python stack.
+
+    Return True if the caller must call `stack_leave` afterwards.
+    """
     if pool is None or pool.core is NULL:
         return False
     pool.core.notes.steps += 1
@@ -92,7 +95,7 @@ cdef bint run_enter(Pool pool) except -1:
 
 
 def name_of(source):
-    """Return a tag for a model: its file's name without folder and extension, else "model"."""
+    """Return a model's tag: the file's name without folder and extension, or "model" if no file."""
     if not is_path(source):
         return "model"
     return os.path.splitext(os.path.basename(os.fsdecode(source)))[0] or "model"
@@ -101,7 +104,10 @@ def name_of(source):
 # ---- the model ----------------------------------------------------------------------------------
 
 cdef aclError model_unload(uint32_t number, int device) noexcept nogil:
-    """Unload a model in any thread, with a context of the device meanwhile; return the status."""
+    """Unload a model; return the status.
+
+    Any thread may call this: a context of the model's device is current during the unload.
+    """
     cdef aclrtContext before = NULL
     cdef aclError status
     cdef int32_t current = -1
@@ -118,7 +124,7 @@ cdef aclError model_unload(uint32_t number, int device) noexcept nogil:
 
 @cython.final
 cdef class ModelEnd(WorkEnd):
-    """A model whose Python object was deleted: it is unloaded when its runs are done."""
+    """The unloading of a model whose Python object was deleted; ready when its runs are done."""
 
     cdef uint32_t number
     cdef aclmdlDesc *desc
@@ -138,7 +144,7 @@ cdef class ModelEnd(WorkEnd):
 
 
 @cython.final
-@cython.no_gc_clear                             # ModelEnd needs its works and its content
+@cython.no_gc_clear                             # __dealloc__ needs `used` and `content`
 cdef class Model:
     """A model on a device: an ``.om`` file, or an ONNX file on the simulator.
 
@@ -147,45 +153,45 @@ cdef class Model:
     source : path or bytes-like
         Path of the file, or its content.
     device : int
-        Ordinal of the device; it becomes current in this thread if no device is.
+        Number of the device.  If the thread has no current device, this one becomes current.
     name : str, optional
-        The name under which ledger and reports count the memory of its runs; by default the file's
-        name without its extension, or ``"model"``.
+        The name under which ledger and reports count the memory of the model's runs.  Default: the
+        file's name without its extension, or ``"model"``.
 
     Attributes
     ----------
     inputs, outputs : tuple of TensorInfo
-        Name, shape (-1 for a dimension that changes) and type of each.
+        Name, shape and type of each input and output; -1 in a shape is a dimension that changes.
     device, name : int, str
-        The device's ordinal, and the name.
+        The device's number, and the model's name.
 
     Raises
     ------
     AclError
-        The file cannot be read or loaded; on the simulator the message names the node and what is
-        missing.
+        The file cannot be read or loaded.  On the simulator, the message names the node and what
+        the simulator lacks.
     """
 
     cdef uint32_t number
     cdef aclmdlDesc *desc           # NULL once closed
     cdef readonly int device
-    cdef readonly str name          # the tag of its runs' allocations
-    cdef readonly tuple inputs      # of TensorInfo
+    cdef readonly str name          # the tag of the allocations of its runs
+    cdef readonly tuple inputs      # a TensorInfo for each input
     cdef readonly tuple outputs
-    cdef object lock                # one run at a time
-    cdef bint busy                  # a thread is in a Turn
+    cdef object lock                # held while a run is queued, because ACL forbids two at a time
+    cdef bint busy                  # a thread is in a `Turn` of this model
     cdef object extents
     cdef object staging
     cdef object content             # the bytes that the model was loaded from
-    cdef object weights             # Buffer that instances share; None if the runtime has its own
-    cdef Stream own                 # stream of calls without one; the first of them creates it
+    cdef object weights             # Buffer that the instances share; None if ACL allocates it
+    cdef Stream own                 # for calls without a stream; None before the first such call
     cdef object used                # works of its runs (see `_work`)
-    cdef set pools                  # pools that served its runs; the unload frees blocks in them
-    cdef int made
+    cdef set pools                  # pools that served its runs; unloading frees blocks in them
+    cdef int made                   # fork_count when it was made
     cdef bint loaded
-    cdef list given_out             # under the lock: memory for each output of this run, or None
-    cdef int64_t until              # under the lock: when this run's waits time out; -1: never
-    cdef bint typed                 # the element type of each output is known
+    cdef list given_out             # caller's memory for each output, or None; valid under the lock
+    cdef int64_t until              # end of this run's waits (`until_of`); valid under the lock
+    cdef bint typed                 # the element types of all outputs are known
     cdef object __weakref__
 
     def __cinit__(self):
@@ -205,7 +211,7 @@ cdef class Model:
             self.open(source)
 
     cdef int open(self, object source) except -1:
-        """Load the model and read its description; its device is current in this thread."""
+        """Load the model and read its description.  Its device must be current in this thread."""
         current_ensure(NULL)
         self.load(source)
         self.desc = aclmdlCreateDesc()
@@ -223,8 +229,9 @@ cdef class Model:
     def instances(source, count, device=0, *, name=None):
         """Load several instances of one model, which share the memory of its weights.
 
-        ACL forbids two runs of one model at the same time; with an instance for each stream, runs
-        can overlap.  If ACL does not tell the size of the weights, each instance has its own copy.
+        ACL forbids two runs of one model at the same time.  With an instance for each stream, runs
+        can overlap.  If ACL does not report the size of the weights, each instance has its own
+        copy.
 
         Parameters
         ----------
@@ -326,11 +333,11 @@ cdef class Model:
             NumPy arrays, `Array`s, arrays with DLPack on the host or the NPU, or values that NumPy
             converts to arrays, in the model's order or by name.
         stream : Stream, optional
-            The stream of the run; a stream of the model's own if not given.
+            The stream of the run.  Default: the model's own stream.
         out : sequence, optional
             As for `run_async`.
         timeout_ms : int, optional
-            Milliseconds to wait; then `acl.TimeoutError` is raised, and the run continues.
+            Milliseconds to wait at most.  Then `acl.TimeoutError` is raised, and the run continues.
         """
         cdef int64_t until = until_of(timeout_ms)
         results = self.run_until(self.bind(inputs, named), stream, out, until)
@@ -344,20 +351,20 @@ cdef class Model:
         return arrays
 
     def arun(self, *inputs, stream=None, out=None, timeout=None, **named):
-        """Run once in a coroutine, without blocking the event loop; return the outputs in NumPy.
+        """Run once in a coroutine, without blocking the event loop; return NumPy arrays.
 
-        A thread of the stream converts the inputs and queues the run, with the copies of the
-        outputs to the host right behind it; runs of one stream are queued in the order of the
+        A thread of the stream converts the inputs, queues the run, and queues the copies of the
+        outputs to the host directly behind it.  Runs of one stream are queued in the order of the
         calls.  The inputs must not be changed before the coroutine is done.  If the coroutine is
-        cancelled before the run is queued, the run is not made.  A run that is queued continues,
-        and its outputs are freed.
+        cancelled before the run is queued, there is no run.  If it is cancelled later, the run
+        continues, and its outputs are freed.
 
         Parameters
         ----------
         *inputs, stream, out, **named
             As for a call.
         timeout : float, optional
-            Seconds to wait; then `acl.TimeoutError` is raised.
+            Seconds to wait at most.  Then `acl.TimeoutError` is raised.
         """
         from acl.execution._await import model_run
 
@@ -367,10 +374,10 @@ cdef class Model:
     def run_async(self, inputs, Stream stream=None, *, out=None):
         """Queue a run and return its outputs, which stay on the device.
 
-        With a pool registered for the stream, the call waits for nothing, unless the outputs'
-        shapes are not known beforehand: in the first run of a model that does not fix them, and
-        if an output is larger than predicted from earlier runs.  Without a pool, the inputs' memory
-        is freed by the driver, which waits for the run.
+        If a pool is registered for the stream, the call usually does not wait.  It waits in two
+        cases: in the first run of a model whose output shapes are not fixed, and if an output is
+        larger than predicted from earlier runs.  If no pool is registered, the driver frees the
+        inputs' memory, which waits for the run.
 
         Parameters
         ----------
@@ -378,22 +385,23 @@ cdef class Model:
             NumPy arrays, which are copied before the call returns, or `Array`s.  If other streams
             still write an `Array`, the caller must order the run after them.
         stream : Stream, optional
-            A stream of the model's own if not given.
+            Default: the model's own stream.
         out : sequence of Array, Buffer or None, optional
             Memory for each output, at least as large as the output; None for new memory.  Closing
-            the run's outputs does not close memory that was given here.
+            the run's outputs does not close this memory.
 
         Returns
         -------
         Run
-            The tuple of the outputs, as `Array`s; it knows the outcome of the run.  Later work on
-            the same stream may use them without a wait; `Array.numpy` waits for the run, and raises
-            its error if it failed.
+            The tuple of the outputs, as `Array`s, with the outcome of the run.  Later work on the
+            run's stream may use the outputs without a wait.  `Array.numpy` waits for the run, and
+            raises its error if the run failed.
 
         Raises
         ------
         OutOfMemoryError
-            Memory ran out again in a second try, after the pool's hook was called.
+            Memory ran out, and again in a second try after the pool's out-of-memory hook was
+            called.
         """
         if isinstance(inputs, dict):
             values = self.bind((), inputs)
@@ -404,18 +412,18 @@ cdef class Model:
         return self.run_until(values, stream, out, -1)
 
     cdef object run_until(self, list values, Stream stream, object out, int64_t until):
-        """Queue a run and return it; waits that it needs time out at `until`."""
+        """Queue a run and return it; its waits end at `until` (see `until_of` in `_work.pxd`)."""
         cdef Uses uses = Uses()
         cdef Work work
         self.open_check()
         callback_check()
         stream = self.stream_of(stream)
-        # This may call the user's code (`__array__`), so it is done before the lock is taken.
+        # Before the lock is taken, because `given` may call the user's code (`__array__`).
         values = [self.given(info, value, stream)
                   for info, value in zip(self.inputs, values, strict=True)]
         targets = self.targets(out, stream)
         if not self.typed or self.extents.untaught:
-            stream.progress.settle(until)       # earlier failures on the stream are not this run's
+            stream.progress.settle(until)       # store earlier failures, which are not this run's
         with Turn(self):
             self.open_check()
             self.given_out = targets
@@ -425,13 +433,13 @@ cdef class Model:
             try:
                 results = self.run_locked(values, stream, uses)
             except BaseException:
-                # Work that the run queued may still be running, and use all of its buffers.
+                # A failed call may have queued work that still uses all of the run's buffers.
                 uses.end(work)
                 raise
             finally:
                 self.given_out = None
                 work_queued(work)
-                self.staging.close_batch(stream)    # the copies are queued even if the run failed
+                self.staging.close_batch(stream)    # after an error too: the copies are queued
             uses.end(work)
         return Run(results, work, stream)
 
@@ -455,7 +463,7 @@ cdef class Model:
         return self.own
 
     cdef list bind(self, tuple given, dict named):
-        """Return the inputs in the model's order."""
+        """Return the positional and named inputs as one list, in the model's order."""
         names = [info.name for info in self.inputs]
         if len(given) > len(names):
             raise input_error(
@@ -474,7 +482,7 @@ cdef class Model:
         return [values[name] for name in names]
 
     cdef object given(self, object info, object value, Stream stream):
-        """Return an input as an Array, or as a NumPy array of the input's type and shape."""
+        """Return an input as an Array, or as a NumPy array of the required type and shape."""
         what = f"input {info.name!r}"
         if not isinstance(value, (Array, Buffer)):
             value = given_array(value, what, stream)
@@ -519,14 +527,14 @@ cdef class Model:
             buffers = self.output_buffers(predicted, stream)
         outputs = dataset_of_buffers(buffers)
         if self.queue(inputs, outputs, stream, must=False):
-            # A buffer was too small, or the synchronous run raises the error that occurred.
+            # A buffer was too small, or another error occurred, which this synchronous run raises.
             predicted = self.shapes_by_running(inputs, shapes, stream)
             buffers = self.output_buffers(predicted, stream)
             outputs = dataset_of_buffers(buffers)
             self.queue(inputs, outputs, stream, must=True)
         found = outputs.shapes()
         if None in found:
-            stream.progress.settle(self.until)  # this CANN tells the shapes when the run is done
+            stream.progress.settle(self.until)  # some versions of CANN set the shapes at the end
             found = outputs.shapes()
         found = tuple([f if f is not None else p for f, p in zip(found, predicted)])
         self.extents.learn(shapes, found)
@@ -534,7 +542,7 @@ cdef class Model:
                       for buffer, shape, info in zip(buffers, found, self.outputs)])
 
     cdef tuple guess(self, tuple shapes, Stream stream):
-        """Return predicted shapes of the outputs and buffers for them; (None, None) if unknown."""
+        """Return predicted shapes of the outputs, and buffers; (None, None) if nothing is known."""
         predicted = self.extents.predict(shapes)
         if predicted is None or not self.typed:
             return None, None
@@ -543,10 +551,10 @@ cdef class Model:
         except OutOfMemoryError:
             if self.extents.knows(shapes):
                 raise
-        return None, None                       # the real outputs may be smaller and fit
+        return None, None                       # the real outputs may be smaller than predicted
 
     cdef list targets(self, object out, Stream stream):
-        """Return the caller's Buffer, or None, for each output; None if `out` is not given."""
+        """Return a list with the caller's Buffer or None for each output; None without `out`."""
         cdef list found = []
         if out is None:
             return None
@@ -572,9 +580,9 @@ cdef class Model:
                 for buffer, shape, info in zip(given, shapes, self.outputs, strict=True)]
 
     cdef aclError queue(self, Dataset inputs, Dataset outputs, Stream stream, bint must) except? -1:
-        """Call `aclmdlExecuteAsync`, and again after the pool's hook if memory ran out.
+        """Call `aclmdlExecuteAsync`.  If memory ran out, call the pool's hook and try once more.
 
-        Return the status.  Raise an error if memory ran out, and with `must` for any failure.
+        Return the status.  Raise an error if memory ran out; with `must`, raise every error.
         """
         cdef aclrtStream raw
         cdef aclError status
@@ -593,7 +601,7 @@ cdef class Model:
                 tag = 0
         for attempt in range(2):
             ooms = 0 if pool is None else pool.core.reports.oom.number
-            self.leave_note(pool, False)        # the call frees what a failed run has kept
+            self.leave_note(pool, False)        # this call frees the blocks of the failed run
             noted = run_enter(pool)
             scoped = (pool is not None and pool.core.tagging
                       and tag_push(pool, pool.core, &scope, tag))
@@ -618,7 +626,7 @@ cdef class Model:
     cdef int leave_note(self, Pool pool, bint failed) except -1:
         """Note in the pool whether the model's last run failed, for reports.
 
-        The graph engine keeps the blocks of a failed run until the model's next run.
+        Reports need this, because ACL keeps the blocks of a failed run until the model's next run.
         """
         if pool is not None and (failed or pool.failed_runs):
             runs = (pool.failed_runs or frozenset()) - {self.name}
@@ -626,7 +634,7 @@ cdef class Model:
         return 0
 
     cdef tuple shapes_by_running(self, Dataset inputs, tuple given, Stream stream):
-        """Return the outputs' shapes, after a synchronous run whose outputs ACL allocates."""
+        """Return the outputs' shapes, found by a synchronous run whose outputs ACL allocates."""
         cdef Dataset outputs = Dataset()
         cdef aclError status
         cdef size_t i
@@ -643,7 +651,7 @@ cdef class Model:
                     aclrtFree(address)
         check(status, "aclmdlExecute")
         if not self.typed:
-            # The model does not declare the types, but the run told them.
+            # The model does not declare the types; the run has set them in its outputs.
             self.outputs = tuple([
                 info._replace(dtype=outputs.dtype(i)) for i, info in enumerate(self.outputs)])
             self.typed = True
@@ -656,9 +664,9 @@ cdef class Model:
     # -- closing
 
     def close(self):
-        """Wait for the model's runs and unload it, in any thread; a second call does nothing.
+        """Wait for the model's runs and unload it; a second call does nothing.
 
-        The outputs stay readable.
+        Any thread may call this.  The outputs of earlier runs stay readable.
         """
         if self.made != fork_count:
             forked_raise(self)
@@ -675,7 +683,10 @@ cdef class Model:
                 self.unload()
 
     cdef int unload(self) except -1:
-        """Unload the model, under the lock, with its device current; on failure it stays loaded."""
+        """Unload the model, with its device current; if that fails, it stays loaded.
+
+        The caller holds the lock.
+        """
         cdef aclError status
         works_settle(self.used)
         self.used = None
@@ -721,9 +732,9 @@ cdef class Model:
 
 @cython.final
 cdef class Turn:
-    """A `with` block in which one thread uses a model.
+    """A `with` block that holds a model's lock, so that one thread at a time uses the model.
 
-    Hooks and finalizers that run inside the block must not run or close the same model.
+    Hooks and finalizers that are called inside the block must not run or close that model.
     """
 
     cdef Model model
@@ -733,7 +744,7 @@ cdef class Turn:
 
     def __enter__(self):
         self.model.lock.acquire()
-        if self.model.busy:                     # in an outer block of this thread
+        if self.model.busy:                     # this thread is in an outer block of the model
             self.model.lock.release()
             raise RuntimeError("a call of the Model is under way in this thread: its hooks and "
                                "finalizers must not run or close it")
@@ -745,7 +756,7 @@ cdef class Turn:
 
 
 cdef Buffer output_memory(Buffer given, size_t size, object info, Stream stream, str owner):
-    """Return memory for an output: new, or a view of the caller's, whose close frees nothing."""
+    """Return memory for an output: a view of the caller's buffer, or else new memory."""
     if given is None:
         return stream_memory(size, stream, "outputs", owner)
     if given.size < size:

@@ -1,9 +1,9 @@
-"""Op: a single operator that runs on a stream; and operators with kernels of the user's own.
+"""The class `Op`: a single operator that runs on a stream, also with the user's own kernels.
 
-An operator is found by its type: in the library's own set, which is compiled at first use, or among
-the types for which `Op.compiler` registered a function that chooses a kernel for the given shapes.
-Such a function runs in the thread that calls the operator, before the call returns; ACL copies
-what the kernel needs before the function returns.
+An operator is identified by its type.  It is one of the library's own operators, which ACL compiles
+at first use.  Or the user has registered a compile function for the type with `Op.compiler`; this
+function chooses a kernel for the given shapes.  It is called in the thread that calls the operator,
+before that call returns.  ACL copies all that the kernel needs before the function returns.
 """
 
 import threading
@@ -50,7 +50,8 @@ __all__ = ["KernelChoice", "Op"]
 compiled: set = set()
 # Binaries of the user's kernels; ACL keeps their addresses and reads them at each launch.
 binaries: dict = {}
-# By thread: the exception of a compile function, until the call that caused it raises it.
+# The exception that a compile function raised, by thread.  The call of the operator raises it
+# again.
 failures: dict = {}
 
 
@@ -58,7 +59,7 @@ failures: dict = {}
 
 @cython.final
 cdef class Attributes:
-    """An `aclopAttr`."""
+    """The attributes of an operator as an `aclopAttr`, which is freed with the object."""
 
     cdef aclopAttr *raw
 
@@ -145,7 +146,10 @@ cdef class Attributes:
 
 @cython.final
 cdef class Ends:
-    """The inputs or the outputs of a call: descriptions and data buffers, freed with the object."""
+    """The inputs or the outputs of a call: ACL's descriptions and data buffers.
+
+    These are freed with the object; the memory that they describe is not.
+    """
 
     cdef aclTensorDesc **descs
     cdef aclDataBuffer **buffers
@@ -208,11 +212,14 @@ cdef object info_of(aclTensorDesc *desc):
     return TensorInfo("", DTYPE_NAMES.get(code, f"type {code}"), tuple(shape))
 
 
-# ---- kernels of the user's own ------------------------------------------------------------------
+# ---- the user's own kernels ---------------------------------------------------------------------
 
 @cython.final
 cdef class KernelChoice:
-    """The object by which a compile function chooses a kernel; valid only while it runs."""
+    """The object with which a compile function chooses a kernel.
+
+    Invalid after the function ends.
+    """
 
     cdef aclopKernelDesc *raw
 
@@ -226,9 +233,10 @@ cdef class KernelChoice:
         blocks : int
             Number of blocks in which the kernel runs.
         args : bytes
-            Arguments that follow the pointers of the inputs, outputs and workspaces.
+            Arguments of the kernel behind the pointers to the inputs, outputs and workspaces.
         workspaces : sequence of int
-            Bytes of each workspace.  Several calls add their workspaces, 16 at most in all.
+            Bytes of each workspace.  If `use` is called again, these are added to the earlier ones;
+            16 workspaces at most.
         """
         import array
 
@@ -246,7 +254,7 @@ cdef class KernelChoice:
 
 
 cdef object chooser(object function):
-    """Return the function in the form of ACL's compile functions, with addresses and a status."""
+    """Return a user's compile function as ACL calls it: with addresses, and returning a status."""
     def choose(ins, inputs, outs, outputs, attr, kernel):
         cdef KernelChoice choice = KernelChoice()
         choice.raw = <aclopKernelDesc *> <size_t> kernel
@@ -275,7 +283,8 @@ cdef class Op:
     kind : str
         The operator's type, such as ``"Add"`` or ``"MatMulV2"``.
     **attributes
-        Values of its attributes: bool, int, float, str, a list of one of them, or of lists of ints.
+        Values of its attributes: bool, int, float or str, a list of one of these types, or a list
+        of lists of ints.
     """
 
     cdef readonly str kind
@@ -294,9 +303,10 @@ cdef class Op:
         *inputs : Array or NumPy array
             NumPy arrays are copied to the device before the call returns.
         outputs : sequence of Array or of (shape, dtype), optional
-            Arrays for the results, or shapes and types of new ones; inferred if not given.
+            Arrays for the results, or shapes and types for new arrays.  Default: new arrays, whose
+            shapes and types ACL infers.
         stream : Stream, optional
-            The default stream if not given.
+            Default: the default stream.
 
         Returns
         -------
@@ -345,7 +355,7 @@ cdef class Op:
         return array
 
     cdef list targets(self, list arrays, object outputs, Attributes attr, Stream stream):
-        """Return the outputs as arrays; those given or inferred as shapes are allocated."""
+        """Return the outputs as arrays; allocate an output that is given or inferred as a shape."""
         if outputs is None:
             outputs = self.inferred(ends_of(arrays), attr)
         found = []
@@ -436,7 +446,8 @@ cdef class Op:
         name : str
             Name of the function, as the binary exports it.
         binary : bytes
-            Content of the file; it is kept, because ACL reads it at each launch.
+            Content of the kernel's file.  It is kept in memory, because ACL reads it at each
+            launch.
         """
         cdef bytes c_kind = c_text(kind, "kind"), c_id = c_text(kernel_id, "kernel_id")
         cdef bytes c_name = c_text(name, "name")
@@ -451,8 +462,9 @@ cdef class Op:
     def compiler(kind):
         """Return a decorator for the function that chooses the kernel for an operator's shapes.
 
-        The function gets the inputs and the outputs as tuples of `TensorInfo`, and a
-        `KernelChoice` to fill in.  The call of the operator raises the function's exceptions.
+        The function is called with the inputs and the outputs, both tuples of `TensorInfo`, and a
+        `KernelChoice`.  It calls `KernelChoice.use`.  If it raises an exception, the call of the
+        operator raises it again.
         """
         def register(function):
             check(compiler_register(kind, chooser(function)), "aclopRegisterCompileFunc")

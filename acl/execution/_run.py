@@ -1,4 +1,4 @@
-"""Run: the outputs of one run on a stream, and its outcome."""
+"""The class `Run`: the outputs of one run on a stream, and the run's outcome."""
 
 from __future__ import annotations
 
@@ -28,27 +28,26 @@ def seconds_checked(timeout: Any) -> float | None:
 
 
 def milliseconds_of(seconds: float | None) -> int | None:
-    """Return a timeout for the waits of the C API: at least 1 millisecond, or None for no limit."""
+    """Return a timeout in milliseconds, at least 1, as the C API takes it; None for no limit."""
     return None if seconds is None else max(1, int(min(seconds * 1000, 2**31 - 1)))
 
 
 class Run(tuple["Array", ...]):
-    """The outputs of a run, a tuple of `Array`, which knows whether the run succeeded.
+    """The outputs of a run, as a tuple of `Array`, and the run's outcome.
 
-    The runtime reports that work on a stream failed, but not which work.  Therefore all runs that
-    were queued since the last one known to be done count as failed then, and reading their outputs
-    raises an error; the same happens when the stream is aborted.  The outputs of a run that is known
-    to be done stay readable.
+    The runtime reports that work on a stream failed, but not which work.  Therefore, after a failure or
+    an abort of the stream, all runs count as failed that were queued since the last run known to be done.
+    Reading their outputs raises an error.  The outputs of a run that is known to be done stay readable.
 
-    Like a future it has `done`, `result` and `cancel`, and in a coroutine ``await run`` gives what `result`
-    gives, without blocking the event loop.
+    Like a future, a Run has `done`, `result` and `cancel`.  In a coroutine, ``await run`` returns what
+    `result` returns, without blocking the event loop.
 
     Attributes
     ----------
     stream : Stream
         The stream on which the run was queued.
     place : int
-        Number of the run among this package's works on that stream, from 1.
+        The run's number in the order of this package's works on the stream; the first is 1.
     """
 
     stream: Stream
@@ -57,7 +56,7 @@ class Run(tuple["Array", ...]):
     _cancelled: bool
 
     def __new__(cls, outputs: Iterable[Array], work: Work, stream: Stream) -> Run:
-        """Make a Run of the outputs of a work that is queued on a stream."""
+        """Make a Run for a work that is queued on a stream, and its outputs."""
         run = super().__new__(cls, outputs)
         run.stream = stream
         run.place = work.place
@@ -67,24 +66,24 @@ class Run(tuple["Array", ...]):
 
     @property
     def outcome(self) -> str:
-        """What is known of the run by now: ``"queued"``, ``"done"``, ``"failed"`` or ``"aborted"``."""
+        """The outcome as far as it is known: ``"queued"``, ``"done"``, ``"failed"`` or ``"aborted"``."""
         return self._work.outcome
 
     @property
     def error(self) -> AclError | None:
-        """The run's own error if it is known to have failed or was aborted, else None; does not wait."""
+        """The run's own error if it is known to have failed or to be aborted, else None; does not wait."""
         return self._work.error
 
     def synchronize(self, timeout_ms: int | None = None) -> Run:
-        """Wait for the run and return it; raises the run's own error, or `acl.TimeoutError`."""
+        """Wait for the run and return it; raise the run's own error, or `acl.TimeoutError`."""
         self._work.synchronize(timeout_ms)
         return self
 
     def done(self) -> bool:
-        """Return True if the run is over: done, failed, aborted or cancelled.  Asks the device, and does not wait.
+        """Return True if the run is over: done, failed, aborted or cancelled.  Queries the device, but does not wait.
 
-        The device tells only whether a stream has work left, not which.  So if other work is queued behind a run,
-        `done` may return False for a while after the run is over, unless a thread waits for it.
+        The device reports only whether a stream has any work left.  So if other work is queued behind the run,
+        `done` may return False for a while after the run is over, unless a thread waits for the run.
         """
         return self._cancelled or self._work.poll()
 
@@ -111,9 +110,9 @@ class Run(tuple["Array", ...]):
         return tuple([array.numpy(timeout_ms=milliseconds_of(left)) for array in self])
 
     def cancel(self) -> bool:
-        """Free the outputs of a run that is not over yet; return True if it is cancelled, False if it was over.
+        """Free the outputs of a run that is not over yet.  Return True if it is cancelled, False if it was over.
 
-        The queued run itself continues; only `Stream.abort` ends it, with all work of the stream.
+        The run itself continues on the device.  Only `Stream.abort` can stop it, with all work of the stream.
         """
         from acl.runtime._buffer import let_go
 
@@ -139,7 +138,7 @@ class Run(tuple["Array", ...]):
         return run_wait(self, timeout)
 
     def __await__(self) -> Generator[Any, None, tuple[Any, ...]]:
-        """Wait and return the outputs as NumPy arrays; the copies to the host are queued when it is awaited."""
+        """Wait and return the outputs as NumPy arrays; ``await`` queues the copies to the host."""
         from acl.execution._await import run_numpy
 
         self._check()

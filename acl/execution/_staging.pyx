@@ -1,8 +1,8 @@
-"""Copies of host memory to the device through pinned memory, which is freed when they are done.
+"""Copies of ordinary host memory to the device, through pinned memory.
 
-An asynchronous copy needs memory that is pinned and does not change, so bytes of ordinary memory
-are copied to a buffer of the process's pinned pool first.  An event is recorded behind each batch
-of copies: when it is reached, the batch's buffers are freed, whatever is queued behind it.
+An asynchronous copy needs memory that is pinned and does not change.  So the bytes are first copied
+to a buffer of the process's pinned pool.  An event is recorded behind each batch of copies.  When
+the stream has reached the event, the batch's buffers are freed, even if later work is still queued.
 
 One thread at a time may use a `Staging`; the GIL is released while the bytes are written.
 """
@@ -27,15 +27,15 @@ __all__ = ["Staging"]
 cdef class Staging:
     """Queue copies of ordinary host memory to the device."""
 
-    cdef object busy                # deque of (event, batch of buffers), oldest first
-    cdef list batch                 # buffers whose copies have no event behind them yet
+    cdef object busy                # deque of (event, buffers of a batch), oldest first
+    cdef list batch                 # buffers whose copies are queued without an event behind them
 
     def __cinit__(self):
         self.busy = deque()
         self.batch = []
 
     def queue(self, Buffer target, source, Stream stream):
-        """Queue a copy of the contiguous bytes of an object to the start of `target`."""
+        """Queue a copy of `source`, a contiguous object, to the start of `target`."""
         cdef HostBuffer pinned
         self.settle()
         pinned = pinned_copy(source)
@@ -47,11 +47,11 @@ cdef class Staging:
         cdef list batch = self.batch
         if not batch:
             return
-        self.batch = []                         # an event of another stream must not end this batch
+        self.batch = []                         # the next batch may be of another stream
         try:
             self.busy.append((stream.record(), batch))
         except Exception:
-            pass                                # the buffers are freed when their copies are done
+            pass                              # without an event, each buffer waits for its own copy
 
     def settle(self):
         """Free the buffers of all batches that are done."""
@@ -65,7 +65,7 @@ cdef class Staging:
             (<tuple> self.busy[0])[0].synchronize()
             batch_end(<tuple> self.busy.popleft())
         for pinned in self.batch:
-            pinned.close()                      # without an event, the pool waits for the copy
+            pinned.close()                      # no event: the pool waits for the copy
         self.batch.clear()
 
 
@@ -88,6 +88,6 @@ cdef int batch_end(tuple entry) except -1:
     cdef HostBuffer pinned
     (<Event> entry[0]).close()
     for pinned in entry[1]:
-        pinned.pending = None                   # the event was behind its copy, which is done
+        pinned.pending = None                   # the event is behind the copy, so the copy is done
         pinned.close()
     return 0

@@ -14,7 +14,7 @@ __all__ = ["weights_memory"]
 
 
 def weights_memory(source: str | os.PathLike[str] | bytes, device: Any) -> Buffer | None:
-    """Allocate the device memory that the weights of a model need; return None if ACL says they need none."""
+    """Return newly allocated device memory for the weights of a model; None if ACL reports a size of 0."""
     ordinal = ordinal_of(device)
     if Device.current() is None:
         Device(ordinal).use()

@@ -1,4 +1,4 @@
-"""The conversions of pyACL's functions between Python and C, and the use together with CANN's own module.
+"""pyACL's functions (`acl.rt.malloc` and others) on top of the C API, and their use beside CANN's own module `acl`.
 
 `generated/` has the functions. They call the modules here: `_call` (arguments and results), `_layout` (structs as
 dicts), `_config`, `_hooks`, `_listeners` and `_threads` (callbacks), `_supply` (allocators in Python), and

@@ -10,5 +10,5 @@ from acl.pool._pool cimport Pool
 cdef class Blocks:
     cdef readonly Pool pool
     cdef Arena *arena
-    cdef int made                   # fork_count at its making
+    cdef int made                   # fork_count when it was made
     cdef dict live                  # address -> Block

@@ -1,11 +1,12 @@
-"""Blocks by their addresses: for allocators that are written in Python and called through the GIL.
+"""Memory by its address, for allocators that are written in Python.
 
 A `Blocks` allocates from one stream's arena, without the padding that `Pool.alloc` adds for users'
-buffers, and maps each address to its block.  The arena is the one that ACL uses for the stream, so
-a free means that the last consumer is queued.  With `apart` it is an arena that ACL does not use.
-There, blocks of whole pages share no page, so that each can sleep by itself.
+buffers.  It has a dict from each address to its block.  By default it uses the arena from which ACL
+allocates for the stream.  There, a block may be freed when the last work that uses it is queued.
+With `apart` it uses another arena.  There, a block of a page or more shares no page with other
+blocks, so that each block can sleep alone.
 
-The GIL protects the map. A slow allocation runs without it.
+The GIL protects the dict.  It is released during a slow allocation.
 """
 
 cimport cython
@@ -34,7 +35,7 @@ cdef class Blocks:
     stream : Stream or int, optional
         The stream whose work uses the memory; the default stream if not given.
     apart : bool
-        Use an arena of its own, not the one that ACL uses for the stream.
+        True to use an own arena instead of the one from which ACL allocates for the stream.
     """
 
     def __init__(self, Pool pool not None, stream=None, *, bint apart=False):
@@ -75,32 +76,36 @@ cdef class Blocks:
         return <size_t> block.addr
 
     def give(self, address):
-        """Free an address that `take` returned; raise ValueError for any other."""
+        """Free the memory at an address that `take` returned.
+
+        Raise ValueError for other addresses.
+        """
         block = self.live.pop(address, None)
         if block is None:
             raise ValueError(f"{address!r} is no address of this allocator")
         arena_free(self.arena, <Block *> <size_t> block)
 
     def sleep(self, address):
-        """Release the memory behind an address that `take` returned, once the device is idle.
+        """Wait for the device, then release the memory at an address that `take` returned.
 
-        The contents are lost; the address stays valid.  Raises `AclError`, and ValueError for a
-        block that sleeps already or whose memory cannot be unmapped.
+        The content is lost; the address stays allocated.  Raises `AclError` if ACL fails, and
+        ValueError if the block sleeps already or its memory cannot be unmapped.
         """
         cdef size_t block = self.live[address]
         if block_sleep(self.pool, self.arena, <Block *> block).blocks == 0:
             raise ValueError(f"the block at {address:#x} sleeps, or is no memory that can")
 
     def wake(self, address):
-        """Put memory behind an address again; raise `OutOfMemoryError` if there is none, and it
-        stays asleep.
+        """Give a sleeping address memory again.
+
+        If there is no memory, raise `OutOfMemoryError`; the block stays asleep then.
         """
         cdef size_t block = self.live[address]
         if block_wake(self.pool, self.arena, <Block *> block).blocks == 0:
             raise ValueError(f"the block at {address:#x} is awake")
 
     def asleep(self, address):
-        """True if the block at an address of `take` sleeps, also if only part of it does."""
+        """Return True if the block at an address that `take` returned sleeps, fully or in part."""
         cdef size_t block = self.live[address]
         return (<Block *> block).flags & BLOCK_ASLEEP != 0
 

@@ -1,4 +1,4 @@
-"""How a function of the pyACL surface takes arguments and gives results: see `_call.pyx`."""
+"""The arguments and results of pyACL's functions: see `_call.pyx`."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t, uint64_t
@@ -32,7 +32,8 @@ cdef extern from *:
     PyMethodDef plain "aclpool_plain"(const char *name, Plain call, const char *doc)
 
 
-# An argument for C. The member is named by the letter of the kind (K is k, l is L, z is s, I is u).
+# An argument for C.  Each member has the name of its kind's letter; kinds with the same C type
+# share a member: K uses k, l uses L, z uses s, and I uses u.
 ctypedef union Value:
     signed char b
     uint8_t B

@@ -1,11 +1,11 @@
 """Arguments and results of pyACL's functions.
 
-The functions are built-in functions like those of CANN's own module, made from `PyMethodDef`s: a
-`def` with typed parameters would raise with its own texts, accept other types, and take twice as
-long to build.  One function, `take`, knows every rule of pyACL's argument conversions: exact ints
-and floats are converted here, on a fast path, and the rest by CPython's `PyArg_Parse`, as by the
-vendor's functions.  What it refuses becomes `TypeError("acl.rt.malloc args parse failed")`,
-with the reason as the cause.
+The functions are built-in functions made from `PyMethodDef`s, like those of CANN's own module.  A
+Cython `def` with typed parameters would have other error messages, accept other types, and take
+twice as long to compile.  The function `take` converts all arguments by pyACL's rules.  It converts
+exact ints and floats itself, which is fast, and all other arguments by CPython's `PyArg_Parse`, as
+CANN's functions do.  For an argument that it refuses, it raises `TypeError("acl.rt.malloc args
+parse failed")` with the reason as the cause.
 
 Everything here holds the GIL.  It calls no function of ACL.
 """
@@ -28,9 +28,9 @@ cdef extern from "Python.h":
     Py_ssize_t PyTuple_GET_SIZE(PyObject *items) noexcept
 
 cdef enum:
-    MOST = 24       # parameters of one function
+    MOST = 24       # largest number of parameters that a function may have
 
-# What a kind is called when an argument is not of it.
+# By the letter of a kind: what an error message says was expected.
 cdef dict EXPECTED = {
     "b": "an int from 0 to 255", "B": "an int", "h": "an int of 16 bits", "H": "an int",
     "i": "an int of 32 bits", "I": "an int", "k": "an int", "K": "an int", "l": "an int of 64 bits",
@@ -40,7 +40,7 @@ cdef dict EXPECTED = {
 
 
 cdef inline bint value_fast(char kind, PyObject *given, Value *out) noexcept:
-    """Convert an argument by the fast path; false if it is not an exact int or float that fits."""
+    """Convert an exact int or float; return False if it is something else or does not fit."""
     cdef int overflow = 0
     cdef int64_t number
     if kind == c"k" or kind == c"K":
@@ -54,7 +54,7 @@ cdef inline bint value_fast(char kind, PyObject *given, Value *out) noexcept:
         number = PyLong_AsLongLongAndOverflow(given, &overflow)
         if overflow or number < INT_MIN or number > INT_MAX:
             return False
-        out.i = <int> number        # in range: just tested
+        out.i = <int> number        # it fits, as tested above
         return True
     if kind == c"I":
         if not PyLong_CheckExact(given):
@@ -71,7 +71,7 @@ cdef inline bint value_fast(char kind, PyObject *given, Value *out) noexcept:
 
 
 cdef int value_slow(char kind, PyObject *given, Value *out) except -1:
-    """Convert an argument by CPython's own converter."""
+    """Convert an argument by CPython's `PyArg_Parse`."""
     cdef char[2] format
     if kind == c" " or kind == c"|" or kind == 0:
         raise TypeError("too many arguments")
@@ -92,7 +92,7 @@ cdef list parameter_names(const char *what):
 
 
 cdef int fail(const char *what, Py_ssize_t argument, char kind, PyObject *given) except -1:
-    """Raise the TypeError for an argument, counted from 0, that is not of its kind."""
+    """Raise the TypeError for an argument (the first is 0) that is not of its kind."""
     parameters = parameter_names(what)
     if given == NULL:
         reason = f"argument {argument + 1} ({parameters[argument]}) is missing"
@@ -108,7 +108,7 @@ cdef int fail(const char *what, Py_ssize_t argument, char kind, PyObject *given)
 cdef int take_slow(
     const char *what, char kind, Py_ssize_t i, PyObject *given, Value *out
 ) except -1:
-    """Convert argument `i` by CPython's converter, or raise the TypeError."""
+    """Convert argument `i` by `PyArg_Parse`; raise pyACL's TypeError if that fails."""
     try:
         value_slow(kind, given, out)
     except (TypeError, ValueError, OverflowError):
@@ -119,8 +119,7 @@ cdef int take_slow(
 cdef int take_named(
     const char *what, PyObject *const *args, Py_ssize_t n, PyObject *names, Value *out
 ) except -1:
-    """Convert arguments of which some are given by keyword: put them in order, then convert them.
-    """
+    """Convert the arguments of a call with keywords: put them into order, then convert them."""
     cdef PyObject *sorted_args[MOST]
     cdef Py_ssize_t i, place, most = 0
     parameters = parameter_names(what)
@@ -143,10 +142,11 @@ cdef int take_named(
 cdef int take(
     const char *what, PyObject *const *args, Py_ssize_t n, PyObject *names, Value *out
 ) except -1:
-    """The arguments of a function as C values, by what = "kinds name parameter parameter ...".
+    """Convert the arguments of a function to C values in `out`, or raise TypeError.
 
-    A kind is a letter of pyACL's (and `PyArg_Parse`'s) language; those after `|` may be left out
-    and are 0 then.  Objects and strings are borrowed from the arguments.
+    `what` is the signature: "kinds name parameter parameter ...".  A kind is a letter as in the
+    format strings of `PyArg_Parse`.  Parameters after `|` are optional; their value is 0 if they
+    are not given.  Objects and strings are borrowed from the arguments.
     """
     cdef Py_ssize_t i
     cdef const char *kind = what
@@ -172,14 +172,14 @@ cdef int take(
 
 
 cdef object text(const char *value):
-    """A string of the library; None for NULL."""
+    """Return a C string of the library as a str; None for NULL."""
     if value == NULL:
         return None
     return value.decode("utf-8", "replace")
 
 
 cdef object refuse(const char *what, int argument, str expected, object got):
-    """The TypeError for an argument (from 1) that only its use shows to be wrong."""
+    """Return the TypeError for an argument (the first is 1) that is refused after `take`."""
     name = function_name(what)
     parameter = parameter_names(what)[argument - 1]
     cause = TypeError(
@@ -190,7 +190,7 @@ cdef object refuse(const char *what, int argument, str expected, object got):
 
 
 cdef object install(str module, PyMethodDef *methods):
-    """Puts the functions into their module; those of `_root` say that they are `acl`'s."""
+    """Put functions into their module.  `__module__` of the functions in `_root` is `acl`."""
     found = sys.modules[module]
     public = "acl" if module.endswith("._root") else module
     while methods.ml_name != NULL:

@@ -1,4 +1,7 @@
-"""Configurations that pyACL takes as dicts and lists: see `_config.pyx`.  None stands for NULL."""
+"""Conversion of configurations, which pyACL takes as dicts and lists: see `_config.pyx`.
+
+The functions return None if C is to get NULL.
+"""
 
 
 cdef bytes malloc_config(object given, const char *what, int argument)

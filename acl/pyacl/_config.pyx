@@ -1,9 +1,8 @@
-"""Converts configurations, which pyACL takes as dicts and lists, to C structs with a pointer to
-attributes.
+"""Converts configurations, which pyACL takes as dicts and lists, to C structs.
 
-A `bytes` object holds the struct and its attributes, so the pointer points into it. An empty
-configuration becomes None, which the callers pass as NULL. Everything here holds the GIL and calls
-no function of ACL.
+Such a C struct has a pointer to an array of attributes.  One `bytes` object holds the struct and
+the array.  An empty configuration becomes None, which the callers pass as NULL.  Everything here
+holds the GIL and calls no function of ACL.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -30,8 +29,9 @@ cdef const char *LAUNCH_VALUE = (
 cdef int value_put(
     object value, const char *layout, void *out, size_t size, const char *what, int argument
 ) except -1:
-    """Store the value of an attribute: an int in the first bytes of the union, or a dict of the
-    union's members.
+    """Store the value of an attribute in a C union.
+
+    An int is stored in the first bytes of the union.  A dict is stored by the names of the members.
     """
     cdef bytes packed
     if isinstance(value, dict):
@@ -103,8 +103,9 @@ cdef bytes launch_config(object given, const char *what, int argument):
 
 
 cdef bytes load_options(object given, const char *what, int argument):
-    """Convert a list of {'type': int, 'value': int or dict}; [] means NULL. Raise ValueError if it
-    is not a list.
+    """Convert a list of {'type': int, 'value': int or dict}; [] means NULL.
+
+    Raise ValueError if `given` is not a list.
     """
     cdef aclrtBinaryLoadOptions *config
     cdef aclrtBinaryLoadOption *options
@@ -128,7 +129,10 @@ cdef bytes load_options(object given, const char *what, int argument):
 
 
 cdef tuple server_pids(object given, const char *what, int argument):
-    """Convert a list of {'sdid': int, 'pid': [int, ...]}; return it with its length."""
+    """Convert a list of {'sdid': int, 'pid': [int, ...]}.
+
+    Return the struct array and its length.
+    """
     cdef aclrtServerPid *servers
     cdef int32_t *pids
     cdef bytes made

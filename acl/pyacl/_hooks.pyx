@@ -1,12 +1,13 @@
 """Callbacks that several Python callables share, or that get no user data from C.
 
-C identifies a callback by the address of its function, which would be the same for all Python
-callables. So C gets one function for each place (a type of initialisation, a stage, a model). Its
-user data is a `Hook`, the list of the callables of that place. An operator's compile function gets
-nothing that names the operator, so each operator type has a C function of its own, from a table. A
-kernel's deallocator is found by the address of the binary.
+C identifies a callback by the address of its C function, but all Python callables share one C
+function.  So C gets one registration for each *place*: a type of initialisation, a stage of a
+snapshot, or a model.  Its user data is a `Hook`, the list of the Python callables of that place.  A
+compile function gets no argument that identifies the operator, so each operator type has its own C
+function, from a table.  A kernel's deallocator is found by the address of the kernel's binary.
 
-Hooks are never freed, since C may still know them; each call of ACL here drops the GIL.
+Hooks are never freed, because C may still have their addresses.  The GIL is released around each
+call of ACL here.
 """
 
 from cpython.object cimport PyObject
@@ -64,7 +65,7 @@ cdef extern from *:
 
 
 cdef class Hook:
-    """The callables of one place, each with its user data. The GIL protects it."""
+    """The callables of one place, each with its user data.  The GIL protects the list."""
 
     cdef list calls
 
@@ -72,15 +73,15 @@ cdef class Hook:
         self.calls = []
 
 
-# The GIL protects all of these.
-cdef dict hooks = {}            # (which, place) -> Hook
+# The GIL protects these four dicts.
+cdef dict hooks = {}            # (kind of callback, place) -> Hook
 cdef dict slots = {}            # operator type -> slot
 cdef dict compilers = {}        # slot -> callable
 cdef dict deallocators = {}     # address of a kernel's binary -> callable
 
 
 cdef Hook hook_of(str which, uint64_t place):
-    """Return the hook of a place, which is made if there is none."""
+    """Return the hook of a place; make it if there is none."""
     cdef Hook hook = hooks.get((which, place))
     if hook is None:
         hook = hooks[which, place] = Hook()
@@ -88,7 +89,7 @@ cdef Hook hook_of(str which, uint64_t place):
 
 
 cdef bint hook_remove(Hook hook, object function):
-    """Remove the newest entry of a callable; false if it has none."""
+    """Remove the newest entry of a callable; return False if it has no entry."""
     for i in range(len(hook.calls) - 1, -1, -1):
         if hook.calls[i][0] == function:
             del hook.calls[i]
@@ -97,8 +98,9 @@ cdef bint hook_remove(Hook hook, object function):
 
 
 cdef int hook_run(Hook hook, tuple first) noexcept:
-    """Call all callables of a hook with `first` and their user data; return the first status that
-    is not 0.
+    """Call each callable of a hook with the arguments `first` and its own user data.
+
+    Return the first status that is not 0, else 0.
     """
     cdef int status, failed = 0
     for function, own in list(hook.calls):
@@ -143,7 +145,7 @@ cdef void finalize_run(void *place) noexcept with gil:
 cdef object life_register(
     str which, const char *what, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """C allows several callbacks of the type OTHER, and one of each other type."""
+    """Register a callable.  C allows several of the type OTHER, and one of each other type."""
     cdef Value[3] a
     cdef aclError ret = 0
     cdef void *given
@@ -274,7 +276,7 @@ cdef void on_graph_end(void *given) noexcept nogil:
 cdef void graph_end_run(void *given) noexcept with gil:
     cdef Hook hook = <Hook> given
     hook_run(hook, ())
-    hook.calls.clear()      # the graph is gone; another may get its handle
+    hook.calls.clear()      # the graph is destroyed; a new graph may get its handle
 
 
 cdef object mdl_ri_destroy_register_callback(
@@ -331,7 +333,7 @@ cdef void compile_run(void *place) noexcept with gil:
     function = compilers.get(entry.n[0])
     if function is None:
         return
-    inputs = unpack(entry.p[0], <size_t> entry.n[1], c"k")      # not negative
+    inputs = unpack(entry.p[0], <size_t> entry.n[1], c"k")      # the count is not negative
     outputs = unpack(entry.p[1], <size_t> entry.n[2], c"k")
     given = (len(inputs), inputs, len(outputs), outputs, <uint64_t> entry.p[2],
              <uint64_t> entry.p[3])
@@ -406,7 +408,7 @@ cdef void deallocate_run(void *place) noexcept with gil:
 
 
 cdef object op_create_kernel(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
-    """The deallocator is 0 (none), a callable, or the address of a C function."""
+    """Create a kernel.  The deallocator is 0 (none), a callable, or the address of a C function."""
     cdef Value[7] a
     cdef Value[1] address
     cdef const char *what = (

@@ -1,16 +1,17 @@
 """Converts dicts and lists of Python to structs and arrays of C, and back.
 
-The data for C is a `bytes` object, which the caller keeps until the call is over, so nothing needs
-to be freed. The layout of a struct is a line of text, which the generator makes from the table of
-the C API. The offsets are checked against the headers when the module is compiled:
+The data for C is a `bytes` object.  The caller keeps it until the call of C has returned; then
+Python frees it.  The layout of a struct is a line of text, which the generator makes from the table
+of the C API.  The offsets in it are checked against the headers when the module is compiled.  An
+example:
 
     id@0I type@4I name@8[128]s dims@136[128:dimCount]l location@1160{id@0I type@4I}
 
-A field has a name, an offset, and a type. The type is a letter of pyACL's kinds, `s` for text up to
-NUL, `c` for bytes, or the fields of a struct in braces. An array has counts in brackets before its
-type: `[n]`, `[n*stride]` if the elements are not plain numbers, or `[n:field]` if another field
-says how many elements are used. Members of a union have the same offset; those that the dict has
-are written.  Absent keys are 0.
+A field has a name, an offset in bytes, and a type.  The type is a letter of pyACL's kinds, `s` for
+text up to NUL, `c` for bytes, or the fields of a struct in braces.  An array has a count in
+brackets before its type: `[n]`, `[n*stride]` if the elements are not plain numbers, or `[n:field]`
+if another field has the number of used elements.  Members of a union have the same offset; only the
+members that are in the dict are written.  A field whose key is not in the dict is 0.
 
 Everything here holds the GIL and calls no function of ACL.
 """
@@ -36,10 +37,10 @@ cdef struct Field:
     const char *name
     Py_ssize_t name_size
     size_t offset
-    int depth               # number of counts in brackets
+    int depth               # number of array dimensions (counts in brackets)
     size_t[2] count
-    size_t[2] stride        # bytes from element to element; 0: the size of the letter's type
-    const char *used        # name of the field with the number of used elements, or NULL
+    size_t[2] stride        # bytes from one element to the next; 0: the size of the type
+    const char *used        # name of the field that has the number of used elements, or NULL
     Py_ssize_t used_size
 
 
@@ -57,7 +58,7 @@ cdef size_t width(char kind) except 0:
 
 
 cdef int number_put(object given, char kind, void *out) except -1:
-    """Store one number. An int that is too large wraps as in C; None is 0."""
+    """Store one number.  An int that is too large wraps around as in C; None is stored as 0."""
     cdef uint64_t bits
     cdef float real
     if kind == c"f":
@@ -65,7 +66,7 @@ cdef int number_put(object given, char kind, void *out) except -1:
         memcpy(out, &real, sizeof(real))
         return 0
     bits = <object> int(given) & 0xFFFFFFFFFFFFFFFF
-    memcpy(out, &bits, width(kind))     # little-endian: both of CANN's machines are
+    memcpy(out, &bits, width(kind))     # CANN's two processor types are little-endian
     return 0
 
 
@@ -93,16 +94,16 @@ cdef object number_get(const void *value, char kind):
 
 
 cdef size_t digits(const char **at) noexcept:
-    """Read the number at the cursor."""
+    """Return the number at the cursor, and move the cursor behind it."""
     cdef size_t number = 0
     while c"0" <= at[0][0] <= c"9":
-        number = number * 10 + <size_t> (at[0][0] - c"0")   # a digit: just tested
+        number = number * 10 + <size_t> (at[0][0] - c"0")   # a digit, so not negative
         at[0] += 1
     return number
 
 
 cdef int field_read(const char **at, Field *field) except -1:
-    """Read the head of a field; leave the cursor at its letter or brace."""
+    """Read the name, offset and counts of a field; move the cursor to its letter or brace."""
     field.name = at[0]
     while at[0][0] != c"@":
         at[0] += 1
@@ -142,7 +143,7 @@ cdef void type_skip(const char **at) noexcept:
 
 
 cdef int value_put(object given, const char *type, Field *field, int level, char *out) except -1:
-    """Store a value, or the elements of an array from the dimension `level` on."""
+    """Store a value in a field; for an array, its elements in the dimensions from `level` on."""
     cdef size_t i, stride
     cdef bytes raw
     if level == field.depth:
@@ -165,13 +166,16 @@ cdef int value_put(object given, const char *type, Field *field, int level, char
 
 
 cdef int struct_put(object given, const char *at, char *out) except -1:
-    """Store the fields of a struct from a dict in zeroed memory."""
+    """Store the values of a dict in a struct, whose memory is zeroed.
+
+    `at` is the struct's layout.
+    """
     cdef Field field
     if not isinstance(given, dict):
         raise TypeError(f"expected a dict, got {type(given).__name__}")
     while at[0] and at[0] != c"}":
         field_read(&at, &field)
-        if field.name_size == 0:        # an unnamed union: its members are the struct's
+        if field.name_size == 0:       # an unnamed union: its members count as the struct's members
             struct_put(given, at + 1, out + field.offset)
         else:
             item = (<dict> given).get(field.name[:field.name_size].decode())
@@ -218,14 +222,14 @@ cdef dict struct_get(const char *at, const char *value):
 
 
 cdef bytes room(size_t size):
-    """Return a zeroed `bytes` object. C may write to it before other code sees it."""
+    """Return a zeroed `bytes` object.  C may write to it as long as no other code has it."""
     cdef bytes made = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> size)
     memset(PyBytes_AS_STRING(made), 0, size)
     return made
 
 
 cdef bytes room_for(size_t count, size_t size, const char *what):
-    """Return zeroed memory for the number of elements that the caller gave."""
+    """Return zeroed memory for `count` elements; raise ValueError if that is too much."""
     if count > MOST_ROOM // size:
         name = what.decode().split(" ")[1]
         raise ValueError(f"{name}: room for {count} elements is more than {MOST_ROOM} bytes")
@@ -233,11 +237,14 @@ cdef bytes room_for(size_t count, size_t size, const char *what):
 
 
 cdef bytes bounded(int64_t size, const char *what, int64_t most=MOST_TEXT):
-    """Return zeroed memory for text of the length that the caller gave, and for a NUL."""
+    """Return zeroed memory for a text of `size` bytes and a NUL.
+
+    Raise ValueError for a bad size.
+    """
     if size < 0 or size >= most:
         name = what.decode().split(" ")[1]
         raise ValueError(f"{name}: expected a length from 0 to {most - 1}, got {size}")
-    return room(<size_t> size + 1)      # not negative: just tested
+    return room(<size_t> size + 1)      # not negative, as tested above
 
 
 cdef void *at(bytes packed) noexcept:
@@ -248,7 +255,7 @@ cdef void *at(bytes packed) noexcept:
 cdef bytes pack_struct(
     object given, const char *layout, size_t size, const char *what, int argument
 ):
-    """Convert a dict to a struct."""
+    """Return a dict as a struct of C."""
     if not isinstance(given, dict):
         raise refuse(what, argument, "dict", given)
     made = room(size)
@@ -259,7 +266,7 @@ cdef bytes pack_struct(
 cdef bytes pack_structs(
     object given, const char *layout, size_t size, const char *what, int argument
 ):
-    """Convert a list of dicts to an array of structs."""
+    """Return a list of dicts as an array of structs."""
     cdef size_t i
     if not isinstance(given, list):
         raise refuse(what, argument, "list", given)
@@ -282,13 +289,12 @@ cdef list unpack_structs(const void *values, size_t count, size_t size, const ch
 
 # ---- plain arrays ----
 
-# NumPy's letters for the element types of each kind that also takes an ndarray.
+# Kinds for which an ndarray is accepted too: NumPy's letters of the element types that fit.
 cdef dict DTYPES = {"L": "ql", "f": "f", "B": "?B"}
 
 
 cdef bytes pack(object given, char kind, const char *what, int argument):
-    """Convert a list to an array of numbers, or of the addresses of its strings if the kind is `s`.
-    """
+    """Return a list as an array of numbers; for the kind `s`, as an array of strings' addresses."""
     cdef size_t i, step
     cdef char *out
     if not isinstance(given, list):
@@ -307,7 +313,7 @@ cdef bytes pack(object given, char kind, const char *what, int argument):
 
 
 cdef bytes pack_strings(list given, const char *what, int argument):
-    """Return an array of the strings' addresses with the strings behind it."""
+    """Return one `bytes` object with the addresses of the strings, and the strings behind them."""
     cdef size_t i, at, count = len(given)
     cdef uint64_t place
     cdef char *out
@@ -327,9 +333,7 @@ cdef bytes pack_strings(list given, const char *what, int argument):
 
 
 cdef bytes pack_array(object given, char kind, const char *what, int argument):
-    """Convert a list to an array of numbers, or take the bytes of an ndarray of that type, with a
-    warning.
-    """
+    """Return a list as an array of numbers; or the bytes of an ndarray, after a warning."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(given, numpy.ndarray):
         return pack(given, kind, what, argument)
@@ -340,8 +344,9 @@ cdef bytes pack_array(object given, char kind, const char *what, int argument):
 
 
 cdef tuple pack_lists(object given, const char *what, int argument):
-    """Convert lists of int64: return their lengths, the addresses of their numbers, and the
-    numbers' owner.
+    """Convert a list of lists of int64.
+
+    Return the lengths, the addresses of each list's numbers, and the object that holds the numbers.
     """
     if not isinstance(given, list):
         raise refuse(what, argument, "list", given)
@@ -352,7 +357,10 @@ cdef tuple pack_lists(object given, const char *what, int argument):
 
 
 cdef bytes pack_pids(object given, const char *what, int argument):
-    """Convert a list of process ids; raise ValueError, as pyACL does, if it is not a list."""
+    """Return a list of process ids as an array.
+
+    Raise ValueError, as pyACL does, for other types.
+    """
     if not isinstance(given, list):
         error = ValueError(str(refuse(what, argument, "list", given)))
         raise error
@@ -360,7 +368,7 @@ cdef bytes pack_pids(object given, const char *what, int argument):
 
 
 cdef bytes pack_pairs(object given, const char *what, int argument):
-    """Convert a list of lists of two to an array of pairs of int64."""
+    """Return a list of lists of two ints as an array of pairs of int64."""
     if not isinstance(given, list):
         raise refuse(what, argument, "list", given)
     for item in given:
@@ -375,7 +383,7 @@ cdef list unpack(const void *values, size_t count, char kind):
 
 
 cdef int same(size_t one, size_t other, const char *what) except -1:
-    """Check that two lists, for which C has only one count, have the same length."""
+    """Raise ValueError if two lists differ in length, because C gets one length for both."""
     if one != other:
         name = what.decode().split(" ")[1]
         raise ValueError(f"{name}: lists of one length expected, got {one} and {other} elements")

@@ -1,12 +1,14 @@
 """Functions of pyACL that take a Python callable as a callback.
 
-The user data for C is a `Call`. A launched callback owns a reference to it until it has run. A
-registered one is kept here. When it is replaced or removed, the `Call` is emptied and not freed,
-because a thread of the runtime may hold its address and wait for the GIL. If C offers no user data,
-one callable can be registered.
+C gets a `Call` as user data: a callable with the program's user data.  A launched callback owns a
+reference to its Call until it has run.  The Calls of registered callbacks are kept in this module.
+When such a Call is replaced or removed, it is emptied but not freed, because a thread of the
+runtime may have its address and wait for the GIL.  If a function of C has no user data, only one
+callable can be registered.
 
-Each callback passes the guard (`_threads`), then takes the GIL; an exception in a callable goes to
-`sys.unraisablehook`, as nobody could catch it.  Every call of ACL here drops the GIL.
+Each callback enters Python through `guarded` (`_threads`), then takes the GIL.  If a callable
+raises an exception, it is passed to `sys.unraisablehook`, because C cannot handle it.  The GIL is
+released around each call of ACL here.
 """
 
 import sys
@@ -33,17 +35,17 @@ cdef extern from "Python.h":
 
 
 cdef class Call:
-    """A callable and its user data. It is emptied when the callable is no longer registered."""
+    """A callable and its user data; both are None when the callable is no longer registered."""
 
     cdef object function
     cdef object given
 
 
-# The GIL protects all of these.
-cdef dict registered = {}       # (which, name) -> Call
-cdef list emptied = []          # Calls whose address C may still have
+# The GIL protects these variables.
+cdef dict registered = {}       # (kind of callback, name) -> Call
+cdef list emptied = []          # replaced or removed Calls, whose addresses C may still have
 cdef list exception_calls = []  # Calls of exception_info_callback_register
-cdef object exception_call = None       # of set_exception_info_callback
+cdef object exception_call = None       # the callable of set_exception_info_callback, or None
 cdef object dump_call = None
 
 
@@ -58,7 +60,7 @@ cdef void report(object function) noexcept:
 
 
 cdef int call_status(object function, tuple given, int failed) noexcept:
-    """Call `function`. Return the int that it returned, 0 for None, or `failed` if it raised."""
+    """Call `function`; return its int, 0 if it returned None, or `failed` if it raised."""
     try:
         result = function(*given)
         return 0 if result is None else int(result)
@@ -81,7 +83,7 @@ cdef Call call_of(PyObject *function, PyObject *given):
 
 
 cdef void keep(tuple key, Call call) noexcept:
-    """Register a Call, or nothing, in place of the present one."""
+    """Replace the registered Call of a key by another Call, or by none."""
     cdef Call old = registered.pop(key, None)
     if old is not None:
         old.function = old.given = None
@@ -297,7 +299,7 @@ cdef void task_abort_run(void *place) noexcept with gil:
         entry.status = call_status(call.function, given, -1)
 
 
-# What C is told to remove a name's callable, and to have one.
+# The functions for C by "is a callable registered?": NULL removes the registration of a name.
 cdef aclrtStreamStateCallback[2] STREAM_STATE = [NULL, on_stream_state]
 cdef aclrtDeviceStateCallback[2] DEVICE_STATE = [NULL, on_device_state]
 cdef aclrtDeviceTaskAbortCallback[2] TASK_ABORT = [NULL, on_task_abort]
@@ -306,7 +308,7 @@ cdef aclrtDeviceTaskAbortCallback[2] TASK_ABORT = [NULL, on_task_abort]
 cdef object state_register(
     str which, const char *what, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """Register a callable under a name; None removes the present one."""
+    """Register a callable under a name; None removes the registered one."""
     cdef Value[3] a
     cdef const char *reg_name
     cdef aclError ret

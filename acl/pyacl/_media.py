@@ -1,8 +1,8 @@
 """`acl.media` without CANN's module: the two memory functions that many programs use.
 
-On a device, image and video processing needs CANN's own module.  The simulator has no such hardware. But
-programs that only allocate device memory by `dvpp_malloc` run unchanged, because it is ordinary device memory.
-Any other name of `media` raises an error that says what is missing.
+On a device, image and video processing needs CANN's own module.  The simulator has no hardware for it.  But
+programs that only allocate memory with `dvpp_malloc` run unchanged: here it returns ordinary device memory.
+Using any other name of `media` raises an error that says what is missing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["dvpp_free", "dvpp_malloc"]
 
 
 def __getattr__(name: str) -> object:
-    """Raise for names that only CANN's module has."""
+    """Raise AttributeError for a name that only CANN's module has."""
     raise AttributeError(_vendor.absence("acl.media", name))
 
 

@@ -1,6 +1,6 @@
 """Functions of pyACL that the generator's table cannot describe.
 
-The docstring of each says what is special about it; all else is as in the generated modules.
+The docstring of each function says how it differs from the generated functions.
 """
 
 import sys
@@ -26,17 +26,17 @@ cdef const char *STREAM_VALUE = (
     b"failureMode@0K overflowSwitch@0I userCustomTag@0I cacheOpInfoSwitch@0I streamPriority@0I "
     b"reserved@0[4]I"
 )
-# Attribute of a stream -> the member of aclrtStreamAttrValue with its value.
+# By the number of a stream's attribute: the member of the union aclrtStreamAttrValue that it uses.
 cdef dict STREAM_MEMBER = {
     1: "failureMode", 2: "overflowSwitch", 3: "userCustomTag", 4: "cacheOpInfoSwitch",
     5: "streamPriority",
 }
-# The attributes of a model's execution whose value is an int32; the others are size_t.
+# The attributes of a model's execution whose value is an int32; other attributes are a size_t.
 cdef tuple EXEC_INT32 = (0, 1, 8)
 
 
 cdef object root_app_log(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
-    """The message is passed as an argument of "%s", with the caller's function, file and line."""
+    """C gets the format "%s" with the message, and the caller's function, file and line."""
     cdef Value[2] a
     cdef const char *function
     cdef const char *file
@@ -54,7 +54,7 @@ cdef object root_app_log(object self, PyObject *const *args, Py_ssize_t n, PyObj
 
 
 cdef object root_get_cann_attribute_list(object self, PyObject *const *args, Py_ssize_t n):
-    """The array belongs to the library, so its elements are copied."""
+    """The array of C belongs to the library, so the function returns a copy of its elements."""
     cdef const aclCannAttr *attrs = NULL
     cdef size_t num = 0
     cdef aclError ret
@@ -68,7 +68,7 @@ cdef object root_get_cann_attribute_list(object self, PyObject *const *args, Py_
 cdef object rt_get_stream_attribute(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """Only the attribute's own member of the union is converted."""
+    """The function converts only the member of the union that the attribute uses."""
     cdef Value[2] a
     cdef aclrtStreamAttrValue value
     cdef aclError ret
@@ -85,7 +85,7 @@ cdef object rt_get_stream_attribute(
 cdef object rt_wait_and_reset_notify(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """A timeout that does not fit a uint32_t is refused, not masked."""
+    """A timeout that does not fit a uint32_t is refused; generated functions would truncate it."""
     cdef Value[3] a
     cdef const char *what = b"kkL acl.rt.wait_and_reset_notify notify stream timeout"
     cdef aclError ret
@@ -100,7 +100,7 @@ cdef object rt_wait_and_reset_notify(
 cdef object rt_get_group_info_detail(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """This is one of the few functions that raise on failure."""
+    """Unlike most functions of pyACL, this one raises an exception if C fails."""
     cdef Value[3] a
     cdef uint32_t[64] values
     cdef size_t size = 0
@@ -119,7 +119,7 @@ cdef object rt_get_group_info_detail(
 cdef object rt_set_stream_config_opt(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """Takes the value; C takes its address and its size, which depends on the attribute."""
+    """Python gives the value; C gets its address, and its size, which depends on the attribute."""
     cdef Value[3] a
     cdef size_t size
     cdef aclError ret
@@ -132,7 +132,7 @@ cdef object rt_set_stream_config_opt(
 
 
 cdef object mdl_set_config_opt(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
-    """The attribute decides the type of the value: str, int32, or 64 bits."""
+    """The type of the value depends on the attribute: a str, an int32, or an int of 64 bits."""
     cdef Value[3] a
     cdef Value[1] value
     cdef const char *what = b"kiO acl.mdl.set_config_opt handle attr value"
@@ -156,7 +156,7 @@ cdef object mdl_set_config_opt(object self, PyObject *const *args, Py_ssize_t n,
 cdef object mdl_set_exec_config_opt(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """Takes the value; C takes its address and its size, which depends on the attribute."""
+    """Python gives the value; C gets its address, and its size, which depends on the attribute."""
     cdef Value[3] a
     cdef size_t size
     cdef aclError ret
@@ -198,7 +198,7 @@ ctypedef aclError (*TextOf)(
 
 
 cdef object op_text(Value *a, LengthOf length_of, TextOf text_of):
-    """Return a text of a profiled operator, after asking C for its length."""
+    """Get the length of a text of a profiled operator from C, then the text, and return it."""
     cdef size_t length = 0
     cdef char *text_at
     cdef aclError ret
@@ -214,14 +214,14 @@ cdef object op_text(Value *a, LengthOf length_of, TextOf text_of):
 
 
 cdef object prof_get_op_type_v2(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
-    """Asks for the length itself."""
+    """The caller does not give the text's length; the function gets it from C."""
     cdef Value[3] a
     take(b"kkI acl.prof.get_op_type_v2 op_info len index", args, n, names, a)
     return op_text(a, aclprofGetOpTypeLen, aclprofGetOpType)
 
 
 cdef object prof_get_op_name_v2(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
-    """Asks for the length itself."""
+    """The caller does not give the text's length; the function gets it from C."""
     cdef Value[3] a
     take(b"kkI acl.prof.get_op_name_v2 op_info len index", args, n, names, a)
     return op_text(a, aclprofGetOpNameLen, aclprofGetOpName)

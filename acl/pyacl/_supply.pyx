@@ -1,21 +1,23 @@
-"""The `acl.rt.allocator_*` functions. Allocators written in Python supply memory to ACL.
+"""The `acl.rt.allocator_*` functions, by which an allocator written in Python gives memory to ACL.
 
-A descriptor's functions may be Python callables, addresses of C functions, or a `Pool`. Its object
-may be any int.
+A descriptor has four functions and an object.  A function may be a Python callable, the address of
+a C function, or a `Pool`.  The object may be any int, or a `Pool`.
 
-- Only addresses: C gets them as they are.
-- A Pool as the object (or as a function): registering the descriptor registers the pool's own C
-  callbacks for that stream.
-- At least one callable: C gets four functions of this module, and a `Supply` as the object. A
-  block is a small record of this module, because `getAddrFromBlock` gets no other argument. The
-  callables get the user's object and the user's blocks, and so do addresses of C functions. If
-  there is no advise function, the alloc function is called instead.
+- If all functions are addresses, C gets these addresses unchanged.
+- If the object or a function is a Pool, registering the descriptor registers the pool's own C
+  callbacks for the stream.
+- If at least one function is a callable, C gets four functions of this module, and a `Supply` as
+  the object.  C's block is then a `Record` of this module, because `getAddrFromBlock` gets only the
+  block.  The user's functions, callables and addresses alike, get the user's object and the user's
+  blocks.  If there is no advise function, the alloc function is called instead.
 
-A Supply keeps its callables as long as its descriptor, a registration or a block of it exists. Then
-it drops them, and remains as an empty object, because the runtime may still have its address.
+A Supply keeps its callables while its descriptor, a registration or one of its blocks exists.
+After that it drops them, but the empty Supply is never freed, because the runtime may still have
+its address.
 
-The callbacks take the GIL, so every call of ACL that may reach one drops it first. An exception
-in a callable goes to `sys.unraisablehook`, and the runtime is told that there is no memory.
+The callbacks take the GIL, so the GIL is released around every call of ACL that may call one.  If
+a callable raises an exception, it is passed to `sys.unraisablehook`, and the callback tells the
+runtime that there is no memory.
 """
 
 from cpython.object cimport PyObject
@@ -53,12 +55,12 @@ cdef struct Record:
 
 
 cdef class Supply:
-    """The functions and the object of one descriptor. The GIL protects it."""
+    """The functions and the object of one descriptor.  The GIL protects it."""
 
-    cdef uint64_t given             # the object that Python set
-    cdef object pool                # a Pool, if one was set anywhere
-    cdef list functions             # by ALLOC .. ADDRESS: a callable, an address, or None
-    cdef size_t holds               # descriptors, streams and blocks that need it
+    cdef uint64_t given             # the object of the descriptor, if it is an int
+    cdef object pool                # the Pool that was set as the object or a function, or None
+    cdef list functions             # indexed by ALLOC to ADDRESS: a callable, an address, or None
+    cdef size_t holds               # number of descriptors, registrations and blocks that use it
 
     def __cinit__(self):
         self.functions = [None] * FUNCTIONS
@@ -66,11 +68,11 @@ cdef class Supply:
 
 cdef dict supplies = {}         # descriptor -> Supply
 cdef dict registered = {}       # stream -> Supply or Pool
-cdef list shells = []           # every Supply: C may hold its address for ever
+cdef list shells = []           # every Supply ever made, because C may still have its address
 
 
 cdef void supply_drop(Supply supply) noexcept:
-    """Count one use less; after the last one drop the callables."""
+    """Decrease the number of users of a Supply; after the last one, drop its callables."""
     supply.holds -= 1
     if supply.holds == 0:
         supply.functions = [None] * FUNCTIONS
@@ -78,7 +80,7 @@ cdef void supply_drop(Supply supply) noexcept:
 
 
 cdef uint64_t number_of(object result) except? 0:
-    """Convert the block or address that a callable returned to a number; None is 0."""
+    """Return the block or address that a callable returned, as a number of 64 bits; None is 0."""
     return 0 if result is None else <object> (int(result) & 0xFFFFFFFFFFFFFFFF)
 
 
@@ -86,11 +88,14 @@ cdef uint64_t number_of(object result) except? 0:
 
 
 cdef void supply_alloc(void *place) noexcept with gil:
-    """Set `found` to a record of the new block; it stays NULL on failure."""
+    """Allocate by the user's function and set `found` to the new block's Record.
+
+    NULL on failure.
+    """
     cdef Entry *entry = <Entry *> place
     cdef Supply supply = <Supply> entry.p[0]
     cdef void *near = entry.p[1]
-    cdef size_t size = <size_t> entry.n[0]      # it came as one
+    cdef size_t size = <size_t> entry.n[0]      # the callback stored a size_t here
     cdef bint advised = entry.n[1]
     cdef Record *record
     cdef uint64_t block = 0
@@ -123,7 +128,7 @@ cdef void supply_alloc(void *place) noexcept with gil:
 cdef uint64_t native_alloc(
     uint64_t function, uint64_t given, size_t size, bint with_place, void *near
 ) noexcept:
-    """Return the C function at an address."""
+    """Call the alloc or (if `with_place`) advise function at an address; return its block."""
     cdef aclrtAllocatorAllocFunc plain
     cdef aclrtAllocatorAllocAdviseFunc advising
     cdef void *block
@@ -159,7 +164,7 @@ cdef void supply_free(void *place) noexcept with gil:
 
 
 cdef void supply_address(void *place) noexcept with gil:
-    """Set `found` to the block's address; it stays NULL on failure."""
+    """Set `found` to the block's address, which the user's function returns; NULL on failure."""
     cdef Entry *entry = <Entry *> place
     cdef Record *record = <Record *> entry.p[0]
     cdef Supply supply = <Supply> record.supply
@@ -182,7 +187,7 @@ cdef void supply_address(void *place) noexcept with gil:
 cdef void *entry_alloc(void *allocator, size_t size, bint advised, void *near) noexcept nogil:
     cdef Entry entry
     entry.p = [allocator, near, NULL, NULL]
-    entry.n = [<int64_t> size, advised, 0]      # the same bits
+    entry.n = [<int64_t> size, advised, 0]      # the cast keeps the bits of `size`
     entry.found = NULL
     guarded(supply_alloc, &entry)
     return entry.found
@@ -239,7 +244,7 @@ cdef object rt_allocator_destroy_desc(
 
 
 cdef bint is_pool(object given) noexcept:
-    """True for a Pool, which registers C callbacks of its own."""
+    """Return True for a Pool, which registers its own C callbacks."""
     return hasattr(given, "register") and hasattr(given, "unregister")
 
 
@@ -265,7 +270,7 @@ cdef object rt_allocator_set_obj_to_desc(
 
 
 cdef aclError native_set(int which, aclrtAllocatorDesc desc, uint64_t function) noexcept nogil:
-    """Pass the address of a function to C; `function` may be 0, which C refuses."""
+    """Set a function of a descriptor in C, by its address; C refuses the address 0."""
     cdef aclrtAllocatorAllocFunc alloc
     cdef aclrtAllocatorFreeFunc drop
     cdef aclrtAllocatorAllocAdviseFunc advise
@@ -284,7 +289,7 @@ cdef aclError native_set(int which, aclrtAllocatorDesc desc, uint64_t function) 
 
 
 cdef aclError supply_set(aclrtAllocatorDesc desc, void *supply) noexcept nogil:
-    """Pass this module's functions and a Supply to C."""
+    """Set this module's functions, and a Supply as the object, in a descriptor of C."""
     cdef aclError ret = aclrtAllocatorSetObjToDesc(desc, supply)
     if ret == 0:
         ret = aclrtAllocatorSetAllocFuncToDesc(desc, on_supply_alloc)
@@ -298,7 +303,7 @@ cdef aclError supply_set(aclrtAllocatorDesc desc, void *supply) noexcept nogil:
 
 
 cdef aclError callable_set(int which, aclrtAllocatorDesc desc) noexcept nogil:
-    """Pass this module's function to C, which refuses a bad descriptor here already."""
+    """Set this module's function in a descriptor of C, so that C checks the descriptor now."""
     if which == ALLOC:
         return aclrtAllocatorSetAllocFuncToDesc(desc, on_supply_alloc)
     if which == FREE:
@@ -330,7 +335,7 @@ cdef object function_set(
         with nogil:
             ret = callable_set(which, a[0].p)
         if supply is None and ret == 0:
-            return ACL_ERROR_INVALID_PARAM      # not made by allocator_create_desc
+            return ACL_ERROR_INVALID_PARAM      # allocator_create_desc did not make this descriptor
     else:
         raise refuse(what, 2, "callable", given)
     if ret == 0 and supply is not None:
@@ -368,7 +373,7 @@ cdef object rt_allocator_set_get_addr_from_block_func_to_desc(
 
 
 cdef void remember(uint64_t stream, object holder) noexcept:
-    """Keep `holder` alive for a stream's registration, in place of the earlier one."""
+    """Store the Supply or Pool that is registered for a stream, in place of the earlier one."""
     old = registered.pop(stream, None)
     if isinstance(old, Supply):
         supply_drop(<Supply> old)
@@ -377,9 +382,9 @@ cdef void remember(uint64_t stream, object holder) noexcept:
 
 
 cdef object pool_register(object pool, uint64_t stream):
-    """Register a pool; return the status of its exception, or 0."""
+    """Register a pool for a stream; return 0, or the status of the exception."""
     try:
-        pool.register(stream, replace=True)     # as ACL's own function does
+        pool.register(stream, replace=True)     # ACL's function replaces a registration too
     except Exception as error:
         return getattr(error, "code", ACL_ERROR_INTERNAL_ERROR)
     remember(stream, pool)
@@ -387,7 +392,7 @@ cdef object pool_register(object pool, uint64_t stream):
 
 
 cdef object pool_unregister(object pool, uint64_t stream):
-    """Unregister a pool; return the status of its exception, or 0."""
+    """Unregister a pool from a stream; return 0, or the status of the exception."""
     try:
         pool.unregister(stream)
     except Exception as error:
@@ -399,8 +404,9 @@ cdef object pool_unregister(object pool, uint64_t stream):
 cdef object rt_allocator_register(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """Refuse a descriptor that lacks a function. C cannot find out, because it has this module's
-    functions.
+    """Register a descriptor; refuse it if the user has not set all functions.
+
+    C would not notice that, because it has this module's four functions.
     """
     cdef Value[2] a
     cdef Supply supply
@@ -446,7 +452,7 @@ cdef object rt_allocator_unregister(
 cdef object rt_allocator_get_by_stream(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
-    """Return the registration that C has, with the functions as addresses."""
+    """Return the registration of a stream in C, with the functions as addresses."""
     cdef Value[1] a
     cdef aclrtAllocatorDesc desc = NULL
     cdef aclrtAllocator allocator = NULL

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t
 cdef object util_start_thread(object self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 cdef object util_stop_thread(object self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 
-# The arguments that a callback from C passes to the function that takes the GIL, and the function's
+# The arguments of a callback from C, for the function that takes the GIL, and that function's
 # result.
 cdef struct Entry:
     void *p[4]
@@ -18,6 +18,6 @@ cdef struct Entry:
     int64_t status
 
 
-# Calls `run`, which may take the GIL, unless the interpreter is ending. Threads of the runtime
-# enter Python only by this function.
+# Call `run`, which may take the GIL; do nothing if the interpreter is exiting.  Threads of the
+# runtime enter Python only through this function.
 cdef void guarded(void (*run)(void *) noexcept nogil, void *given) noexcept nogil

@@ -1,13 +1,14 @@
 """`acl.util.start_thread` and `stop_thread`, and how callbacks from C enter Python.
 
-A thread is a plain pthread that runs `fn(args_list)` under the GIL. `acl.rt.subscribe_report` takes
-its number. The vendor's function also resets SIGINT to the default action. This one does not change
-signals, and `stop_thread` can be interrupted by Ctrl-C.  When the interpreter ends, it does not
+A thread is a pthread that runs `fn(args_list)` with the GIL.  `acl.rt.subscribe_report` takes its
+number.  CANN's own `start_thread` also resets SIGINT to the default action.  This one does not
+change signals, and Ctrl-C can interrupt `stop_thread`.  When the interpreter exits, it does not
 wait for threads that were not stopped.
 
-Callbacks enter Python by `guarded` only.  At exit no more may enter, and those inside have half a
-second to return. CPython would end a thread that takes the GIL later, and so unwind frames of the
-runtime; so `guarded` stops such a thread for ever instead.
+Callbacks enter Python only through `guarded`.  At the interpreter's exit, no more callbacks may
+enter, and callbacks that are in Python have half a second to return.  If one takes the GIL later,
+CPython would end its thread and so unwind frames of the runtime.  Therefore `guarded` suspends such
+a thread for ever.
 """
 
 import atexit
@@ -59,19 +60,19 @@ cdef extern from *:
     void guard_reset() nogil
     int pthread_atfork(void (*prepare)() nogil, void (*parent)() nogil, void (*child)() nogil)
 
-cdef long JOIN_WAIT_NS = 50_000_000     # how long Ctrl-C may go unnoticed
-cdef int EXIT_LIMIT_MS = 500            # how long an exit waits for callbacks that are inside
+cdef long JOIN_WAIT_NS = 50_000_000     # longest wait in one call; between two, Ctrl-C is noticed
+cdef int EXIT_LIMIT_MS = 500            # longest wait at exit for callbacks that are in Python
 
-# Threads that were started and not stopped, by number. The GIL protects it.
+# The Run of each thread that was started and not stopped, by number.  The GIL protects the dict.
 cdef dict running = {}
 
 
 cdef class Run:
-    """The function of a thread, and how it ended."""
+    """The function of a thread, its arguments, and its outcome."""
 
     cdef object function
     cdef object given
-    cdef object failure         # the type of the exception that ended it, or None
+    cdef object failure         # type of the exception that the function raised, or None
 
 
 cdef void guarded(void (*run)(void *) noexcept nogil, void *given) noexcept nogil:
@@ -83,13 +84,14 @@ def _leave():
         guard_close(EXIT_LIMIT_MS)
 
 
-# Handlers that a program registers later run before this one, and may still wait for callbacks.
+# A program's own handlers are registered later, so they run earlier and may still wait for
+# callbacks.
 atexit.register(_leave)
 pthread_atfork(NULL, NULL, guard_reset)
 
 
 cdef void *on_thread(void *given) noexcept nogil:
-    """Run a thread; `given` is a reference to its Run."""
+    """The pthread's start function; `given` is an owned reference to the thread's Run."""
     if not aclpool_is_leaving():
         thread_run(given)
     return NULL
@@ -147,7 +149,7 @@ cdef object util_stop_thread(object self, PyObject *const *args, Py_ssize_t n, P
             PyErr_CheckSignals()
     except BaseException:
         if ret == ETIMEDOUT:
-            running[number] = run       # it may be stopped later
+            running[number] = run       # so that a later `stop_thread` finds it again
         raise
     if run.failure is not None:
         raise RuntimeError(f"exception={run.failure!r},msg=thread call failed;")

@@ -1,9 +1,9 @@
-"""Loads CANN's own module `acl`, in which names are looked up that only it has.
+"""Loads CANN's own module `acl` when a program uses a name that only this module has.
 
-CANN's module is a single `acl.so`. When it is loaded it registers `acl.rt` and others in `sys.modules`; if these
-names exist, it writes its functions into the existing modules.  So our modules are taken out of `sys.modules`
-while it is loaded, and are put back in any case.  It is loaded when a program asks for one of its names. If it
-was imported before this package, `aclpool` passes it on.
+CANN's module is a single `acl.so`.  When it is loaded, it registers `acl.rt` and other modules in `sys.modules`.  If
+modules with these names exist already, it writes its functions into them.  So our modules are taken out of
+`sys.modules` while CANN's is loaded, and are put back even if that fails.  If CANN's module was imported before this
+package, `aclpool` passes it to `adopt`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from types import ModuleType
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.abc import Loader, MetaPathFinder
-else:  # importlib.abc imports much that `import acl` has no time for
+else:  # not imported at run time, because importlib.abc would make `import acl` slower
     Loader = MetaPathFinder = object
 
 __all__ = ["ONLY_VENDOR", "absence", "adopt", "find_spec", "load", "lookup", "set_aside"]
 
-#: Modules of pyACL that this package leaves to CANN's.
+#: Modules of pyACL that only CANN's module has.
 ONLY_VENDOR = frozenset({"blas", "fv", "himpi", "media"})
 
 _vendor: ModuleType | None = None
@@ -93,7 +93,7 @@ def load() -> ModuleType | None:
 
 
 def _standin(name: str) -> ModuleType | None:
-    """Return what serves a name on the simulator if CANN's module is not installed, or None."""
+    """Return the module that replaces one of CANN's on the simulator, or None if there is none."""
     from acl.bind.generated import _libacl
 
     if name != "media" or _libacl.backend() != "sim":
@@ -102,7 +102,7 @@ def _standin(name: str) -> ModuleType | None:
 
 
 def lookup(name: str) -> object:
-    """Return what CANN's module has under a name, or its substitute on the simulator.
+    """Return the object that CANN's module has under a name, or its replacement on the simulator.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def lookup(name: str) -> object:
 
 
 class _Loader(Loader):
-    """A loader for a module that is loaded already."""
+    """An import loader that returns a module which is loaded already."""
 
     def __init__(self, module: ModuleType) -> None:
         self.module = module

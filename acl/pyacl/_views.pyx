@@ -1,9 +1,10 @@
 """Addresses of Python objects, and views of memory at addresses: pyACL's `acl.util`.
 
-As in pyACL, an address keeps nothing alive and a view owns nothing: the caller keeps the object
-alive. Programs write through the address of an immutable `bytes` object, so it must be the address
-of the object's own bytes. NumPy is imported only if the caller asks for an array. An ndarray is
-read through its `__array_struct__`, so the build does not need NumPy.
+As in pyACL, neither an address nor a view keeps the memory alive; the caller must keep the object
+that owns it.  Programs write through the address of a `bytes` object although it is immutable, so
+the function returns the address of the object's own bytes, not of a copy.  NumPy is imported only
+if the caller asks for an array.  An ndarray is read through its `__array_struct__`, so the build
+does not need NumPy.
 
 Everything here holds the GIL and calls no function of ACL.
 """
@@ -41,13 +42,13 @@ cdef extern from *:
 cdef enum:
     CONTIGUOUS = 1
 
-# The letters of NumPy's type numbers 0 to 23; a dot for objects, texts and records, which have no
-# raw form.
+# NumPy's letter for each of its type numbers 0 to 23.  A dot stands for objects, texts and records,
+# whose elements are not plain numbers.
 cdef str LETTERS = "?bBhHiIlLqQfdgFDG....Mme"
 
 
 cdef int check_array(object data, str name) except -1:
-    """Raise ValueError unless `data` is an ndarray. No array can exist before NumPy is imported."""
+    """Raise ValueError if `data` is not an ndarray.  This does not import NumPy."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(data, numpy.ndarray):
         raise ValueError(f"{name}: expected a numpy.ndarray, got {type(data).__name__}")
@@ -97,7 +98,7 @@ cdef object util_numpy_contiguous_to_ptr(
 
 
 cdef class Memory:
-    """Memory of which `numpy.asarray` makes a view."""
+    """An object over plain memory, from which `numpy.asarray` makes an array without a copy."""
 
     cdef readonly dict __array_interface__
 
