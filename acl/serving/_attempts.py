@@ -1,7 +1,7 @@
 """Serving a batch: it is run until each of its requests is answered or has failed.
 
-A batch that runs out of memory is halved, down to one request, which then waits for the other lanes and tries again
-with all of the memory.  After a fault of the device the lane gets a new stream.  A fault looks the same whether the
+A batch that runs out of memory is halved, down to one request.  If that one needs more than the pool's limit, it is
+refused at once; else it waits for the other lanes and tries again with all of the memory.  After a fault of the device the lane gets a new stream.  A fault looks the same whether the
 device or a request caused it.  So if the device works again, the batch is halved, and a request that is alone in its
 batch is tried `Options.tries` times.  After any other error the batch is halved, and a request that is alone fails at
 once.  No request is tried again after `Options.patience_s` or after its deadline.
@@ -19,6 +19,7 @@ from acl.bind._error import AclError, DeviceLostError, OutOfMemoryError, Timeout
 from acl.serving._values import Refused, Result
 
 if TYPE_CHECKING:
+    from acl.inside._oom import OomReport
     from acl.serving._engine import Engine
     from acl.serving._lane import Lane
     from acl.serving._queue import Job
@@ -96,11 +97,12 @@ def relieve(engine: Engine, job: Job, error: OutOfMemoryError) -> bool:
 
     Return True if the request is to be tried again, False if it has failed.
     """
-    if job.alone and at_limit(engine):
+    if never_fits(error.report) or (job.alone and at_limit(engine)):
         engine.fail([job], Refused(413, f"the request needs more than the pool's {engine.largest} bytes: {error}"))
         return False
     if weary(engine, job):
-        engine.fail([job], error)
+        late = Refused(504, f"its deadline passed after it had run out of memory: {error}")
+        engine.fail([job], late if is_late(job) else error)
         return False
     if engine.pool is not None:
         with suppress(AclError):
@@ -115,6 +117,21 @@ def relieve(engine: Engine, job: Job, error: OutOfMemoryError) -> bool:
         job.alone = engine.changed.wait_for(lambda: engine.running == 0, timeout=1.0)
         engine.running += 1
     return True
+
+
+def never_fits(report: OomReport | None) -> bool:
+    """Return True if the report of a request's failed allocation shows that the pool's limit is too low for it alone.
+
+    Either the request's own memory is more than the limit, or the pool held nothing else that it could not use.
+    """
+    if report is None or not report.limit or not report.holds:
+        return False
+    own, *other = report.holds
+    left = sum(report.left.values())                # of runs that failed before, maybe on the same stream
+    if own.live - left + report.size > report.limit:
+        return True
+    usable = sum(hold.whole for hold in other)
+    return report.stopped == ("limit",) and not left and report.others <= usable
 
 
 def at_limit(engine: Engine) -> bool:
@@ -145,6 +162,9 @@ def recover(engine: Engine, lane: Lane, batch: list[Job], error: Exception) -> b
 
 def weary(engine: Engine, job: Job) -> bool:
     """Return True if a request is not tried again: its patience, its deadline or the grace period is over."""
-    now = time.monotonic()
-    late = job.deadline is not None and now > job.deadline
-    return engine.hasty or late or now - job.arrived > engine.options.patience_s
+    return engine.hasty or is_late(job) or time.monotonic() - job.arrived > engine.options.patience_s
+
+
+def is_late(job: Job) -> bool:
+    """Return True if the deadline of a request has passed."""
+    return job.deadline is not None and time.monotonic() > job.deadline

@@ -16,7 +16,8 @@ from support.child import run_python
 from task import TextTask
 
 import acl
-from acl.serving import Engine, Histogram, Options, Refused
+from acl.inside._oom import OomHold, OomReport
+from acl.serving import Engine, Histogram, Options, Refused, _attempts
 from acl.serving._attempts import relieve
 from acl.serving._lane import Lane
 from acl.serving._queue import Job
@@ -477,6 +478,59 @@ def test_a_request_that_needs_more_than_the_limit_is_told_soon(expected: list[An
         assert "2.00 MiB" in raised.value.reason
         check(ask(service, 6), expected)
         assert service.promised == 0
+
+
+def out_of_memory(report: OomReport | None) -> acl.OutOfMemoryError:
+    return acl.OutOfMemoryError(207001, "test", "no memory", report)
+
+
+def test_request_above_the_limit_is_413_though_its_deadline_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_attempts, "is_late", lambda job: True)
+    with engine(limit="2MiB", lanes=1) as service:
+        service.models["text"].costs.ratio = 1.0               # so every batch seems to fit
+        with pytest.raises(Refused) as raised:
+            service.submit(TASK.item("x" * 512), deadline_s=300).result(300)
+        assert raised.value.status == 413
+        assert service.counts["ooms"] == 1
+
+
+def test_request_without_memory_is_504_once_its_deadline_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    poisoned = Poisoned(monkeypatch, "!", out_of_memory(None))
+    monkeypatch.setattr(_attempts, "is_late", lambda job: True)
+    with engine(lanes=1) as service:
+        with pytest.raises(Refused) as raised:
+            service.submit(TASK.item("!"), deadline_s=300).result(300)
+        assert (raised.value.status, poisoned.tried) == (504, 1)
+        assert "its deadline passed after it had run out of memory: " in raised.value.reason
+
+
+@pytest.mark.parametrize(("own", "beside", "changes", "expected"), [
+    (60, None, {"size": 50}, True),                             # more than the limit, with what the request has itself
+    (60, None, {"size": 50, "stopped": ("limit", "busy")}, True),
+    (60, (20, 0), {"size": 50}, True),
+    (10, None, {"size": 50}, True),                             # nothing else is in the pool: pages do not fit better
+    (10, (30, 30), {"size": 50}, True),                         # others hold free pages only, which were taken
+    (10, (30, 20), {"size": 50}, False),
+    (10, None, {"size": 50, "stopped": ("limit", "busy")}, False),
+    (10, None, {"size": 50, "stopped": ("driver",), "limit": 0}, False),
+    (60, None, {"size": 50, "failed_runs": ("other",), "tags": {"other": 20}}, False),
+    (90, None, {"size": 50, "failed_runs": ("other",), "tags": {"other": 20}}, True),
+])
+def test_report_tells_a_request_that_never_fits(
+        own: int, beside: tuple[int, int] | None, changes: dict[str, Any], expected: bool) -> None:
+    holds = [OomHold(1, "stream", True, 70, own, 0, 0, 0, 0)]
+    if beside is not None:
+        reserved, whole = beside
+        holds.append(OomHold(2, "stream", True, reserved, reserved - whole, whole, whole, whole, 0))
+    report = OomReport(**{
+        "size": 0, "stream": 1, "code": 0, "limit": 100, "reserved": 100, "live": own, "free": 0, "largest_free": 0,
+        "waiting": 0, "others": 0 if beside is None else beside[0], "device_free": 1 << 30, "capturing": False,
+        "moved": True, "stopped": ("limit",), "holds": tuple(holds), **changes})
+    assert _attempts.never_fits(report) is expected
+
+
+def test_error_without_a_report_tells_nothing() -> None:
+    assert not _attempts.never_fits(None)
 
 
 def test_a_lane_that_ends_is_told_and_its_requests_end(monkeypatch: pytest.MonkeyPatch) -> None:
