@@ -1,11 +1,12 @@
 """Make, find, trim and destroy pools and arenas.
 
-Arenas are never removed from a pool, so its list is read without a lock.  An arena is kept after
-its registration, its stream and the interpreter have ended, as its blocks may be freed at any time.
-A pool is destroyed only if no block is live.  If its owner drops it earlier, the pool is destroyed
-later, when another pool is made, trimmed or dropped.
+Arenas are never removed from a pool, so the pool's list is read without a lock.  An arena is kept
+when its registration, its stream and the interpreter have ended, as its blocks may be freed at any
+time.  A pool is destroyed only if no block is live.  If its owner drops it earlier, the pool is
+destroyed later, when another pool is made, trimmed or dropped.
 
-After a fork the child must not touch the device: every arena refuses there (ARENA_FORKED).
+After a fork the child must not use the device, so every arena refuses allocations there
+(ARENA_FORKED).
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -50,9 +51,9 @@ cdef extern from "<pthread.h>" nogil:
                        void (*child)() noexcept nogil)
 
 
-cdef SpinLock pools_lock        # an arena's lock may be taken while this one is held
+cdef SpinLock pools_lock        # guards `pools`; its holder may take an arena's lock, but no other
 cdef Pool *pools = NULL
-cdef uint32_t readers = 0       # threads that read orphan pools; if > 0, no orphan is destroyed
+cdef uint32_t readers = 0  # threads that read pools without an owner; if > 0, none is destroyed
 cdef bint fork_watched = False
 cdef bint streams_watched = False
 
@@ -60,7 +61,10 @@ cdef bint streams_watched = False
 # --- fork ---------------------------------------------------------------------------------------
 
 cdef void on_fork_child() noexcept nogil:
-    """Open all locks, as other threads may have held them; the child has only this thread."""
+    """In a fork's child: open all locks, and refuse all allocations.
+
+    Threads that do not exist in the child may have held the locks.
+    """
     cdef Pool *pool = pools
     cdef uint32_t index
     pools_lock.word = 0
@@ -104,11 +108,11 @@ cdef void on_stream_state(aclrtStream stream, aclrtStreamState state, void *args
 
 
 cdef void uses_end(Arena *arena, Use **link, aclrtStream stream, bint settled) noexcept nogil:
-    """Note in a list of Uses that a stream ends; drop its Uses if its work is complete."""
+    """Note in a list of Uses that a stream ends.  Free its Uses if its work is complete."""
     cdef Use *use
     while link[0] != NULL:
         use = link[0]
-        if use.stream == stream and settled:    # this Use has nothing left to wait for
+        if use.stream == stream and settled:    # this Use has nothing to wait for
             link[0] = use.next
             free(use)
         else:
@@ -118,10 +122,11 @@ cdef void uses_end(Arena *arena, Use **link, aclrtStream stream, bint settled) n
 
 
 cdef bint arena_end(Arena *arena, aclrtStream stream, bint settled, bint *in_hand) noexcept nogil:
-    """Note in an arena that a stream ends.  True if the arena is registered with ACL for it.
+    """Note in an arena that a stream ends.
 
-    Sets `in_hand` if a thread may be in a driver call of the pool with the stream.  Threads that
-    come later see the note and make no such call.
+    Return True if the arena was registered with ACL for it.  Set `in_hand` if a thread may be in a
+    driver call of the pool with the stream.  Threads that come later see the note and make no such
+    call.
     """
     cdef bint registered = False
     cdef uint32_t bed
@@ -146,7 +151,7 @@ cdef inline bint arena_in_hand(Arena *arena, aclrtStream stream) noexcept nogil:
 
 
 cdef bint stream_in_hand(aclrtStream stream) noexcept nogil:
-    """True if a thread may be in a driver call of some pool with a stream that ends."""
+    """True if a thread may be in a driver call of some pool with the stream that ends."""
     cdef Pool *pool
     cdef Arena *arena
     cdef uint32_t index
@@ -165,7 +170,7 @@ cdef bint stream_in_hand(aclrtStream stream) noexcept nogil:
 
 
 cdef void stream_end(aclrtStream stream) noexcept nogil:
-    # ACL would keep the stream's allocator, and use it for a new stream with the same handle.
+    # Unregister the allocator: ACL would use it for a new stream with the same handle.
     cdef Pool *pool
     cdef uint32_t index
     cdef bint registered = False
@@ -210,7 +215,10 @@ cdef aclError stream_fault_take(aclrtStream stream) noexcept nogil:
 
 
 cdef void on_graph_end(void *graph) noexcept nogil:
-    """Note that a captured graph is being destroyed, and do nothing else, as ACL is the caller."""
+    """Note that a captured graph is being destroyed.
+
+    ACL is the caller, so nothing else is done here.
+    """
     cdef Pool *pool
     cdef uint32_t index
     spin_enter(&pools_lock)
@@ -229,7 +237,7 @@ cdef aclError graph_watch(aclmdlRI graph) noexcept nogil:
 
 
 cdef void streams_watch() noexcept nogil:
-    """Ask ACL, once in a process, to report the ends of streams.
+    """Ask ACL, once in the process, to report when streams are destroyed.
 
     If ACL cannot do that, users must call `pool.unregister` before they destroy a stream.
     """
@@ -281,23 +289,24 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
     if driver == NULL:
         driver_bind(&pool.source.driver)
         streams_watch()
-        pool.life.orphan = True                 # until a Python Pool owns it
+        pool.life.orphan = True                 # until a Python Pool becomes its owner
     else:
         pool.source.driver = driver[0]
     pool.source.prop.handleType = ACL_MEM_HANDLE_TYPE_NONE
     pool.source.prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED
     pool.source.prop.memAttr = options.mem_attr
     pool.source.prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
-    pool.source.prop.location.id = <uint32_t> options.device        # a device number: not negative
+    pool.source.prop.location.id = <uint32_t> options.device        # not negative
     pool.context = context_here(pool)
     pools_add(pool)
     return pool
 
 
 cdef void arena_close(Arena *arena, bint told) noexcept nogil:
-    """Close an arena that no other thread uses; give all but its first page or two to the system.
+    """Close an arena that no other thread uses.
 
-    If `told`, ACL or C code may still call with the arena's address; such calls are refused.
+    Give its memory, except its first page or two, to the system.  With `told`, ACL or C code may
+    still call with the arena's address; it refuses such calls.
     """
     cdef size_t page = <size_t> sysconf(_SC_PAGESIZE)           # positive
     cdef size_t low = (<size_t> &arena.cache[0] + page - 1) // page * page
@@ -341,7 +350,10 @@ cdef Arena *arena_make(Pool *pool, aclrtStream stream, uint32_t role,
 
 
 cdef aclrtContext default_home(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
-    """Return the context of a default stream; for a framework this is always the pool's context."""
+    """Return the context of a default stream; NULL for any other stream.
+
+    A framework always uses the default stream of the pool's context.
+    """
     if stream != NULL:
         return NULL
     return pool.context if role == ROLE_FRAMEWORK else stream_home(pool, NULL, NULL)
@@ -368,7 +380,7 @@ cdef Arena *arena_find_in(Pool *pool, aclrtStream stream, uint32_t role,
 
 
 cdef bint arenas_grow(Pool *pool) noexcept nogil:
-    """Without locks: make sure that there is a slot for one more arena.  False without memory."""
+    """Without locks: make sure there is a slot for one more arena.  False if there is no memory."""
     cdef uint32_t table = 0
     cdef uint32_t room = count_read(&pool.arena_room)
     cdef uint32_t more = max(2 * room, <uint32_t> FIRST_ARENAS)
@@ -379,7 +391,7 @@ cdef bint arenas_grow(Pool *pool) noexcept nogil:
     if arenas == NULL:
         return False
     spin_enter(&pool.lock)
-    if pool.arena_room == room:                 # otherwise another thread has done it
+    if pool.arena_room == room:                 # otherwise another thread has added slots
         while pool.arena_tables[table] != NULL:
             table += 1
         if room > 0:
@@ -394,7 +406,7 @@ cdef bint arenas_grow(Pool *pool) noexcept nogil:
 
 
 cdef void arena_name_like(Pool *pool, Arena *arena) noexcept nogil:
-    """Give a new arena the default tag of its stream's other arenas."""
+    """Give a new arena the default tag that other arenas of its stream have."""
     cdef uint32_t index
     cdef Arena *other
     for index in range(count_read(&pool.arena_count)):
@@ -437,16 +449,17 @@ cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role,
         other = arena_place(pool, arena)
     if other != arena:
         arena_close(arena, False)
-    elif role != ROLE_CAPTURE:                  # a captured graph allocates little
+    elif role != ROLE_CAPTURE:  # a capture makes few events, so no ring is made ahead
         ring_ready(arena, stale_read(&pool.notes.capacity), count_read(&pool.arena_count))
     return other
 
 
 cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role,
                           aclrtContext context) noexcept nogil:
-    """Give a new stream the arena of a stream that was destroyed and has no work and blocks left.
+    """Give a new stream the arena of a destroyed stream that has no work and no blocks left.
 
-    A default stream inherits only preallocated pages, as each context has its own default stream.
+    Return the arena, or NULL if there is none.  A default stream can inherit only an arena with
+    preallocated pages, as each context has its own default stream.
     """
     cdef uint32_t index
     cdef Arena *arena
@@ -458,7 +471,7 @@ cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role,
     for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
         if arena.role == role and arena_is_of(arena, stream, context):
-            found = arena                       # another thread has made one meanwhile
+            found = arena                       # another thread has made one in the meantime
             break
         if vacant == NULL and arena_vacant(arena, stream, role):
             vacant = arena
@@ -482,9 +495,9 @@ cdef void arena_offer(Arena *arena) noexcept nogil:
 
 
 cdef bint arenas_settle(Pool *pool) noexcept nogil:
-    """If UNSETTLED_MOST streams ended before their work was complete, wait for their work.
+    """If UNSETTLED_MOST streams were destroyed before their work was complete, wait for that work.
 
-    Only a wait can tell when such work is complete.  Return True if all of it is.
+    Such work cannot be queried, only waited for.  Return True if all of it is complete.
     """
     cdef uint32_t index, count = 0
     cdef Arena *arena
@@ -504,7 +517,10 @@ cdef bint arenas_settle(Pool *pool) noexcept nogil:
 
 
 cdef void owners_mark(Pool *pool) noexcept nogil:
-    """Under the pool's lock: mark each owner of a capture's arena with a graph or live blocks."""
+    """Under the pool's lock: set `captures.owns` in each arena that owns a capture's arena in use.
+
+    An arena of a capture is in use while its graph exists or a block of it is live.
+    """
     cdef uint32_t index
     cdef Arena *arena
     for index in range(count_read(&pool.arena_count)):
@@ -517,7 +533,8 @@ cdef void owners_mark(Pool *pool) noexcept nogil:
 
 cdef inline bint arena_vacant(Arena *arena, aclrtStream stream, uint32_t role) noexcept nogil:
     """True if the arena's stream was destroyed and has no work, blocks or graphs left."""
-    # Read `by_device` first: once it is 1, `live` counts the blocks of the stream's threads.
+    # `by_device` must be read first: if it is 1, the value of `live` that is read next includes all
+    # blocks of the stream's threads.
     return (count_read(&arena.ending.by_device) and arena.ending.settled and arena.role == role
             and arena.live == 0 and arena.climbing == 0 and arena.order.waiting == NULL
             and arena.order.polling == 0 and (stream != NULL or arena.ending.offered)
@@ -601,7 +618,7 @@ cdef uint64_t pool_live_bytes(Pool *pool) noexcept nogil:
 
 
 cdef void range_clear(Arena *arena, Range *span) noexcept nogil:
-    """Unmap all views that a range still has because the driver refused to unmap them before."""
+    """Unmap all mappings that a range still has because the driver refused to unmap them before."""
     cdef uint32_t page
     for page in range(span.pages):
         if span.views[page] != NULL:
@@ -610,7 +627,7 @@ cdef void range_clear(Arena *arena, Range *span) noexcept nogil:
 
 
 cdef void arena_free_all(Arena *arena) noexcept nogil:
-    """Free the addresses and the host memory of an arena that has no pages left."""
+    """Free the addresses and the host memory of an arena that has no pages with memory."""
     cdef uint32_t index
     cdef Range *span
     for index in range(arena.space.range_count):
@@ -630,12 +647,12 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
 
 
 cdef bint pool_empty(Pool *pool) noexcept nogil:
-    """Give all pages to the driver.  False if busy streams or kept blocks still have memory."""
+    """Give all pages to the driver.  False if memory remains, of busy streams or live blocks."""
     cdef uint32_t index
     for index in range(count_read(&pool.arena_count)):
         arena_set_mode(pool.arenas[index], ARENA_CLOSED, 0)
         lock_take(&pool.arenas[index].lock)
-        naps_let_go(pool.arenas[index])         # frees blocks that a graph kept asleep
+        naps_let_go(pool.arenas[index])         # frees blocks that were kept asleep for a graph
         lock_drop(&pool.arenas[index].lock)
         pages_donate(pool.arenas[index], ~<uint64_t> 0, True)
     source_shrink(pool, 0)
@@ -643,7 +660,7 @@ cdef bint pool_empty(Pool *pool) noexcept nogil:
 
 
 cdef bint pool_registered(Pool *pool) noexcept nogil:
-    """True if an arena of the pool is registered with ACL, which may call it."""
+    """True if an arena of the pool is registered with ACL, so that ACL may call it."""
     cdef uint32_t index
     for index in range(count_read(&pool.arena_count)):
         if pool.arenas[index].ending.registered:
@@ -658,7 +675,7 @@ cdef bint pool_destroy(Pool *pool) noexcept nogil:
     cdef bint empty
     if pool_live_bytes(pool) != 0:
         return False
-    context_enter(pool, pool.context, &before)  # the caller may be any thread, in any context
+    context_enter(pool, pool.context, &before)  # this thread may have any context, or none
     empty = pool_empty(pool) and not pool_registered(pool)
     if empty:
         pools_remove(pool)

@@ -1,9 +1,9 @@
 """The zone of arenas and descriptors, and the flush of the cache.
 
-All arenas lie in one reserved range of host addresses, all slabs of descriptors in another.  So one
-subtraction and one comparison tell whether a pointer from outside may be dereferenced, whatever its
+All arenas lie in one reserved range of host addresses, and all slabs of descriptors in another.  So
+one subtraction and one comparison show if a pointer from outside may be dereferenced, whatever its
 value: each slot that was ever an arena can be read and has a lock, and each slab that was ever open
-can be read.  A slab is made writable in steps; each step doubles it.
+can be read.  A slab is made writable in steps, each of which doubles it.
 
 All functions for an arena run under its lock; they use no GIL and call no driver function.
 """
@@ -28,31 +28,35 @@ cdef extern from *:
     #define ZONE_SLABS 32768
     #endif
     """
-    size_t ZONE_SLABS           # most slabs, and so most arenas at one time
+    size_t ZONE_SLABS           # most slabs, and so most arenas that are in use at the same time
 
 cdef enum:
-    SLAB_SHIFT = 30             # 2^24 descriptors
-    SLAB_FIRST = 1 << 16        # bytes of a slab that are writable at first
-    SLAB_ARENAS = 32            # arena slots for each slab: closed arenas may keep their slots
+    SLAB_SHIFT = 30             # a slab has 1 << SLAB_SHIFT bytes of addresses: 2^24 descriptors
+    SLAB_FIRST = 1 << 16        # bytes of a new slab that are writable
+    SLAB_ARENAS = 32            # arena slots for each slab, as closed arenas may keep their slots
 
-cdef SpinLock zone_lock         # guards the variables below, and writes to the zone
-cdef size_t zone_slabs = 0      # slabs that fit into the reserved addresses
-cdef size_t slabs_used = 0
-cdef size_t arenas_used = 0
-cdef Block *slabs_free = NULL   # list by `links.next` of first descriptors; `size`: writable bytes
-cdef Arena *arenas_free = NULL  # list of arenas, linked by `slab`
+cdef SpinLock zone_lock         # guards the variables below and all writes to the zone
+cdef size_t zone_slabs = 0      # number of slabs for which addresses are reserved
+cdef size_t slabs_used = 0      # number of slabs that were ever open
+cdef size_t arenas_used = 0     # number of slots that were ever arenas
+# closed slabs: a list of their first descriptors by `links.next`; `size`: writable bytes
+cdef Block *slabs_free = NULL
+cdef Arena *arenas_free = NULL  # list of returned arenas, linked by `slab`
 
 
 # --- the zone -----------------------------------------------------------------------------------
 
 cdef bint zone_open() noexcept nogil:
-    """Under the zone's lock: reserve its addresses once; if that fails, half as many, and so on."""
+    """Under the zone's lock: reserve its addresses, at the first call.
+
+    If the system refuses, try half as many, and so on.  False if none can be reserved.
+    """
     global zone_slabs
     cdef size_t slabs = ZONE_SLABS
     cdef size_t arenas, bytes
     cdef void *base = MAP_FAILED
     if core_zone == NULL:
-        return False                            # `acl._core` was never imported
+        return False                            # `acl._core` has not been imported
     while core_zone.arenas == NULL and slabs > 0:
         arenas = slabs * SLAB_ARENAS << ARENA_SHIFT
         bytes = arenas + (slabs << SLAB_SHIFT)
@@ -76,8 +80,8 @@ cdef Arena *arena_open() noexcept nogil:
         lock_start(&arena.lock)
     elif zone_open() and arenas_used < zone_slabs * SLAB_ARENAS:
         arena = <Arena *> (core_zone.arenas + (arenas_used << ARENA_SHIFT))
-        # Make the whole slot writable, so that neighbouring slots are one mapping of the kernel,
-        # which limits the number of mappings.
+        # Make the whole slot writable: then neighbouring slots are one mapping of the kernel, which
+        # limits the number of mappings.
         if mprotect(arena, <size_t> 1 << ARENA_SHIFT, PROT_READ | PROT_WRITE) == 0:
             lock_start(&arena.lock)
             arena.mode = ARENA_CLOSED
@@ -123,14 +127,14 @@ cdef bint slab_open(Arena *arena) noexcept nogil:
 
 
 cdef void slab_close(Arena *arena) noexcept nogil:
-    # The old descriptors read as zeros now, so a late `on_get_addr` returns NULL, or the address of
-    # a block that later uses the same descriptor.
+    # The old descriptors read as zeros from now on.  So a late `on_get_addr` returns NULL, or the
+    # address of a block that uses the same descriptor later.
     global slabs_free
     cdef Block *first = <Block *> arena.slab
     if first == NULL:
         return
     arena.slab = NULL
-    arena.slab_used = arena.slab_blocks = 0     # `is_descriptor` is false for every pointer
+    arena.slab_used = arena.slab_blocks = 0     # now `is_descriptor` is false for every pointer
     arena.spare = NULL
     madvise(first, arena.slab_ready, MADV_DONTNEED)
     spin_enter(&zone_lock)
@@ -166,7 +170,10 @@ cdef Block *slab_take(Arena *arena) noexcept nogil:
 
 
 cdef void size_flush(Arena *arena, size_t units, uint32_t *left) noexcept nogil:
-    """Move up to `left` blocks of one size from the cache to the bins; reduce `left` by each."""
+    """Move up to `left` blocks of one size from the cache to the bins.
+
+    Subtract them from `left`.
+    """
     cdef Block *block = arena.cache[units]
     while block != NULL and left[0] > 0:
         arena.cache[units] = block.links.next
@@ -200,7 +207,7 @@ cdef void bins_sort(Arena *arena) noexcept nogil:
         block = arena.space.ranges[index].first
         while block.next != NULL:
             block = block.next
-        while block != NULL:                    # highest first: `bin_insert` inserts at the head
+        while block != NULL:  # from the highest on, as `bin_insert` inserts at the head
             if block.state == BLOCK_FREE:
                 bin_remove(&arena.bins, block)
                 bin_insert(&arena.bins, block)

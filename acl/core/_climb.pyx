@@ -1,12 +1,14 @@
-"""The fallback steps by which a slow allocation gets pages for its window.
+"""The fallback steps, by which a slow allocation gets pages for its placement.
 
-The table `steps` has them in their order; each has a docstring.
+The table `steps` has the functions of the steps in their order; each has a docstring.
 
 Before a page that held data is unmapped, its stream is synchronised (I14).  That wait has a
-timeout, as the caller may hold Python's GIL while a Python callback is queued on the stream.  If it
-expires, the pages are kept and the next step is tried.  A stream under capture is never waited for.
+timeout, as the caller may hold Python's GIL while a Python callback is queued on the stream.  When
+the timeout expires, the pages are kept and the next step is tried.  A stream under capture is never
+waited for.
 
-Pages of arenas that do not donate are never unmapped, nor any page if the option `steal` is off.
+Pages of an arena that does not donate are never unmapped.  If the option `steal` is off, no page
+is.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -66,8 +68,8 @@ cdef void take_driver(Climb *climb, uint64_t pages, uint32_t rung) noexcept nogi
 cdef enum:
     STEPS = 10
 
-# The fallback steps in their order.  No step needs another one before it: `peaks_read` and
-# `climb_moves` ask for what it needs at the first use.
+# The fallback steps in their order.  No step relies on an earlier step: `peaks_read` and
+# `climb_moves` get their data at the first call.
 cdef void (*steps[STEPS])(Climb *climb) noexcept nogil
 steps[:] = [
     step_spare, step_paid, step_alias, step_grow, step_burst, step_own, step_idle, step_wait,
@@ -76,33 +78,34 @@ steps[:] = [
 
 
 cdef inline bint borrows_often(Arena *arena) noexcept nogil:
-    """True if over 1 % of the allocations have moved pages since `growth_paid` last allowed."""
+    """True if more than 1 % of the allocations since `growth_paid` last allowed moved pages."""
     cdef uint64_t moved = arena.growth.borrows
-    return (moved >= BORROWS_FEW and moved * <uint64_t> BORROWS_OFTEN       # enums
+    return (moved >= BORROWS_FEW and moved * <uint64_t> BORROWS_OFTEN
             > arena_allocs(arena) - arena.growth.grown_at)
 
 
 cdef bint shapes_differ(Arena *arena) noexcept nogil:
-    """True if the share of allocations that move pages is too high for shapes that recur.
+    """True if so many allocations move pages that their shapes cannot recur.
 
     In a small arena only the moves since the last growth count.  A large arena grows after few
-    moves, which says nothing about its shapes, so all its moves count (but see PRICE_DEAR).
+    moves, which says nothing about its shapes.  So all its moves count, except if growth is
+    expensive (PRICE_DEAR).
     """
     cdef uint64_t *rungs = arena.counters.rungs
     cdef uint64_t moves
     if (max(arena.requested_peak, arena.past_requested_peak)
-            < <size_t> PRICE_PAGES * arena.pool.options.granule):                       # an enum
+            < <size_t> PRICE_PAGES * arena.pool.options.granule):
         return borrows_often(arena)
     moves = (rungs[<uint32_t> RUNG_SPARE] + rungs[<uint32_t> RUNG_OWN]
-             + rungs[<uint32_t> RUNG_IDLE] + rungs[<uint32_t> RUNG_OTHERS])             # enums
+             + rungs[<uint32_t> RUNG_IDLE] + rungs[<uint32_t> RUNG_OTHERS])
     return moves >= BORROWS_FEW and moves * <uint64_t> BORROWS_EVER > arena_allocs(arena)
 
 
 cdef void views_allow(Climb *climb) noexcept nogil:
-    """Under the lock: decide if free pages may be mapped a second time, and if that is worth it.
+    """Under the lock: decide if aliases are allowed (`views`) and if they are useful (`repeats`).
 
-    It is worth it if an iteration of the arena has ended, as the next one reuses the mapping.  It
-    is not if many allocations move pages, as then their shapes do not repeat.
+    An alias is useful if an iteration of the arena has ended, as the next iteration uses the alias
+    again.  It is not useful if many allocations move pages, as then their shapes do not repeat.
     """
     cdef Arena *arena = climb.arena
     climb.repeats = arena.iteration.emptied != 0 and not shapes_differ(arena)
@@ -133,9 +136,10 @@ cdef void take_own(Climb *climb, bint wait) noexcept nogil:
 
 
 cdef inline size_t few_bytes(Pool *pool) noexcept nogil:
-    """Return the bytes up to which the pool grows before a page moves: a page for each stream.
+    """Return the reserved bytes up to which the pool grows before a page moves.
 
-    With fewer, streams that need less than a page would take one page from each other for ever.
+    They are one page for each stream, and at least FEW_PAGES.  With fewer, streams that need less
+    than a page would take one page from each other for ever.
     """
     return max(count_read(&pool.arena_count), <uint32_t> FEW_PAGES) * pool.options.granule
 
@@ -145,13 +149,13 @@ cdef inline size_t permille(size_t bytes, size_t part) noexcept nogil:
 
 
 cdef void peaks_read(Climb *climb) noexcept nogil:
-    """Set `own`, the sum of the arenas' peaks, and `joint`, the peak of their sum, in the climb.
+    """Set `climb.own`, the sum of the arenas' peaks, and `climb.joint`, the peak of their sum.
 
-    Does nothing if they are set: the first step that asks for them decides for all.
+    Do nothing if they are set, so that all steps of an allocation use the same numbers.
     """
     cdef Pool *pool = climb.arena.pool
     cdef Source *source = &pool.source
-    cdef size_t asleep                          # bytes that need no memory now
+    cdef size_t asleep                          # bytes of sleeping blocks, which need no memory now
     cdef size_t own, joint
     if climb.live != 0:
         return
@@ -170,7 +174,7 @@ cdef void peaks_read(Climb *climb) noexcept nogil:
 
 
 cdef void joint_note(Climb *climb) noexcept nogil:
-    """Update the joint peak by the bytes of this allocation, which has succeeded."""
+    """Raise the joint peak, if this allocation, which has succeeded, makes a new one."""
     cdef Source *source = &climb.arena.pool.source
     spin_enter(&source.lock)
     source.joint_peak = max(source.joint_peak, climb.live)
@@ -178,22 +182,22 @@ cdef void joint_note(Climb *climb) noexcept nogil:
 
 
 cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
-    """Return the number of new frames that may be made before a page is moved."""
+    """Return the number of new frames that may be made before any page is moved."""
     cdef size_t granule = climb.arena.pool.options.granule
     cdef uint64_t pages = climb.missing - climb.found
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
     cdef size_t cap
     peaks_read(climb)
-    # Streams that work in turn share pages, so the joint peak is a limit too.
+    # The joint peak is a limit too, as streams that work in turn share pages.
     cap = min(permille(climb.own, GROW_ALWAYS), permille(climb.joint, GROW_JOINT))
     return pages if need <= max(cap, few_bytes(climb.arena.pool)) else 0
 
 
 cdef uint64_t growth_price(Climb *climb, uint64_t pages) noexcept nogil:
-    """Return the number of allocations that must have moved pages before the pool grows instead.
+    """Return how many allocations must move pages before the pool may grow by `pages`.
 
     The number doubles with each 1 % by which the pool exceeds its live peak.  So if pages move
-    often, the pool grows until they rarely do; but each growth makes the next one more expensive.
+    often, the pool grows until they rarely move; but each growth makes the next one more expensive.
     """
     cdef Pool *pool = climb.arena.pool
     cdef size_t granule = pool.options.granule
@@ -201,14 +205,14 @@ cdef uint64_t growth_price(Climb *climb, uint64_t pages) noexcept nogil:
     cdef size_t excess = need - min(need, climb.joint)
     cdef size_t least = PRICE_PAGES * granule
     cdef size_t part
-    if count_read(&pool.arena_count) > 1:       # streams take the same pages back from each other
+    if count_read(&pool.arena_count) > 1:  # several streams take the same pages from each other
         least += least - min(climb.joint, least)
     part = max(climb.joint, least) // 100
-    return <uint64_t> PRICE_BORROWS << min(excess // part, <size_t> PRICE_DOUBLINGS)       # enums
+    return <uint64_t> PRICE_BORROWS << min(excess // part, <size_t> PRICE_DOUBLINGS)
 
 
 cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
-    """Return the number of new frames that may be made because pages move too often."""
+    """Return the number of new frames that may be made because pages were moved often."""
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
     cdef uint64_t pages, price
@@ -219,16 +223,16 @@ cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
     if arena.growth.borrows < price:
         pages = 0
     else:
-        arena.growth.borrows = 0  # moved pages may still fill the rest of the window
+        arena.growth.borrows = 0  # other steps may still fill the placement with moved pages
         arena.growth.grown_at = arena_allocs(arena)
-    if price >= PRICE_DEAR:     # growth has not stopped the moves: allow second mappings again
+    if price >= PRICE_DEAR:     # growth has not stopped the moves: aliases are allowed again
         climb.repeats = arena.iteration.emptied != 0 and not borrows_often(arena)
     lock_drop(&arena.lock)
     return pages
 
 
 cdef bint growth_waits(Climb *climb) noexcept nogil:
-    """True if the pool would far exceed its joint peak, so that a wait for a stream is better."""
+    """True if the pool would exceed its joint peak so far that waiting for a stream is better."""
     cdef size_t granule = climb.arena.pool.options.granule
     cdef uint64_t pages = climb.missing - climb.found
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
@@ -237,22 +241,22 @@ cdef bint growth_waits(Climb *climb) noexcept nogil:
 
 
 cdef void step_spare(Climb *climb) noexcept nogil:
-    """Spare frames of the page source."""
+    """Fallback step: spare frames of the page source."""
     take_spare(climb)
 
 
 cdef void step_paid(Climb *climb) noexcept nogil:
-    """New frames, up to 1 % more, if the arena's allocations have moved pages often."""
+    """Fallback step: new frames, up to 1 % of the peak, if the arena often moved pages."""
     take_driver(climb, growth_paid(climb), RUNG_GROW)
 
 
 cdef void step_alias(Climb *climb) noexcept nogil:
-    """Second mappings of the arena's own free pages.
+    """Fallback step: aliases of the arena's own free pages.
 
-    If shapes repeat, a second mapping saves the next iteration its driver calls; but not if streams
-    work in turn, as the page then leaves the arena and loses all its mappings.  If frees come
-    before launches, pages cannot move.  In all other cases pages move, as the second mapping would
-    not be used again.
+    If shapes repeat, an alias saves the next iteration its driver calls.  If streams work in turn
+    it does not, as the page then leaves the arena and loses all its mappings.  If frees come before
+    launches, pages cannot move, so an alias is the only way.  In all other cases pages are moved by
+    later steps, as the alias would not be used again.
     """
     if ((climb.repeats and not turn_lacks(climb)) or not pages_may_leave(climb.arena, False)
             or climb.arena.pool.options.views == VIEWS_ALWAYS):
@@ -260,20 +264,20 @@ cdef void step_alias(Climb *climb) noexcept nogil:
 
 
 cdef void step_grow(Climb *climb) noexcept nogil:
-    """New frames, while `reserved` stays close to the live peak."""
+    """Fallback step: new frames, while `reserved` stays close to the live peak."""
     take_driver(climb, growth_allowed(climb), RUNG_GROW)
 
 
 cdef void step_burst(Climb *climb) noexcept nogil:
-    """Free pages of idle streams, in bulk, if this arena had more in its last bursts."""
+    """Fallback step: free pages of idle streams, in bulk, if the last bursts needed more pages."""
     if turn_lacks(climb):
         turn_take(climb, False)
 
 
 cdef void step_own(Climb *climb) noexcept nogil:
-    """The arena's own free pages.
+    """Fallback step: the arena's own free pages.
 
-    Moved if its stream is idle, else mapped a second time, else moved after a wait for the stream.
+    They are moved if its stream is idle, else aliased, else moved after a wait for the stream.
     """
     if climb.views:
         take_own(climb, False)
@@ -284,12 +288,12 @@ cdef void step_own(Climb *climb) noexcept nogil:
 
 
 cdef void step_idle(Climb *climb) noexcept nogil:
-    """The free pages of arenas whose streams are idle."""
+    """Fallback step: free pages of arenas whose streams are idle."""
     turn_take(climb, False)
 
 
 cdef void step_wait(Climb *climb) noexcept nogil:
-    """Free pages of busy streams, after a short wait, if the pool would grow far."""
+    """Fallback step: free pages of busy streams, after a short wait, if the pool would grow far."""
     cdef uint64_t before
     if growth_waits(climb):
         before = waits_shorten(SHARING_MS)
@@ -298,20 +302,20 @@ cdef void step_wait(Climb *climb) noexcept nogil:
 
 
 cdef void step_driver(Climb *climb) noexcept nogil:
-    """New frames, up to the limit."""
-    peaks_read(climb)                           # for `joint_note`
+    """Fallback step: new frames, up to the limit."""
+    peaks_read(climb)                           # `joint_note` needs the result
     take_driver(climb, climb.missing - climb.found, RUNG_DRIVER)
 
 
 cdef void step_others(Climb *climb) noexcept nogil:
-    """Free pages of busy streams, after a wait; then second mappings of cached pages."""
+    """Fallback step: free pages of busy streams, after a wait; then aliases of cached pages."""
     turn_take(climb, True)
     if climb.found < climb.missing:
         take_views(climb, True)
 
 
 cdef void frames_gather(Climb *climb) noexcept nogil:
-    """Try the fallback steps, in their order, until there is a frame for each missing page."""
+    """Try the fallback steps in their order until there is a frame for each missing page."""
     cdef uint32_t index
     for index in range(<uint32_t> STEPS):
         if climb.found >= climb.missing:
@@ -320,16 +324,16 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
 
 
 cdef uint32_t stop_of(Pool *pool, size_t bytes) noexcept nogil:
-    """Return the Stop bit for a size that is refused before any fallback step."""
+    """Return the Stop bit for a size that is refused before the first fallback step."""
     cdef size_t limit = pool.options.limit
     return STOP_LIMIT if limit != 0 and bytes > limit else STOP_DEVICE
 
 
 cdef bint could_fit(Pool *pool, size_t bytes) noexcept nogil:
-    """True if `bytes` would fit below the limit and on the device beside the live blocks.
+    """True if `bytes` fit below the limit and, beside the live blocks, on the device.
 
-    If not, note the reason.  For a large request, ask the driver first how much memory is free:
-    else the pool would take all of it, page by page, before the request fails.
+    If not, note the reason.  For a large request, the driver is asked first how much memory is
+    free.  Otherwise the pool would take all free memory, page by page, before the request fails.
     """
     cdef size_t limit = pool.options.limit
     cdef size_t device = pool.options.device_bytes
@@ -360,7 +364,10 @@ cdef void climb_start(Climb *climb, Arena *arena, size_t size) noexcept nogil:
 
 
 cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
-    """Find the best placement, even if old mappings must be unmapped; wait if that needs it."""
+    """Return the best placement that may need old mappings unmapped, after a wait if needed.
+
+    If they cannot be unmapped now, return one without old mappings, or none.
+    """
     cdef void *graph = NULL
     cdef bint ready
     cdef Window window = window_find(arena, size, kind, DEMAND_ANY)
@@ -374,9 +381,9 @@ cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
 
 
 cdef Window window_choose(Arena *arena, size_t size, uint32_t kind, Window window) noexcept nogil:
-    """Find the best window without old views to unmap; if there is none, one with old views.
+    """Return `window`, else the best placement without old mappings to unmap, else one with them.
 
-    A window with old views may need a page less, but costs a wait in each iteration.
+    A placement with old mappings may need one page less, but costs a wait in each iteration.
     """
     if window.first == NULL:
         window = window_find(arena, size, kind, DEMAND_PLAIN)
@@ -393,7 +400,7 @@ cdef Window window_open(Arena *arena, size_t size, uint32_t kind, Window window)
 
 
 cdef bint window_fill(Climb *climb) noexcept nogil:
-    """Get frames and map them; opens the lock.  False if pages are missing afterwards."""
+    """Get frames and map them, with the lock open.  False if pages are missing afterwards."""
     cdef Arena *arena = climb.arena
     cdef Pool *pool = arena.pool
     cdef size_t reserved
@@ -416,21 +423,21 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
     while climb.frames != NULL:
         frame = climb.frames
         climb.frames = frame.next
-        if frame.holder == NULL:                # else it backs a page of the arena, and stays there
+        if frame.holder == NULL:  # else it backs a page of the arena, and is kept there
             frame.next = vain
             vain = frame
     source_put(pool, vain)
     if not done:
-        source_shrink(pool, reserved)           # give new frames back, as they are not needed
+        source_shrink(pool, reserved)  # give new frames back to the driver: they are not used
     lock_take(&arena.lock)
     arena.growth.borrows += climb.rung != RUNG_GROW and climb.rung != RUNG_DRIVER
     return done
 
 
 cdef Block *window_take(Climb *climb, Window *window) noexcept nogil:
-    """Under the lock: claim, recall and fill a window.
+    """Under the lock: claim a placement, reactivate mappings in it, and fill it.
 
-    Return it as a MOVING block.  If that fails, put the window back and return NULL.
+    Return it as a MOVING block.  If that fails, release the placement and return NULL.
     """
     cdef bint done
     if not window_claim(climb, window):
@@ -482,7 +489,7 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind, Window *windo
             return block
         if refused or not climb.refused:
             return NULL
-        refused = True                          # try again without second mappings
+        refused = True                          # try again without aliases
         arena.maps.refusals += 1
     return NULL
 
@@ -490,7 +497,11 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind, Window *windo
 # --- without virtual memory ---------------------------------------------------------------------
 
 cdef void *segment_climb(Arena *arena, size_t bytes, uint32_t *rung) noexcept nogil:
-    """Allocate a segment: from the driver, and again after free segments were given back to it."""
+    """Allocate a segment and return its address, or NULL; set `rung`.
+
+    If the driver has no memory, give free segments of this arena back to it and try again, then
+    those of other arenas.
+    """
     cdef Pool *pool = arena.pool
     cdef uint64_t pages = bytes // pool.options.granule
     cdef uint32_t index

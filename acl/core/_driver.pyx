@@ -1,7 +1,8 @@
 """All driver calls of the allocator, with counts, and the accounting of the page source.
 
 Bytes are counted as reserved before the driver is asked for them, so that two threads together
-cannot exceed the limit (I11).  The source's lock guards the counts and is never held over a call.
+cannot exceed the limit (I11).  The source's lock guards the counts.  It is never held during a
+driver call.
 """
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
@@ -48,10 +49,10 @@ cdef extern from *:
 cdef extern from "core/record.h" nogil:
     uint64_t clock_monotonic_ns()
 
-cdef uint32_t faults = 0        # 1 once a wait has found a failed task
+cdef uint32_t faults = 0        # 1: a wait has found a failed task
 
 cdef enum:
-    TASKS_FIRST = 507001        # error codes of failed tasks: TASKS_FIRST up to TASKS_END - 1
+    TASKS_FIRST = 507001  # the error codes of failed tasks are TASKS_FIRST up to TASKS_END - 1
     TASKS_END = 507800
     NS_IN_MS = 1000000
 
@@ -84,7 +85,7 @@ cdef inline void growth_refused(Pool *pool, uint32_t kind, size_t bytes) noexcep
 
 
 cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil:
-    """Count a call that has returned, and return its status."""
+    """Count a driver call that has returned `status`, and return `status`."""
     global attempt_status
     cdef Source *source = &pool.source
     cdef bint refusal = False
@@ -99,7 +100,7 @@ cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil
             refusal = True
             if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT and call != CALL_MALLOC and (
                     call != CALL_MAP or source.calls[call] == source.failed[call]):
-                pool.no_virtual = True          # use segments; not because an alias was refused
+                pool.no_virtual = True  # use segments from now on; a refused alias does not count
         elif call == CALL_SYNC:
             attempt_stop(STOP_SYNC)
     spin_leave(&source.lock)
@@ -111,7 +112,7 @@ cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil
 # --- frames and segments ------------------------------------------------------------------------
 
 cdef bint source_claim(Pool *pool, size_t bytes) noexcept nogil:
-    """Count bytes as reserved before the driver is asked; false if the limit forbids it."""
+    """Count bytes as reserved before the driver is asked.  False if the limit forbids it."""
     cdef Source *source = &pool.source
     cdef size_t limit = pool.options.limit
     cdef bint fits
@@ -128,7 +129,10 @@ cdef bint source_claim(Pool *pool, size_t bytes) noexcept nogil:
 
 
 cdef void source_answer(Pool *pool, size_t bytes, bint given) noexcept nogil:
-    """Complete a claim: keep the bytes if `given`, which may make a new peak; else undo it."""
+    """Complete a claim.
+
+    If `given`, the bytes stay reserved, which may make a new peak; else undo it.
+    """
     cdef Source *source = &pool.source
     spin_enter(&source.lock)
     source.claimed -= bytes
@@ -149,7 +153,7 @@ cdef size_t device_room(Pool *pool) noexcept nogil:
     cdef size_t room = 0, total = 0
     cdef aclrtContext before
     cdef aclError status
-    context_enter(pool, pool.context, &before)  # if that fails, ask about the current device
+    context_enter(pool, pool.context, &before)  # if this fails, the current device is asked about
     status = counted(pool, CALL_MEM_INFO,
                      pool.source.driver.mem_info(pool.options.info_attr, &room, &total))
     context_leave(pool, before)
@@ -188,7 +192,10 @@ cdef Frame *frame_make(Pool *pool) noexcept nogil:
 
 
 cdef bint frame_return(Pool *pool, Frame *frame) noexcept nogil:
-    """Give a frame that backs no page to the driver; if that is refused, keep it as spare."""
+    """Give a frame that backs no page to the driver.
+
+    If that is refused, keep it as a spare frame.
+    """
     if counted(pool, CALL_FREE_PHYSICAL,
                pool.source.driver.free_physical(frame.handle)) != ACL_SUCCESS:
         frame.next = NULL
@@ -246,7 +253,7 @@ cdef size_t source_shrink(Pool *pool, size_t to) noexcept nogil:
 
 
 cdef void *range_reserve(Pool *pool, size_t *bytes, size_t least) noexcept nogil:
-    """Reserve `bytes` of addresses; if that fails, half as many, and so on down to `least`."""
+    """Reserve `bytes` of addresses, or half as many, and so on down to `least`; NULL if refused."""
     cdef size_t granule = pool.options.granule
     cdef void *base = NULL
     cdef aclError status
@@ -283,7 +290,7 @@ cdef void *segment_malloc(Pool *pool, size_t bytes) noexcept nogil:
 
 
 cdef aclError malloc_in(Pool *pool, void **base, size_t bytes) noexcept nogil:
-    """Allocate a segment in the pool's context: the driver uses the current context's device."""
+    """Allocate a segment in the pool's context, as the driver uses the current context's device."""
     cdef aclrtContext before
     cdef aclError status = context_enter(pool, pool.context, &before)
     if status == ACL_SUCCESS:
@@ -328,14 +335,14 @@ cdef void context_lend(Pool *pool) noexcept nogil:
 
 
 cdef inline bint context_gone(aclError status) noexcept nogil:
-    """True if `context_enter` found the context destroyed.  Its streams have no work left then."""
+    """True if the status of `context_enter` says that the context was destroyed, with its work."""
     return status == ACL_ERROR_RT_PARAM_INVALID
 
 
 # --- order --------------------------------------------------------------------------------------
 
 cdef int32_t wait_limit_ms(Pool *pool) noexcept nogil:
-    """Return the longest time for a wait; it is short if this thread holds the GIL.
+    """Return the limit of one wait in ms; it is at most GIL_WAIT_MS if this thread holds the GIL.
 
     A Python callback that is queued on the stream may need the GIL.
     """
@@ -373,7 +380,7 @@ cdef void waits_end() noexcept nogil:
 
 
 cdef int32_t wait_ms(Pool *pool) noexcept nogil:
-    """Return the milliseconds left for a wait; 0 if the allocation's common limit is reached."""
+    """Return the limit in ms of a wait that begins now; 0 if the common limit is reached."""
     cdef int32_t timeout_ms = wait_limit_ms(pool)
     cdef uint64_t now, left
     if waits_until == 0:
@@ -382,9 +389,9 @@ cdef int32_t wait_ms(Pool *pool) noexcept nogil:
     left = (waits_until - now + NS_IN_MS - 1) // NS_IN_MS if now < waits_until else 0
     if left == 0:
         attempt_stop(STOP_SYNC)
-    if timeout_ms >= 0 and left > <uint64_t> timeout_ms:        # not negative
+    if timeout_ms >= 0 and left > <uint64_t> timeout_ms:        # the cast fits: not negative
         return timeout_ms
-    return <int32_t> left                       # fits: the limit was set from an int32_t
+    return <int32_t> left                       # fits, as the limit was set from an int32_t
 
 
 cdef inline bint lives_elsewhere(aclError status) noexcept nogil:
@@ -435,14 +442,14 @@ cdef bint faults_seen() noexcept nogil:
 
 
 cdef void fault_keep(Arena *arena, aclError status) noexcept nogil:
-    """Keep the error of a failed task, as the driver reports it only to this wait of the pool."""
+    """Keep the error of a failed task, as the driver reports it to this wait of the pool only."""
     if TASKS_FIRST <= status < TASKS_END and status != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT:
         arena.ending.fault = status
         count_publish(&faults, 1)
 
 
 cdef aclError stream_ask(Arena *arena, bint wait, bint *complete) noexcept nogil:
-    """Query the stream or wait for it, in the current context.  Not complete if under capture."""
+    """Query the stream or wait for it, in the current context.  `complete`: false under capture."""
     cdef Pool *pool = arena.pool
     cdef aclrtStreamStatus state = ACL_STREAM_STATUS_NOT_READY
     cdef int32_t timeout_ms = 0
@@ -465,7 +472,10 @@ cdef aclError stream_ask(Arena *arena, bint wait, bint *complete) noexcept nogil
 
 
 cdef bint stream_complete(Arena *arena, bint wait) noexcept nogil:
-    """Do as `stream_ask`, in the stream's own context, or in the current one if it is unknown."""
+    """True if the stream is complete.
+
+    Ask in its own context, or if that is unknown in the current.
+    """
     cdef Pool *pool = arena.pool
     cdef aclrtContext home = arena_context(arena)
     cdef aclrtContext before
@@ -508,13 +518,13 @@ cdef bint stream_wait(Arena *arena) noexcept nogil:
 # --- waiting for contexts -----------------------------------------------------------------------
 
 cdef struct Contexts:
-    aclrtContext[64] found
-    uint32_t count
-    bint more                   # there are more contexts than places for them
+    aclrtContext[64] found      # PLACES entries
+    uint32_t count              # number of entries in `found`
+    bint more                   # there are more contexts than `found` has entries
 
 
 cdef void contexts_add(Pool *pool, Contexts *contexts, aclrtContext context) noexcept nogil:
-    """Add a context once.  NULL is added only if the driver has no contexts."""
+    """Add a context, if it is new.  NULL is added only if the driver has no contexts."""
     cdef uint32_t index
     if context == NULL and pool.source.driver.context_get != NULL:
         return
@@ -529,7 +539,7 @@ cdef void contexts_add(Pool *pool, Contexts *contexts, aclrtContext context) noe
 
 
 cdef void contexts_of(Arena *arena, Contexts *contexts) noexcept nogil:
-    """Add the contexts of an arena's stream, and of all streams that use its blocks."""
+    """Add the context of an arena's stream, and those of all streams that use its blocks."""
     cdef Use *use
     cdef uint32_t bed
     contexts_add(arena.pool, contexts, arena_context(arena))
@@ -539,7 +549,7 @@ cdef void contexts_of(Arena *arena, Contexts *contexts) noexcept nogil:
         while use != NULL:
             contexts_add(arena.pool, contexts, use.context)
             use = use.next
-    use = arena.order.waiting                   # one Use of each queue: all have its context
+    use = arena.order.waiting  # one Use of each queue suffices: all have its context
     while use != NULL:
         contexts_add(arena.pool, contexts, use.context)
         use = queue_after(arena, use)
@@ -568,7 +578,7 @@ cdef uint64_t place_rested(Pool *pool, aclrtContext context) noexcept nogil:
 
 
 cdef void place_note(Pool *pool, aclrtContext context, uint64_t moment) noexcept nogil:
-    """Note a successful wait for a context.  A full table drops the entry with the oldest wait."""
+    """Note a successful wait for a context.  If the table is full, replace the oldest wait."""
     cdef Source *source = &pool.source
     cdef Place *place = NULL
     cdef uint32_t index
@@ -593,7 +603,7 @@ cdef void place_note(Pool *pool, aclrtContext context, uint64_t moment) noexcept
 
 
 cdef bint context_captured(Pool *pool, aclrtContext context) noexcept nogil:
-    """True if a stream of an arena in the current `context` is captured: no wait is allowed."""
+    """True if a stream in `context`, which is current, is captured: then no wait is allowed."""
     cdef uint32_t index
     cdef Arena *arena
     cdef void *graph = NULL
@@ -607,7 +617,7 @@ cdef bint context_captured(Pool *pool, aclrtContext context) noexcept nogil:
 
 
 cdef aclError context_sync(Pool *pool, aclrtContext context) noexcept nogil:
-    """Wait for all work of a context, and note that.  The driver's call covers one context only."""
+    """Wait for all work of one context and note the success.  Return the driver's status."""
     cdef uint64_t moment = moment_begin(pool)
     cdef int32_t timeout_ms = wait_ms(pool)
     cdef aclrtContext before
@@ -657,7 +667,7 @@ cdef bint device_wait(Pool *pool) noexcept nogil:
 
 
 cdef bint arena_device_wait(Arena *arena) noexcept nogil:
-    """Wait for all work of the context of a stream that was destroyed; true if that succeeded."""
+    """Wait for all work of the context of a destroyed stream.  True if that succeeded."""
     if arena_context(arena) == NULL and arena.pool.source.driver.context_get != NULL:
         return False                            # the stream's context is unknown
     return context_sync(arena.pool, arena_context(arena)) == ACL_SUCCESS
@@ -679,7 +689,7 @@ cdef aclError waiting_contexts_sync(Arena *arena) noexcept nogil:
 
 cdef aclError capture_status(Pool *pool, aclrtStream stream, void **graph,
                              bint *active) noexcept nogil:
-    """Ask whether a stream is captured, and into which graph; not captured if ACL has no graphs."""
+    """Ask if a stream is captured, and into which graph.  If ACL has no graphs, it is not."""
     cdef aclmdlRICaptureStatus state = ACL_MODEL_RI_CAPTURE_STATUS_NONE
     cdef aclmdlRI handle = NULL
     cdef aclError status = counted(
@@ -700,12 +710,12 @@ cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept
 
 
 cdef void graph_watched(Pool *pool, void *graph) noexcept nogil:
-    """Ask ACL to report when a graph is destroyed; if ACL refuses, the graph's arena is kept."""
+    """Ask ACL to report when a graph is destroyed.  If ACL refuses, the graph's arena is kept."""
     counted(pool, CALL_CAPTURE_INFO, pool.source.driver.graph_watch(graph))
 
 
 cdef aclError event_record(Pool *pool, aclrtStream stream, aclrtEvent *event) noexcept nogil:
-    """Record an event on a stream of the current context; NULL in `event` if that fails."""
+    """Record an event on a stream of the current context.  `event` is set to NULL if that fails."""
     cdef Source *source = &pool.source
     cdef aclError status = ACL_SUCCESS
     cdef void *graph = NULL

@@ -1,16 +1,17 @@
-"""Views, which are the mappings of a frame, of which at most one is active.
+"""The mappings of a frame (`View`), of which at most one is active.
 
-A driver lets one physical handle be mapped at several addresses at once.  So if the memory of a
-free page is needed elsewhere in its arena, the page is not unmapped: its frame is mapped at the new
-address too, and the new view becomes active (the frame's holder).  The old page counts as missing,
-but its view stays mapped and is now inactive (a shadow).  When the frame is free again, a later
-allocation can make the old view active again without a driver call (a recall).
+A driver lets one physical handle be mapped at several addresses at the same time.  So if the memory
+of a free page is needed elsewhere in its arena, the page is not unmapped: its frame is mapped at
+the new address too, and the new mapping becomes the active one (`Frame.holder`).  The old page then
+counts as missing; its mapping stays and is inactive (a shadow in the code).  When the frame is free
+again, a later allocation can reactivate the old mapping without a driver call (`recall` in the
+code).
 
 Reuse through another address is as safe as through the same one: the arena's stream orders both
-(I10).  A shadow must not be unmapped while work may still run that was queued when the shadow held
-its frame (I14).  All views of a frame lie in one arena (I13).
+(I10).  An inactive mapping must not be unmapped while work may still run that was queued when the
+mapping was active (I14).  All mappings of a frame lie in one arena (I13).
 
-Thread rule: all under the arena's lock; no driver calls.
+Thread rule: all functions run under the arena's lock and make no driver calls.
 """
 
 from libc.stdio cimport fprintf, stderr
@@ -94,7 +95,7 @@ cdef View *views_doom(Arena *arena, Frame *frame) noexcept nogil:
         view = after
     holder.next = shadows
     frame.holder = frame.home = NULL
-    frame.stamp = frame.mark = 0                # other arenas number their searches from 1 too
+    frame.stamp = frame.mark = 0  # search numbers of another arena would be taken for these
     return holder
 
 

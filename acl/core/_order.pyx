@@ -3,11 +3,11 @@
 A freed block is usually handed out again at once, for later work of its own stream (I10).  For
 three kinds of blocks that would be wrong:
 
-- A block that other streams use too (`block_share`).  At its free an event is recorded on each of
-  them, and the block is WAITING until all events are complete.  They are polled when an allocation
-  finds no memory.
+- A block that other streams use too (`block_share`).  When it is freed, an event is recorded on
+  each of these streams, and the block is WAITING until all events are complete.  The events are
+  polled when an allocation finds no memory.
 - A block that is freed while a model is unloaded, as the model's auxiliary streams may still use
-  it.  It waits for all work of its stream's context, by a Use that is `whole`.
+  it.  It waits for all work of its stream's context, by a Use with `whole`.
 - A block that was handed out during a capture, as the graph uses its address: see `_captures`.
 """
 
@@ -50,7 +50,7 @@ cdef bint block_share_in(Arena *arena, Block *block, aclrtStream stream,
     if use == NULL:
         return False
     if arena.role == ROLE_FRAMEWORK:
-        use.context = arena.pool.context        # not needed: the queue's markers tell its end
+        use.context = arena.pool.context  # never waited for: queue markers show when the Use ends
     else:
         use.context = stream_home(arena.pool, stream, context)
     if arena_is_of(arena, stream, use.context):
@@ -85,7 +85,7 @@ cdef Use *use_make(Block *block, aclrtStream stream) noexcept nogil:
 
 
 cdef Use *uses_take(Arena *arena, Block *block) noexcept nogil:
-    """Take a block's Uses out of the arena's lists; return them as a list."""
+    """Remove a block's Uses from the arena's lists; return them as a list."""
     cdef Use **link = &arena.order.uses[use_bed(block)] if arena.order.uses != NULL else NULL
     cdef Use *use
     cdef Use *taken = NULL
@@ -101,7 +101,7 @@ cdef Use *uses_take(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef Use *use_whole(Arena *arena, Block *block) noexcept nogil:
-    """Make a Use that ends with a wait for all work of the arena's context."""
+    """Make a Use that is complete after a wait for all work of the arena's context."""
     cdef Use *use = use_make(block, arena.stream)
     if use != NULL:
         use.context = arena_context(arena)
@@ -118,11 +118,11 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
     if arena.mode & (ARENA_UNLOADING | ARENA_FORKED):
         use = use_whole(arena, block)
         if use == NULL:
-            block.state = BLOCK_MOVING          # no host memory for its Use: it is never used again
+            block.state = BLOCK_MOVING  # no host memory for the Use: the block is never used again
         else:
             use.next = uses
             uses = use
-    elif uses == NULL:                          # the other streams have ended with their work done
+    elif uses == NULL:  # the other streams were destroyed, with no work left
         block_release(arena, block)
         return
     block.requested = 0
@@ -136,7 +136,7 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
     while uses != NULL:
         use = uses
         uses = uses.next
-        # With early frees an event proves nothing: the work may not be queued yet.
+        # With early frees an event would be useless: the work may be queued behind it.
         if not (use.whole or use.ended or arena.order.early or arena.mode & ARENA_FORKED):
             lock_drop(&arena.lock)
             use.event = event_mark(pool, use.stream, &use.context)
@@ -152,7 +152,10 @@ cdef inline uint32_t wait_bed(Use *use) noexcept nogil:
 
 
 cdef Use **queue_find(Arena *arena, Use *use) noexcept nogil:
-    """Return the link to the oldest Use of the queue for `use`; the link is NULL if none is."""
+    """Return the link to the oldest Use of the queue for `use`.
+
+    The link is NULL if there is none.
+    """
     cdef Use **link = &arena.order.wait_beds[wait_bed(use)]
     while link[0] != NULL and not (link[0].stream == use.stream and link[0].blind == use.blind
                                    and link[0].context == use.context):
@@ -161,7 +164,7 @@ cdef Use **queue_find(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef void queue_begin(Arena *arena, Use *use) noexcept nogil:
-    """Put a new queue of one Use into the ring of queues, as the last to be polled."""
+    """Put a new queue of one Use into the ring of queues, where it is polled last."""
     cdef Use *first = arena.order.waiting
     arena.order.queues += 1
     use.last = use
@@ -178,7 +181,7 @@ cdef void queue_begin(Arena *arena, Use *use) noexcept nogil:
 cdef void waiting_add(Arena *arena, Use *use) noexcept nogil:
     """Under the lock: add a Use to the queue of its stream, as the youngest."""
     cdef Use **link
-    cdef bint marked = arena.role == ROLE_FRAMEWORK     # `queue_mark` sets its marker later
+    cdef bint marked = arena.role == ROLE_FRAMEWORK     # `queue_mark` sets its event later
     use.blind = use.whole or use.ended or (use.event == NULL and not marked)
     use.next = NULL
     link = queue_find(arena, use)
@@ -193,7 +196,7 @@ cdef void waiting_add(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef void queue_step(Arena *arena, Use *use, Use *then) noexcept nogil:
-    """Make the second oldest Use of a queue, `then`, its oldest."""
+    """Make `then`, the second oldest Use of a queue, its oldest."""
     then.last = use.last
     then.beside = use.beside
     then.asked = use.asked
@@ -205,7 +208,7 @@ cdef void queue_step(Arena *arena, Use *use, Use *then) noexcept nogil:
 
 
 cdef Use *waiting_drop(Arena *arena, Use *use) noexcept nogil:
-    """Under the lock: take the oldest Use out of its queue; return the queue's next Use or NULL."""
+    """Under the lock: remove the oldest Use from its queue; return the queue's next Use or NULL."""
     cdef Use **link = queue_find(arena, use)
     cdef Use *then = use.next
     if then != NULL:
@@ -224,7 +227,7 @@ cdef Use *waiting_drop(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef Use *use_over(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
-    """End the oldest Use of a queue, and free its block if that was the block's last Use.
+    """End the oldest Use of a queue.  Free its block if it was the block's last Use.
 
     Return the next Use of the queue, or NULL.
     """
@@ -249,8 +252,8 @@ cdef Use *use_over(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
 cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
     """Without locks: return True if the work that a Use waits for is complete.
 
-    It is complete if there was a wait for its context since the free, or if its event is complete.
-    An event that could not be recorded or queried is never complete.
+    It is complete if its context was waited for since the free, or if its event is complete.  An
+    event that could not be recorded or queried is never complete.
     """
     cdef Pool *pool = arena.pool
     cdef bint silent
@@ -270,7 +273,7 @@ cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef Use *queue_unmarked(Arena *arena, Use *oldest, Use *marked) noexcept nogil:
-    """Return the oldest Use of a queue without a marker; `marked` is the Use that just got one."""
+    """Return the oldest Use of a queue without a marker.  `marked`: the Use that just got one."""
     cdef Use *use
     lock_take(&arena.lock)
     if marked != NULL:
@@ -281,7 +284,7 @@ cdef Use *queue_unmarked(Arena *arena, Use *oldest, Use *marked) noexcept nogil:
 
 
 cdef bint queue_mark(Arena *arena, Use *oldest) noexcept nogil:
-    """Without locks: set markers in a framework's queue for its Uses; true if one needed it."""
+    """Without locks: set the missing queue markers of a queue's Uses; True if one was missing."""
     cdef Pool *pool = arena.pool
     cdef Use *first = queue_unmarked(arena, oldest, NULL)
     cdef Use *use = first
@@ -294,14 +297,17 @@ cdef bint queue_mark(Arena *arena, Use *oldest) noexcept nogil:
 
 
 cdef Use *queue_settle(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
-    """Without locks: end a queue's Uses, oldest first.  Return the first incomplete one or NULL."""
+    """Without locks: end a queue's complete Uses, oldest first.
+
+    Return the first other Use, or NULL.
+    """
     while use != NULL and use_complete(arena, use):
         use = use_over(arena, use, released)
     return use
 
 
 cdef bint queue_poll(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
-    """End the complete Uses of a queue that this thread has taken; true if no Use is left."""
+    """End the complete Uses of a queue that this thread has taken.  True if no Use is left."""
     use = queue_settle(arena, use, released)
     if use != NULL and arena.role == ROLE_FRAMEWORK and queue_mark(arena, use):
         use = queue_settle(arena, use, released)
@@ -314,7 +320,7 @@ cdef bint queue_poll(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
 
 
 cdef Use *queue_take(Arena *arena, uint32_t *left) noexcept nogil:
-    """Take the next queue that no other thread has taken; NULL after `left` queues."""
+    """Take the next queue that no other thread has taken.  NULL after `left` queues."""
     cdef Use *use = NULL
     lock_take(&arena.lock)
     while use == NULL and left[0] > 0 and arena.order.waiting != NULL:
@@ -328,7 +334,7 @@ cdef Use *queue_take(Arena *arena, uint32_t *left) noexcept nogil:
 
 
 cdef uint64_t queues_poll(Arena *arena, uint32_t most) noexcept nogil:
-    """Poll the queues until `most` of them had work left; return the number of freed blocks."""
+    """Poll queues until `most` of them still had work.  Return the number of freed blocks."""
     cdef uint64_t released = 0
     cdef uint32_t left
     cdef Use *use
@@ -357,7 +363,7 @@ cdef uint64_t waiting_glance(Arena *arena) noexcept nogil:
 
 
 cdef uint64_t waiting_wait(Arena *arena) noexcept nogil:
-    waiting_contexts_sync(arena)                # status: successful waits are noted
+    waiting_contexts_sync(arena)                # status: the polls read which waits succeeded
     return waiting_poll(arena)
 
 
@@ -406,8 +412,8 @@ cdef void waiting_end(Pool *pool) noexcept nogil:
 
 # --- captures -----------------------------------------------------------------------------------
 
-cdef uint32_t graphs_asked = 0          # 1: this process has queried a capture
-cdef uint32_t graphs_missing = 0        # 1: the answer was that the chip has no graphs
+cdef uint32_t graphs_asked = 0          # 1: this process has asked ACL about a capture
+cdef uint32_t graphs_missing = 0        # 1: ACL answered that the chip has no graphs
 
 
 cdef aclError capture_ask(
@@ -425,7 +431,7 @@ cdef aclError capture_ask(
         return status
     count_publish(&graphs_missing, 1)
     if first and before == ACL_SUCCESS:
-        aclrtGetLastError(ACL_RT_THREAD_LEVEL)  # status: clears the error that this query has set
+        aclrtGetLastError(ACL_RT_THREAD_LEVEL)  # status: clears the error that this query caused
     return ACL_SUCCESS
 
 

@@ -1,11 +1,11 @@
-"""Claim and fill windows, and take free pages from their addresses.
+"""Claim and fill placements, and take free pages from their addresses.
 
-A slow allocation claims its window (`_place`) as MOVING blocks, which no other thread touches.
-Then `window_recall` makes the window's shadows active where their frames are free, `_climb` gets
-frames for the other pages, and `window_map` maps them.  A free page can be used elsewhere in two
-ways: its frame gets another view in the same arena, without a wait (`pages_view`), or it is
-unmapped after its stream was seen complete (`pages_move_out`, I14).  No lock is held over a driver
-call.
+A slow allocation claims its placement (`_place`) as MOVING blocks, which no other thread touches.
+Then `window_recall` reactivates the placement's inactive mappings whose frames are free, `_climb`
+gets frames for the other pages, and `window_map` maps them.  A free page can be used elsewhere in
+two ways: its frame gets another mapping in the same arena, without a wait (`pages_view`), or it is
+unmapped after its stream was seen complete (`pages_move_out`, I14).  No lock is held during a
+driver call.
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
@@ -65,7 +65,9 @@ cdef inline void piece_insert(Bins *bins, Block *block, uint32_t state) noexcept
 
 
 cdef Block *piece_detach(Arena *arena, Block *block, char *start, char *end) noexcept nogil:
-    """Take [start, end) out of a FREE or HOLE block as a MOVING one; NULL without descriptors.
+    """Cut [start, end) out of a FREE or HOLE block, and return it as a MOVING block.
+
+    NULL if there is no descriptor.
 
     [ block ............... ]  =>  [ block ][ piece: MOVING ][ high ]
     """
@@ -106,9 +108,9 @@ cdef void piece_release(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void piece_settle(Arena *arena, Block *block) noexcept nogil:
-    """Put a MOVING block back: as FREE where its pages are backed, as HOLE where they are missing.
+    """Release a MOVING block: FREE where its pages have memory, HOLE where they are missing.
 
-    Without host memory for a descriptor, what is not put back yet stays MOVING for ever.
+    If there is no host memory for a descriptor, the part not released yet stays MOVING for ever.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef char *addr = page_next(arena, block, block.addr)
@@ -134,7 +136,7 @@ cdef inline char *page_next(Arena *arena, Block *block, char *addr) noexcept nog
 
 
 cdef bint window_claim(Climb *climb, Window *window) noexcept nogil:
-    """Turn the window into MOVING blocks; holes are claimed by whole pages."""
+    """Turn the placement into MOVING blocks, with whole pages of holes.  False if that fails."""
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, window.first)
@@ -179,7 +181,11 @@ cdef void window_unclaim(Climb *climb) noexcept nogil:
 
 cdef uint32_t run_of(Climb *climb, Range *span, uint32_t page, uint32_t end,
                      Block *block) noexcept nogil:
-    """Return the number of shadows from `page` on whose frames' pages adjoin in a FREE block."""
+    """Return the length of the run of inactive mappings that starts at `page`.
+
+    Their frames back consecutive pages inside the FREE block `block`, so that one cut frees all of
+    them.
+    """
     cdef Arena *arena = climb.arena
     cdef View *holder = span.views[page].frame.holder
     cdef Range *home = arena.space.ranges[holder.range]
@@ -197,7 +203,7 @@ cdef uint32_t run_of(Climb *climb, Range *span, uint32_t page, uint32_t end,
 
 
 cdef uint32_t run_recall(Climb *climb, Range *span, uint32_t page, uint32_t end) noexcept nogil:
-    """Make the shadows of `page` and of the next pages active, for frames whose pages adjoin.
+    """Reactivate the mappings of a run of pages that starts at `page`: see `run_of`.
 
     Return the number of these pages; 0 if there is no descriptor.
     """
@@ -207,7 +213,7 @@ cdef uint32_t run_recall(Climb *climb, Range *span, uint32_t page, uint32_t end)
     cdef char *addr = arena.space.ranges[frame.holder.range].base + frame.holder.page * granule
     cdef Block *block = frame.block
     cdef uint32_t length, index
-    while block_end(block) <= addr:             # the block was cut since the search
+    while block_end(block) <= addr:             # the block was cut since the search noted it
         block = block.next
     length = run_of(climb, span, page, end, block)
     block = piece_detach(arena, block, addr, addr + length * granule)
@@ -225,9 +231,9 @@ cdef uint32_t run_recall(Climb *climb, Range *span, uint32_t page, uint32_t end)
 
 
 cdef bint window_recall(Climb *climb) noexcept nogil:
-    """Make the window's shadows active if their frames are free; retire its other shadows.
+    """Reactivate the placement's inactive mappings if their frames are free; retire the others.
 
-    Counts the pages that are still missing.  False if there is no descriptor.
+    Count the pages that are still missing.  False if there is no descriptor.
     """
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
@@ -238,14 +244,14 @@ cdef bint window_recall(Climb *climb) noexcept nogil:
     cdef View *view
     climb.missing = 0
     if arena.maps.shadows > 0:
-        frames_stamp(arena, NULL)               # again: the window's own pages are not free now
+        frames_stamp(arena, NULL)  # a new search: the placement's own pages are not free now
     while page < end:
         view = span.views[page]
         length = 1
         if view == NULL:
             climb.missing += 1
         elif view.frame.holder == view:
-            pass                                # backed: the page was in a FREE block
+            pass                                # the page has memory: it was in a FREE block
         elif view.frame.stamp == arena.maps.search:
             length = run_recall(climb, span, page, end)
             if length == 0:
@@ -268,7 +274,7 @@ cdef bint view_unmap(Arena *arena, View *view) noexcept nogil:
 
 
 cdef bint window_clear(Climb *climb) noexcept nogil:
-    """Without locks: unmap the window's old views; false if the driver refuses one."""
+    """Without locks: unmap the placement's retired mappings; False if the driver refuses one."""
     cdef Arena *arena = climb.arena
     cdef View *view
     while climb.stale != NULL:
@@ -314,7 +320,7 @@ cdef bint window_map(Climb *climb) noexcept nogil:
 
 
 cdef void window_mark(Climb *climb) noexcept nogil:
-    """Note at which pages the window's holes began and how long they were, for `hole_offer`."""
+    """Note where the placement's holes began and how long they were, for `hole_offer`."""
     cdef size_t granule = climb.arena.pool.options.granule
     cdef Range *span = range_of(climb.arena, climb.first)
     cdef Block *block = climb.first
@@ -330,7 +336,7 @@ cdef void window_mark(Climb *climb) noexcept nogil:
 
 
 cdef void views_settle(Arena *arena, View *cleared, View *barred) noexcept nogil:
-    """Under the lock: drop the views that were unmapped; keep those that the driver refused."""
+    """Under the lock: free the mappings in `cleared`; keep those in `barred` for a retry."""
     cdef View *view
     while cleared != NULL:
         view = cleared
@@ -344,7 +350,7 @@ cdef void views_settle(Arena *arena, View *cleared, View *barred) noexcept nogil
 
 
 cdef void views_retry(Arena *arena) noexcept nogil:
-    """Without locks: unmap the views that the driver refused to unmap before."""
+    """Without locks: try again to unmap the mappings that the driver refused to unmap."""
     cdef View *views
     cdef View *view
     cdef View *cleared = NULL
@@ -370,7 +376,7 @@ cdef void views_retry(Arena *arena) noexcept nogil:
 
 
 cdef void window_settle(Climb *climb) noexcept nogil:
-    """Under the lock: make the new views active, and their frames' old addresses holes."""
+    """Under the lock: make the new mappings active; their frames' old pages become holes."""
     cdef Arena *arena = climb.arena
     cdef View *view
     cdef Frame *frame
@@ -390,7 +396,7 @@ cdef void window_settle(Climb *climb) noexcept nogil:
 
 
 cdef Block *window_join(Climb *climb) noexcept nogil:
-    """Make one MOVING block of the window."""
+    """Join the MOVING blocks of the placement, and return the one block."""
     cdef Block *block = climb.first
     cdef Block *last = climb.last
     cdef bint done = block == last
@@ -404,7 +410,7 @@ cdef Block *window_join(Climb *climb) noexcept nogil:
 
 cdef Block *piece_of_pages(Arena *arena, Block *block, uint64_t want,
                            uint64_t *taken) noexcept nogil:
-    """Detach up to `want` whole pages from the upper end of a FREE block, or a whole segment."""
+    """Detach up to `want` whole pages at the upper end of a FREE block, or a whole segment."""
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, block)
     cdef uint32_t low, high
@@ -427,7 +433,7 @@ cdef Block *piece_of_pages(Arena *arena, Block *block, uint64_t want,
 
 
 cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept nogil:
-    """Under the lock: detach up to `want` whole free pages into a list, smallest blocks first."""
+    """Under the lock: detach up to `want` wholly free pages into a list, smallest blocks first."""
     cdef Bins *bins = &arena.bins
     cdef uint32_t kind, index
     cdef uint64_t taken = 0
@@ -435,7 +441,7 @@ cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept
     cdef Block *after
     cdef Block *stop
     cdef Block *piece
-    for kind in range(<uint32_t> RANGE_KINDS):                  # an enum
+    for kind in range(<uint32_t> RANGE_KINDS):
         index = bins_after(bins, bin_of(arena.pool.options.granule >> UNIT_SHIFT), kind)
         while index < BINS and taken < want:
             stop = links_block(&bins.heads[kind * BINS + index])
@@ -452,9 +458,10 @@ cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept
 
 
 cdef void pieces_leave(Arena *arena, Block *pieces, Frame **leaving) noexcept nogil:
-    """Under the lock, after the stream was seen complete: retire all views of detached frames.
+    """Under the lock, after the stream was seen complete: retire all mappings of detached frames.
 
-    A frame is left out if it has an old view to unmap, as that mapping would keep its memory.
+    List these frames in `leaving`.  A frame with a retired mapping that the driver still has is
+    left out, as that mapping would keep the memory.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span
@@ -480,8 +487,8 @@ cdef void pieces_leave(Arena *arena, Block *pieces, Frame **leaving) noexcept no
 cdef bint frame_leave(Arena *arena, Frame *frame, View **cleared) noexcept nogil:
     """Without locks: unmap all retired mappings of a frame, the formerly active one last.
 
-    If the driver refuses an inactive one, try once more.  False if one remains mapped: the frame
-    keeps those that are left.
+    An inactive mapping is tried twice.  False if the driver refuses one; the frame keeps the
+    remaining mappings.
     """
     cdef View *holder = frame.views
     cdef View *view = holder.next
@@ -503,7 +510,7 @@ cdef bint frame_leave(Arena *arena, Frame *frame, View **cleared) noexcept nogil
 
 cdef uint64_t pieces_unmap(Arena *arena, Frame **leaving, Frame **frames,
                            View **cleared) noexcept nogil:
-    """Without locks: unmap frames until the driver refuses one; return the number unmapped."""
+    """Without locks: unmap frames until the driver refuses one; return how many were unmapped."""
     cdef Frame *frame
     cdef uint64_t pages = 0
     while leaving[0] != NULL:
@@ -523,12 +530,12 @@ cdef void segments_free(Arena *arena, Block *pieces) noexcept nogil:
         span = range_of(arena, pieces)
         if span.segment and segment_free(arena.pool, span.base, span.bytes):
             record_note(arena, EVENT_UNMAP, span.base, span.bytes, 0)
-            pieces.requested = 1                # marks it for `pieces_settle`
+            pieces.requested = 1                # tells `pieces_settle` that the segment was freed
         pieces = pieces.links.next
 
 
 cdef uint64_t pieces_settle(Arena *arena, Block *pieces) noexcept nogil:
-    """Under the lock: put detached blocks back; return the pages of segments that were freed."""
+    """Under the lock: release detached blocks; return the number of pages of freed segments."""
     cdef Block *after
     cdef uint64_t pages = 0
     while pieces != NULL:
@@ -543,7 +550,7 @@ cdef uint64_t pieces_settle(Arena *arena, Block *pieces) noexcept nogil:
 
 
 cdef bint arena_rest(Arena *arena, bint wait) noexcept nogil:
-    """Without locks: true if the stream is idle, now or after a wait; notes that (I14)."""
+    """Without locks: return True if the stream is idle, with `wait` after a wait; note it (I14)."""
     cdef uint64_t moment
     cdef bint ready
     lock_take(&arena.lock)
@@ -562,7 +569,10 @@ cdef bint arena_rest(Arena *arena, bint wait) noexcept nogil:
 
 cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
                              Frame **frames) noexcept nogil:
-    """Without locks: detach free pages, let the stream finish, unmap them; return their number."""
+    """Without locks: detach free pages, see the stream complete, unmap the pages.
+
+    Return their number, and their frames in `frames`.
+    """
     cdef Block *pieces = NULL
     cdef Frame *leaving = NULL
     cdef View *cleared = NULL
@@ -573,7 +583,7 @@ cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
     pages = pages_detach(arena, want, &pieces)
     if pages < want and cache_flush(arena) != 0:
         pages_detach(arena, want - pages, &pieces)
-    # WAITING blocks, and blocks of slow allocations, may become FREE without a call of a free.
+    # WAITING blocks, and blocks of slow allocations in progress, may become FREE without a free.
     vain = (pieces == NULL and arena.order.waiting == NULL
             and arena.order.polling + arena.climbing == 0)
     arena.burst.vain_live = arena.live if vain else 0
@@ -612,7 +622,7 @@ cdef uint64_t pages_donate(Arena *arena, uint64_t want, bint wait) noexcept nogi
 
 
 cdef uint64_t pages_view(Climb *climb, uint64_t want, bint flush) noexcept nogil:
-    """Without locks: add the frames of whole free pages to `climb.frames`; return their number.
+    """Without locks: add the frames of wholly free pages to `climb.frames`; return their number.
 
     Their blocks stay MOVING, in `climb.pieces`, until the frames are mapped elsewhere.
     """

@@ -1,16 +1,16 @@
 """Address ranges, and the search for a placement if no free block is large enough.
 
-A window is a candidate placement: a run of FREE and HOLE blocks, cut to the length of the request.
-The best window is the one that needs the least new memory for the arena.  Among equal ones it has,
-in this order: the fewest fresh pages, the fewest pages without memory, a place before the last hole
-of its range, the lowest address.  Fresh pages are pages without memory or wholly free; partly used
-pages do not count, as large blocks could hardly use the rest of them.  A page where another frame's
-view must be unmapped first counts twice.
+A placement (`Window`) is a run of FREE and HOLE blocks, cut to the length of the request.  The best
+placement is the one for which the arena needs the least new memory.  Among equal ones it has, in
+this order: the fewest fresh pages, the fewest pages without memory, a position before the last hole
+of its range, the lowest address.  Fresh pages are pages without memory or wholly free.  Partly used
+pages do not count, as other large blocks could hardly use their free parts.  A page where a mapping
+of another frame must be unmapped first counts twice.
 
-The choice depends on which blocks are live and free, not on which recalls are possible.  So the
-same requests in the same state get the same addresses, where their views are still mapped.
+The choice depends on which blocks are live and free, not on which mappings could be reactivated.
+So the same requests in the same state get the same addresses, where their pages are still mapped.
 
-When all ranges of an arena are full, it reserves another one.
+When all ranges of an arena are full, it reserves another range.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -30,15 +30,15 @@ from acl.core.policy cimport FULL_ARENAS, RANGE_LEAST, RUN_LENGTH, SMALL_SHARE
 
 cdef struct Search:
     Arena *arena
-    size_t size
-    uint32_t demand
+    size_t size                 # bytes of the block
+    uint32_t demand             # Demand: which placements it may return
     uint32_t free               # number of wholly free pages of the arena
-    bint stamped                # the frames of these pages have this search's number
-    Window best
+    bint stamped                # `frames_stamp` was called: `Frame.stamp` of free frames is valid
+    Window best                 # the best placement so far
 
 
 cdef size_t range_wish(Pool *pool) noexcept nogil:
-    """Return the bytes of addresses for a new range: fewer if there are many streams."""
+    """Return the bytes of addresses for a new range; fewer if there are many streams."""
     cdef size_t bytes = pool.options.virtual_bytes
     cdef uint32_t arenas = count_read(&pool.arena_count)
     if arenas <= FULL_ARENAS:
@@ -74,7 +74,7 @@ cdef Range *range_make(Pool *pool, char *base, size_t bytes, bint segment) noexc
         return NULL
     span.base = base
     span.bytes = bytes
-    span.pages = <uint32_t> (bytes // pool.options.granule)     # fits: below 2^46 bytes
+    span.pages = <uint32_t> (bytes // pool.options.granule)     # fits, as bytes are below 2^46
     span.segment = segment
     if not segment:
         span.views = <View **> calloc(span.pages, sizeof(View *))
@@ -120,7 +120,7 @@ cdef bint ranges_grow(Arena *arena) noexcept nogil:
 
 cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
                       bint segment) noexcept nogil:
-    """Add a range that is one block: a hole, or a MOVING block for a segment.  NULL: no memory."""
+    """Add a range that is one block: a HOLE, or MOVING for a segment.  NULL: no host memory."""
     cdef uint32_t index = 0
     cdef Range *span
     cdef Block *block
@@ -134,8 +134,8 @@ cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
         if block != NULL:
             block_drop(arena, block)
         return NULL
-    span.index = <uint16_t> index               # fits: MAX_RANGES
-    span.kind = <uint8_t> kind                  # fits: RangeKind
+    span.index = <uint16_t> index               # fits: below MAX_RANGES
+    span.kind = <uint8_t> kind                  # fits: a RangeKind
     span.first = block
     arena.space.ranges[index] = span
     if index == arena.space.range_count:
@@ -145,7 +145,7 @@ cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
     block.prev = block.next = NULL
     block.flags = 0
     block.range = span.index
-    block.bin = <uint16_t> (kind * BINS)        # fits: RangeKind
+    block.bin = <uint16_t> (kind * BINS)        # fits: below 2 * BINS
     if segment:
         block.state = BLOCK_MOVING
         arena.pages += span.pages
@@ -165,7 +165,7 @@ cdef void range_drop(Arena *arena, Block *block) noexcept nogil:
 
 cdef inline void window_add(Window *window, Range *span, Block *block, char *end,
                             size_t granule) noexcept nogil:
-    """Count the fresh pages that the window [window.start, end) touches in one block."""
+    """Add to the placement's counts the pages of one block between `window.start` and `end`."""
     cdef char *low = block.addr if block.addr > window.start else window.start
     cdef char *high = block_end(block) if block_end(block) < end else end
     cdef uint32_t first = page_floor(span, low, granule)
@@ -183,11 +183,14 @@ cdef inline void window_add(Window *window, Range *span, Block *block, char *end
 
 cdef inline bint page_recalls(Search *search, Range *span, Frame *frame, uint32_t low,
                               uint32_t high) noexcept nogil:
-    """True if a frame is free, outside the window [low, high), and not counted in it yet."""
+    """True if an inactive mapping of a frame can be reactivated for the pages [low, high).
+
+    It can if the frame is free, is not inside the placement, and is not counted for it yet.
+    """
     cdef Arena *arena = search.arena
     cdef View *holder = frame.holder
     if not search.stamped:
-        frames_stamp(arena, NULL)               # not earlier, as it visits all free frames
+        frames_stamp(arena, NULL)               # only when needed, as it visits all free frames
         search.stamped = True
     if (frame.stamp != arena.maps.search or frame.mark == arena.maps.window
             or (holder.range == span.index and low <= holder.page < high)):
@@ -198,7 +201,7 @@ cdef inline bint page_recalls(Search *search, Range *span, Frame *frame, uint32_
 
 cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page, uint32_t end,
                      uint32_t low, uint32_t high) noexcept nogil:
-    """Add the calls for a hole's pages [page, end) to the price of the window [low, high).
+    """Add the calls for a hole's pages [page, end) to the price of the placement [low, high).
 
     False if one of the pages cannot be used now.
     """
@@ -210,7 +213,7 @@ cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page,
         if view == NULL:
             window.missing += 1
         elif view.frame == NULL:
-            return False                        # a thread is unmapping it, or the driver refused to
+            return False  # a thread is unmapping it, or the driver has refused to
         elif not page_recalls(search, span, view.frame, low, high):
             window.missing += 1
             window.stale += 1
@@ -219,7 +222,7 @@ cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page,
 
 
 cdef bint window_price(Search *search, Window *window, char *end) noexcept nogil:
-    """Count the driver calls that the window would need; false if the search may not return it."""
+    """Count the driver calls that a placement needs.  False if the search may not return it."""
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, window.first)
     cdef uint32_t low = page_floor(span, window.start, granule)
@@ -244,7 +247,7 @@ cdef bint window_price(Search *search, Window *window, char *end) noexcept nogil
 
 
 cdef bint window_beats(Window *window, Window *best) noexcept nogil:
-    """True if a window is better than `best`; if it is not priced yet, true if it could be."""
+    """True if a placement is better than `best`; before it is priced, True if it could be."""
     if window.growth != best.growth:
         return window.growth < best.growth
     if window.fresh + window.stale != best.fresh + best.stale:
@@ -268,7 +271,7 @@ cdef void window_offer(Search *search, Window *window, char *end) noexcept nogil
 
 
 cdef void window_up(Search *search, Block *block) noexcept nogil:
-    """Offer the window that starts where `block` starts, if its run is long enough."""
+    """Consider the placement that starts at the start of `block`, if its run is long enough."""
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, block)
     cdef char *end = block.addr + search.size
@@ -288,14 +291,14 @@ cdef void window_up(Search *search, Block *block) noexcept nogil:
 
 
 cdef void window_down(Search *search, Block *block) noexcept nogil:
-    """Offer the window that ends where `block` ends, if its run is long enough."""
+    """Consider the placement that ends at the end of `block`, if its run is long enough."""
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, block)
     cdef char *end = block_end(block)
     cdef uint32_t length = 0
     cdef Window window
     if block.next == NULL and block.state == BLOCK_HOLE:
-        return                                  # a window never ends at the end of the last hole
+        return                                  # the last hole is used from its lower end only
     if <size_t> (end - span.base) < search.size:
         return
     window.start = end - search.size
@@ -312,7 +315,7 @@ cdef void window_down(Search *search, Block *block) noexcept nogil:
 
 
 cdef void window_inside(Search *search, Block *hole, uint32_t page, uint32_t pages) noexcept nogil:
-    """Offer the window that starts at a page inside a hole."""
+    """Consider the placement that starts at a page inside a hole."""
     cdef Range *span = range_of(search.arena, hole)
     cdef Window window
     cdef char *end
@@ -327,7 +330,7 @@ cdef void window_inside(Search *search, Block *hole, uint32_t page, uint32_t pag
 
 
 cdef uint32_t start_after(Range *span, uint32_t page, uint32_t end) noexcept nogil:
-    """Return the first page from `page` on with a bit in `marks`; `end` or more if none."""
+    """Return the first page from `page` on whose bit in `marks` is set; `end` or more if none."""
     cdef uint32_t word = page >> 6
     cdef uint64_t marks
     if page >= end:
@@ -342,7 +345,11 @@ cdef uint32_t start_after(Range *span, uint32_t page, uint32_t end) noexcept nog
 
 
 cdef void hole_offer(Search *search, Block *hole) noexcept nogil:
-    """Offer windows at pages of a hole where an earlier one began, and at its unused addresses."""
+    """Consider the placements inside a hole.
+
+    They start where an earlier placement of nearly the same length filled a hole, and at the first
+    page that was never mapped.
+    """
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, hole)
     cdef uint32_t pages = <uint32_t> ((search.size + granule - 1) // granule)
@@ -366,9 +373,10 @@ cdef bint leads_run(Block *hole) noexcept nogil:
 
 
 cdef void run_offer(Search *search, Block *block) noexcept nogil:
-    """Offer the windows in the run of FREE and HOLE blocks whose lowest block is `block`.
+    """Consider the placements in the run of FREE and HOLE blocks whose lowest block is `block`.
 
-    No walk begins where the rest of the run is too short: most runs are.
+    Most runs are too short.  So the length is compared before the blocks of a placement are
+    visited.
     """
     cdef char *low = block.addr
     cdef char *high = low
@@ -387,7 +395,7 @@ cdef void run_offer(Search *search, Block *block) noexcept nogil:
 
 
 cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t demand) noexcept nogil:
-    """Return the best window.  It visits holes only, as no FREE block alone was large enough."""
+    """Return the best placement.  Visits only runs with holes, as no FREE block is large enough."""
     cdef Search search
     cdef Block *stop = links_block(&arena.bins.holes[kind])
     cdef Block *hole = stop.links.next

@@ -1,19 +1,20 @@
-"""Streams that share a pool's memory in turn.
+"""Bursts: streams that share a pool's memory in turn.
 
 A burst (`turn` in the code) of an arena begins with its first slow allocation after one of another
 arena.  If the pool may not grow, the arena takes free pages of arenas whose streams are idle.  If
-each request took only the pages that it lacks, a burst would be many slow allocations.  So the
+each request took only the pages that it lacks, a burst would have many slow allocations.  So the
 first one takes as many pages as the arena's last bursts needed at their peaks, and maps the extra
-ones in advance in the arena's holes.  After bursts that need fewer pages this number falls slowly.
-Too few pages cost another slow allocation; too many cost driver calls, and other arenas lose them.
+pages in advance in the arena's holes.  After bursts that need fewer pages, the expected number
+falls slowly.  Too few pages cost another slow allocation.  Too many pages cost driver calls, and
+the other arenas lose them.
 
 Pages are taken first from the arena with the most free pages: usually its burst has just ended.
 
 Threads that allocate at the same time would take the same pages from each other for ever.  The pool
-recognises them by allocations of other arenas during a slow allocation.  While that lasts, no pages
-are taken for a whole burst, and the pool may grow as if each arena were alone.
+recognises this if other arenas allocate during a slow allocation.  While that lasts, no pages are
+taken for a whole burst, and the pool may grow as if each arena were alone.
 
-This module never takes pages that may not leave their arena, never waits once the request has its
+This module never takes pages that may not leave their arena, never waits when the request has its
 pages, and never grows the pool.
 """
 
@@ -41,8 +42,8 @@ from acl.core.policy cimport (
 
 
 cdef struct Giver:
-    Arena *arena
-    uint64_t rank
+    Arena *arena                # an arena that may have free pages
+    uint64_t rank               # its number of free pages, then its index: see `givers_find`
 
 
 cdef uint64_t others_fits(Climb *climb) noexcept nogil:
@@ -54,12 +55,12 @@ cdef uint64_t others_fits(Climb *climb) noexcept nogil:
 
 
 cdef void climbers_note(Climb *climb) noexcept nogil:
-    """Under the source's lock: put the arena first in `climbers`, and the others into `near`."""
+    """Under the source's lock: put the arena first in `climbers`; copy all others into `near`."""
     cdef Source *source = &climb.arena.pool.source
     cdef uint32_t index = 0
     while index < source.climber_count and source.climbers[index] != climb.arena:
         index += 1
-    if index == CLIMBERS:                       # the arena with the oldest slow allocation leaves
+    if index == CLIMBERS:                       # drop the arena whose slow allocation is the oldest
         index -= 1
         source.climbers[index].burst.recent = False
     elif index == source.climber_count:
@@ -91,7 +92,11 @@ cdef void near_fill(Climb *climb) noexcept nogil:
 
 
 cdef void turn_begin(Climb *climb) noexcept nogil:
-    """Begin a slow allocation: note the arena and, in a new burst, the peak of its last burst."""
+    """Note the begin of a slow allocation.
+
+    Update the sums of the pool.  If a new burst begins, compute its expected peak from the peak of
+    the arena's last burst.
+    """
     cdef Arena *arena = climb.arena
     cdef Source *source = &arena.pool.source
     cdef bint new
@@ -121,7 +126,7 @@ cdef void turn_begin(Climb *climb) noexcept nogil:
 
 
 cdef void turn_end(Climb *climb) noexcept nogil:
-    """End a slow allocation: note whether other arenas have allocated meanwhile."""
+    """Note the end of a slow allocation, and if other arenas have allocated during it."""
     cdef Source *source = &climb.arena.pool.source
     cdef bint seen = others_fits(climb) != climb.others
     spin_enter(&source.lock)
@@ -144,7 +149,11 @@ cdef uint64_t arena_spares(Arena *arena) noexcept nogil:
 
 
 cdef inline bint arena_may_give(Arena *arena, uint64_t spares) noexcept nogil:
-    """False if the arena had no whole free page at the last try, and probably has none now."""
+    """True if it is worth trying to take pages from an arena.
+
+    False if its pages may not leave, or if the last try found no wholly free page and none was
+    freed since.
+    """
     if spares == 0 or (stale_read(&arena.burst.vain_live) != 0
                        and stale_read(&arena.live) >= stale_read(&arena.burst.vain_live)
                        and stale_read(<size_t *> &arena.burst.vain_fits)
@@ -154,10 +163,10 @@ cdef inline bint arena_may_give(Arena *arena, uint64_t spares) noexcept nogil:
 
 
 cdef uint32_t givers_find(Climb *climb, bint all, Giver *givers, uint64_t below) noexcept nogil:
-    """Find up to GIVERS arenas with the most free pages, of those that rank below `below`.
+    """Find the arenas with the most free pages, among those whose rank is below `below`.
 
-    Return their number.  They are in the order of their ranks, the highest first; no two ranks are
-    equal.
+    Return their number, at most GIVERS.  They are ordered by rank, the highest first; no two ranks
+    are equal.
     """
     cdef Pool *pool = climb.arena.pool
     cdef uint32_t count = 0
@@ -183,7 +192,10 @@ cdef uint32_t givers_find(Climb *climb, bint all, Giver *givers, uint64_t below)
 
 
 cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
-    """Take free pages of `near` arenas; with `wait`, of all: a wait costs more than that search."""
+    """Take free pages of the arenas in `near`; with `wait`, of all arenas.
+
+    A wait for a stream costs more than a search in all arenas.
+    """
     cdef uint32_t rung = <uint32_t> (RUNG_OTHERS if wait else RUNG_IDLE)
     cdef uint64_t want = climb.missing
     cdef uint64_t below = ~<uint64_t> 0
@@ -202,7 +214,7 @@ cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
             if climb.found < want and (wait or vain < VAIN_MOST):
                 attempt_try(rung)
                 frames = NULL
-                # Once the request has its pages, do not wait for another stream.
+                # When the request has its pages, do not wait for another stream.
                 pages = pages_move_out(givers[index].arena, want - climb.found,
                                        wait and climb.found < climb.missing, False, &frames)
                 climb_add(climb, frames, pages, rung)
@@ -213,7 +225,7 @@ cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
 
 
 cdef Block *hole_take(Arena *arena, Block *hole, uint64_t want, bint new) noexcept nogil:
-    """Detach the lowest pages of a hole that have no view; with `new`, also pages never mapped."""
+    """Detach the lowest pages of a hole without mappings.  With `new`, also pages never mapped."""
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, hole)
     cdef uint32_t page = page_floor(span, hole.addr, granule)
@@ -232,7 +244,10 @@ cdef Block *hole_take(Arena *arena, Block *hole, uint64_t want, bint new) noexce
 
 
 cdef Block *holes_take(Climb *climb, uint64_t want) noexcept nogil:
-    """Under the lock: detach pages to map in advance: behind the window, or in any hole."""
+    """Under the lock: detach pages of a hole, to map them in advance.
+
+    The hole behind the placement comes first, then any other hole.
+    """
     cdef Arena *arena = climb.arena
     cdef Block *stop = links_block(&arena.bins.holes[<uint32_t> RANGE_LARGE])
     cdef Block *hole = climb.last.next

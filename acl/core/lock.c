@@ -15,7 +15,7 @@ static long membarrier(int command) {
     return syscall(SYS_membarrier, command, 0, 0);
 }
 
-/* With ACL_POOL_BIAS=0 the answer is no, as with a kernel without membarrier: for tests and sandboxes. */
+/* Returns BIAS_NO if the kernel has no membarrier, or if ACL_POOL_BIAS=0 is set, which is for tests and sandboxes. */
 static int bias_ask(void) {
     const char *wish = getenv("ACL_POOL_BIAS");
     if (wish != NULL && wish[0] == '0') {
@@ -33,8 +33,8 @@ bool lock_bias_available(void) {
     return state == BIAS_YES;
 }
 
-/* After registration the call fails only if a sandbox forbids it later.  The owner may be inside then, and there is
-   no other way to find out, so the process must not go on. */
+/* After a successful registration, the call fails only if a sandbox has forbidden it since.  Then the owner may be in a
+   section, and there is no other way to find out.  So the process must not continue. */
 void lock_barrier(void) {
     if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
         static const char TEXT[] =

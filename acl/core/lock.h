@@ -1,27 +1,28 @@
 /* The arena's lock, biased towards one thread, and a small spin lock.
 
-   A biased lock costs its owner two plain stores: no atomic read-modify-write, no fence.  Another
-   thread must revoke the bias first: it clears `owner`, has the kernel run a memory barrier on every
-   CPU of the process (membarrier), and waits until `busy` is 0.  If the owner's store to `busy` came
-   before that barrier, the revoking thread sees it.  If not, the owner's second read of `owner` comes
-   after the barrier, and the owner backs off.  If the kernel refuses membarrier, no lock is biased.
+   A biased lock costs its owner two plain stores: no atomic read-modify-write, no fence.  Another thread must revoke
+   the bias first: it clears `owner`, has the kernel run a memory barrier on every CPU of the process (membarrier), and
+   waits until `busy` is 0.  If the owner's store to `busy` came before that barrier, the revoking thread sees it.  If
+   not, the owner's second read of `owner` comes after the barrier, and the owner backs off.  If the kernel refuses
+   membarrier, no lock is biased.
 
-   After a revocation the lock is a spin lock.  A thread that takes it `wanted` times in a row without
-   contention becomes its owner.  Each revocation doubles `wanted`, until the spin lock (3 ns each
-   time) has cost as much as a revocation (1 to 12 us).  A thread that finds the lock taken backs off:
-   it waits longer before each attempt, up to 6 us if contention goes on.  Each attempt moves the cache
-   line, and then the data of the section, from core to core, which takes 50 to 200 ns a line.
+   After a revocation the lock is a spin lock.  A thread that takes it more than `wanted` times in a row without
+   contention becomes its owner.  Each revocation doubles `wanted`, until taking the spin lock `wanted` times (3 ns
+   each) costs as much as a revocation (1 to 12 us).  A thread that finds the lock taken backs off: while the contention
+   lasts, it waits longer before each attempt, up to 6 us.  Each attempt moves the cache line of the lock, and then the
+   data of the section, from core to core, which takes 50 to 200 ns a line.
 
-   The scheduler may stop a thread for any time between its first read of `owner` and its store to
-   `busy`.  So a `busy` word belongs to one thread for ever (an owner slot, LockSeat): a late store
-   never falls into another owner's word.  If all slots are taken, further threads use the spin lock.
+   The scheduler may stop a thread for any time between its first read of `owner` and its store to `busy`.  So a `busy`
+   word belongs to one thread for ever (an owner slot, LockSeat): a late store never changes another owner's word.  If
+   all slots are taken, further threads use the spin lock.
 
-   A thread whose sections must check state of the thread for a while gives up its ownership first
-   (`lock_step_down`), which needs no barrier; until the end of that time `may_own` returns 0.
+   Some threads have state that each of their sections must check.  While a thread has such state it may not be the
+   owner: it gives up the ownership first (`lock_step_down`), which needs no barrier, and `may_own` returns 0 until the
+   state is gone.
 
-   The lock is not recursive.  A section has a few hundred instructions; no thread sleeps in one.
-   ThreadSanitizer cannot model the process-wide barrier, so under it (LOCK_NO_BIAS) only the spin lock
-   is used.  tests/c/core_lock.c tests the bias: a litmus test, and a thread stopped at LOCK_LOOKED. */
+   The lock is not recursive.  A section has a few hundred instructions; no thread sleeps in a section.  ThreadSanitizer
+   cannot model the process-wide barrier, so under it (LOCK_NO_BIAS) only the spin lock is used.  tests/c/core_lock.c
+   tests the bias: a litmus test, and a thread stopped at LOCK_LOOKED. */
 #ifndef ACL_CORE_LOCK_H
 #define ACL_CORE_LOCK_H
 
@@ -35,7 +36,7 @@
 #define LOCK_NO_BIAS 1
 #endif
 
-/* Tests stop a thread here: it has read that it is the owner, and has not set `busy` yet. */
+/* Tests stop a thread here: it has read that it is the owner and has not set `busy` yet. */
 #ifndef LOCK_LOOKED
 #define LOCK_LOOKED() ((void)0)
 #endif
@@ -48,26 +49,26 @@ typedef struct SpinLock {
 } SpinLock;
 
 typedef struct LockSeat {
-    void *owner;   /* `thread` while it owns the lock, and so enters by `busy` alone; else NULL */
-    void *thread;  /* the only thread that ever writes `busy`; set once, under `spin` */
-    uint32_t busy; /* 1: the owner is inside */
+    void *owner;   /* `thread`: it owns the lock, and enters by a store to `busy`; NULL: it does not */
+    void *thread;  /* the only thread that ever writes `busy`; NULL: the slot is unused; set once, under `spin` */
+    uint32_t busy; /* 1: the owner is in a section */
 } LockSeat;
 
 typedef struct BiasedLock {
-    LockSeat *seat;  /* the slot of the last owner; never NULL */
+    LockSeat *seat;  /* the owner slot of the last owner; never NULL */
     LockSeat seats[LOCK_SEATS];
-    SpinLock spin;   /* taken by all threads but the owner */
-    void *last;      /* the thread that took `spin` last; this and all fields below are under `spin` */
-    uint32_t streak; /* times in a row that `last` took `spin` without contention */
-    uint32_t wanted; /* the streak after which `last` becomes the owner */
+    SpinLock spin;   /* taken by all threads except the owner */
+    void *last;      /* the thread that took `spin` last; `last` and all fields below are under `spin` */
+    uint32_t streak; /* how often in a row `last` took `spin` without contention */
+    uint32_t wanted; /* the streak that makes `last` the owner */
     uint32_t pinned; /* while it is not 0, no thread becomes the owner */
     uint32_t revocations;
     uint32_t pauses; /* pause instructions before the second attempt at `spin`; grows with contention */
-    uint32_t biased; /* 1: `lock_take` entered as the owner; under the lock */
-    int (*may_own)(void); /* true if the calling thread may become the owner; NULL: any thread may */
+    uint32_t biased; /* 1: the last `lock_take` entered as the owner; under the lock itself */
+    int (*may_own)(void); /* returns true if the calling thread may become the owner; NULL: any thread may */
 } BiasedLock;
 
-bool lock_bias_available(void); /* true if the kernel has membarrier; asks it once */
+bool lock_bias_available(void); /* true if the kernel has membarrier, which is asked once */
 void lock_barrier(void);        /* runs a full memory barrier in every running thread of the process */
 
 /* Returns the pointer by which the ABI identifies the calling thread.  All modules of the process must get the
@@ -99,7 +100,7 @@ static inline bool spin_try(SpinLock *lock) {
            __atomic_exchange_n(&lock->word, 1, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* Takes the lock; true if another thread held it.  A waiting thread backs off: `pauses` pause instructions
+/* Takes the lock.  Returns true if another thread held it.  A waiting thread backs off: `pauses` pause instructions
    between attempts, doubled up to LOCK_SPINS, then sched_yield. */
 static inline bool spin_enter_after(SpinLock *lock, unsigned pauses) {
     if (spin_try(lock)) {
@@ -128,7 +129,8 @@ static inline void spin_leave(SpinLock *lock) {
     __atomic_store_n(&lock->word, 0, __ATOMIC_RELEASE);
 }
 
-/* Enters as the owner.  False if the thread is not the owner, or not any more; then call lock_enter. */
+/* Enters a section as the owner.  Returns false if the calling thread is not, or no longer, the owner; it must call
+   lock_enter then. */
 static inline bool lock_enter_biased(BiasedLock *lock) {
 #ifdef LOCK_NO_BIAS
     (void)lock;
@@ -150,12 +152,12 @@ static inline bool lock_enter_biased(BiasedLock *lock) {
 #endif
 }
 
-/* Leaves as the owner.  `seat` is still the owner's: a thread that changes it waits for `busy` first. */
+/* Leaves a section as the owner.  `seat` is still the owner's slot: a thread that changes it waits for `busy` first. */
 static inline void lock_leave_biased(BiasedLock *lock) {
     __atomic_store_n(&__atomic_load_n(&lock->seat, __ATOMIC_RELAXED)->busy, 0, __ATOMIC_RELEASE);
 }
 
-/* Ends the bias, if there is one.  The caller holds `spin`. */
+/* Revokes the bias, if a thread owns the lock.  The caller holds `spin`. */
 static inline void lock_revoke(BiasedLock *lock) {
     LockSeat *seat = lock->seat;
     if (__atomic_load_n(&seat->owner, __ATOMIC_RELAXED) == NULL) {
@@ -176,7 +178,7 @@ static inline void lock_revoke(BiasedLock *lock) {
     }
 }
 
-/* Takes the lock from any thread; the section ends with lock_leave. */
+/* Takes the lock in any thread, as a spin lock.  The section ends with lock_leave. */
 static inline void lock_enter(BiasedLock *lock) {
     bool met = spin_enter_after(&lock->spin, __atomic_load_n(&lock->pauses, __ATOMIC_RELAXED));
     void *self = lock_self();
@@ -190,7 +192,7 @@ static inline void lock_enter(BiasedLock *lock) {
     }
 }
 
-/* Makes a thread the owner, if it has an owner slot or one is left.  The caller holds `spin`. */
+/* Makes a thread the owner, if it has an owner slot or a slot is unused.  The caller holds `spin`. */
 static inline void lock_bias(BiasedLock *lock, void *thread) {
     for (unsigned i = 0; i < LOCK_SEATS; i++) {
         LockSeat *seat = &lock->seats[i];
@@ -218,9 +220,9 @@ static inline void lock_leave(BiasedLock *lock) {
     spin_leave(&lock->spin);
 }
 
-/* Ends the ownership of the calling thread, which is in no section.  Only that thread could be inside by its
-   slot, so there is no wait.  When `may_own` allows it again, it becomes the owner by the usual rule; if no thread
-   entered a section in between, at the end of its next section. */
+/* Ends the ownership of the calling thread, which is in no section.  There is no wait, as only this thread could be
+   inside by its slot.  It can become the owner again when `may_own` allows that: by the usual rule, or, if no other
+   thread entered a section in between, at the end of its next section. */
 static inline void lock_step_down(BiasedLock *lock) {
     void *self = lock_self();
     LockSeat *seat = __atomic_load_n(&lock->seat, __ATOMIC_RELAXED);
@@ -236,7 +238,8 @@ static inline void lock_step_down(BiasedLock *lock) {
     spin_leave(&lock->spin);
 }
 
-/* Takes the lock, as the owner if possible, for sections that unlock half-way.  lock_drop leaves the same way. */
+/* Takes the lock, as the owner if possible.  It is for sections that unlock half-way. lock_drop leaves the section in
+   the way in which it was entered. */
 static inline void lock_take(BiasedLock *lock) {
     if (lock_enter_biased(lock)) {
         lock->biased = 1;
@@ -254,7 +257,7 @@ static inline void lock_drop(BiasedLock *lock) {
     }
 }
 
-/* Reads a number that another thread may be changing, where an old value does no harm. */
+/* Reads a number that another thread may be changing.  The caller must tolerate an old value. */
 #if defined(__SANITIZE_THREAD__)
 __attribute__((no_sanitize("thread"), noinline, unused)) static size_t
 #else
@@ -264,7 +267,7 @@ stale_read(const size_t *where) {
     return __atomic_load_n(where, __ATOMIC_RELAXED);
 }
 
-/* Reads the length of a list that is only appended to: all entries below it can be read completely. */
+/* Reads the length of a list that is only appended to.  All entries below the length are then visible. */
 static inline uint32_t count_read(const uint32_t *where) {
     return __atomic_load_n(where, __ATOMIC_ACQUIRE);
 }
@@ -273,7 +276,7 @@ static inline void count_publish(uint32_t *where, uint32_t count) {
     __atomic_store_n(where, count, __ATOMIC_RELEASE);
 }
 
-/* Reads a pointer without a lock: its target is seen as it was at pointer_publish, or newer. */
+/* Reads a pointer without a lock.  Its target is visible as it was at pointer_publish, or newer. */
 static inline void *pointer_read(void *const *where) {
     return __atomic_load_n(where, __ATOMIC_ACQUIRE);
 }

@@ -1,11 +1,11 @@
 /* The clock, the thread numbers and the C stacks of a recording.
 
-   `ticks_now` reads the processor's counter if that is the same on all cores and never stops, else
-   CLOCK_MONOTONIC; `ticks_to_ns` converts its value to nanoseconds of CLOCK_MONOTONIC.  Each C stack is
-   kept once, in a table of fixed size; if the table is full, a stack gets the number 0, "none".
+   `ticks_now` reads the processor's counter if that is the same on all cores and never stops, otherwise
+   CLOCK_MONOTONIC.  `ticks_to_ns` converts the result to nanoseconds of CLOCK_MONOTONIC.  Each different C stack is
+   kept once, in a table of fixed size.  If the table is full, a new stack gets the number 0, which means "none".
 
-   Any thread may call all functions here, without the GIL.  The table's lock is a leaf, and is not
-   taken under an arena's lock. */
+   Any thread may call all functions here, without the GIL.  A thread that holds the table's lock takes no other lock,
+   and no thread takes it under an arena's lock. */
 #ifndef ACL_CORE_RECORD_H
 #define ACL_CORE_RECORD_H
 
@@ -26,7 +26,7 @@
 #include "core/lock.h"
 
 enum {
-    STACK_DEPTH = 32,        /* most frames of a C stack: the innermost ones are kept */
+    STACK_DEPTH = 32,        /* most frames that are kept of a C stack: the innermost ones */
     STACK_SLOTS = 1 << 15,   /* most different C stacks */
     STACK_FRAMES = 1 << 19,  /* most frames of all C stacks together */
 };
@@ -34,18 +34,18 @@ enum {
 typedef struct ThreadNotes {
     uint32_t number; /* the system's number of the thread; 0: not read yet */
     uint32_t stack;  /* number of the Python stack that called into C; 0: none */
-    uint32_t native; /* number of its C stack; valid between `record_enter` and the event */
-    uint32_t trims;  /* 1: it gives memory to the driver, so pages that it unmaps are not moved */
+    uint32_t native; /* number of its C stack; valid from `record_enter` to the event */
+    uint32_t trims;  /* 1: it gives memory to the driver, so events call the pages that it unmaps trimmed */
 } ThreadNotes;
 
 typedef struct NativeStack {
     uint64_t hash;
-    uint32_t first; /* index of its first frame in `native_frames` */
-    uint32_t count; /* 0: the slot is free */
+    uint32_t first; /* index of the stack's first frame in `native_frames` */
+    uint32_t count; /* number of frames; 0: the slot is free */
 } NativeStack;
 
 static __thread ThreadNotes thread_notes;
-static bool ticks_counted; /* `ticks_now` reads the processor's counter */
+static bool ticks_counted; /* true: `ticks_now` reads the processor's counter */
 static uint64_t base_ticks, base_ns;
 static SpinLock native_lock;
 static NativeStack *native_stacks;
@@ -72,7 +72,7 @@ static inline uint64_t ticks_now(void) {
     return clock_monotonic_ns();
 }
 
-/* Reads both clocks at the same time, as nearly as possible: of a few pairs, keeps the one read fastest. */
+/* Reads both clocks at nearly the same time: makes a few pairs of reads and keeps the pair that was read fastest. */
 static inline void clocks_read(uint64_t *ns, uint64_t *ticks) {
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < 8 && least > 1000; i++) {
@@ -87,7 +87,7 @@ static inline void clocks_read(uint64_t *ns, uint64_t *ticks) {
     }
 }
 
-/* Chooses the clock and its start; called once, before the first event. */
+/* Chooses the clock and notes its start time. Called once, before the first event. */
 static inline void ticks_start(void) {
 #if defined(__x86_64__)
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -96,7 +96,7 @@ static inline void ticks_start(void) {
     clocks_read(&base_ns, &base_ticks);
 }
 
-/* Returns nanoseconds of CLOCK_MONOTONIC; the counter's rate is measured over all the time since the start. */
+/* Returns nanoseconds of CLOCK_MONOTONIC. The counter's rate is measured over the whole time since `ticks_start`. */
 static inline uint64_t ticks_to_ns(uint64_t ticks) {
     double rate;
     uint64_t now_ns = 0, now = 0;
@@ -130,7 +130,7 @@ static inline void *pages_take(size_t bytes) {
     return base == MAP_FAILED ? NULL : base;
 }
 
-/* Makes the system back the addresses now, before the first write, with large pages if it has some. */
+/* Makes the system back the addresses with memory before they are first used, by large pages if possible. */
 static inline void pages_ready(void *base, size_t bytes) {
     char *at = base;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -146,19 +146,19 @@ static inline void pages_drop(void *base, size_t bytes) {
     munmap(base, bytes);
 }
 
-/* Makes the table, and calls `backtrace` once, as its first call loads a library; false without memory. */
+/* Makes the table. Calls `backtrace` once, as its first call loads a library. Returns false if there is no memory. */
 static inline bool native_start(void) {
     void *first[2];
     if (native_frames == NULL) {
         native_frames = pages_take(STACK_FRAMES * sizeof(void *));
     }
-    if (native_frames != NULL && native_stacks == NULL) { /* native_here relies on it: stacks never without frames */
+    if (native_frames != NULL && native_stacks == NULL) { /* after the frames, as `native_here` tests only the stacks */
         native_stacks = pages_take(STACK_SLOTS * sizeof(NativeStack));
     }
     return native_stacks != NULL && backtrace(first, 2) >= 0;
 }
 
-/* Returns the number of a stack, from 1; adds the stack if it is new.  0 if the table is full. */
+/* Returns the number of a stack, 1 or more; adds the stack if it is new. Returns 0 if the table is full. */
 static inline uint32_t native_intern(void **frames, uint32_t count) {
     uint64_t hash = 0xcbf29ce484222325u;
     uint32_t slot;
@@ -197,7 +197,7 @@ static inline uint32_t native_here(void) {
     return count > 0 ? native_intern(frames, (uint32_t)count) : 0;
 }
 
-/* Copies the frames of a stack, given by its number; returns the number of frames. */
+/* Copies the frames of the stack with this number to `frames`. Returns the number of frames. */
 static inline uint32_t native_read(uint32_t number, void **frames) {
     uint32_t count = 0;
     if (native_stacks == NULL || number == 0 || number > STACK_SLOTS) {
