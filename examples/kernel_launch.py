@@ -34,7 +34,7 @@ rng = np.random.default_rng(0)
 with acl.Stream(0) as stream, acl.Pool(0) as pool, acl.Module(compiled()) as module:
     pool.register(stream)
 
-    # Plain numbers; their C types are given once.
+    # Pass numbers of Python: the C types of the kernel's parameters are stated once.
     count = 100_000
     a, b = (rng.standard_normal(count).astype(np.float32) for _ in range(2))
     left, right, total = (pool.empty(count, "float32", stream) for _ in range(3))
@@ -54,7 +54,7 @@ with acl.Stream(0) as stream, acl.Pool(0) as pool, acl.Module(compiled()) as mod
         assert np.array_equal(total.numpy(), a + b)
     print("vector_add: again, its arguments on the device")
 
-    # NumPy scalars have their own sizes.
+    # Pass NumPy scalars: each has a size of its own, so no C types are needed.
     m, n, k = 70, 50, 90
     x, y = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
     first, second, product = (pool.empty(s, "float32", stream) for s in ((m, k), (k, n), (m, n)))

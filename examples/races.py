@@ -1,8 +1,8 @@
-"""A missing wait, found without a device and without luck: the simulator checks the order of streams.
+"""A missing wait between two streams, found without a device: the simulator checks the order of their work.
 
-One stream fills a batch, another one computes on it.  Without the event between them the result is nearly
-always right, because the fill is quick.  This program starts itself twice under `aclpool sim run --races`: with
-the event there is no report, without it the report names the two lines.
+One stream fills a batch, another one computes on it.  Without the event between them the result is nearly always
+right, because the fill is quick.  This program starts itself twice under `aclpool sim run --races`: with the event
+there is no report, without it the report names the two lines.
 """
 
 import json
@@ -19,7 +19,7 @@ import aclpool as acl
 
 
 def work(waits: bool) -> None:
-    """Fill on one stream, read on another."""
+    """Fill a batch on one stream and copy it on another, which waits for the fill if `waits`."""
     with acl.Pool(0) as pool, acl.Stream(0) as loader, acl.Stream(0) as compute:
         pool.register(loader)
         pool.register(compute)
@@ -27,7 +27,7 @@ def work(waits: bool) -> None:
         acl.fill(batch, 7, stream=loader, wait=False)
         if waits:
             compute.wait_event(loader.record())
-        acl.copy_async(result, batch, stream=compute)           # the planted bug: without the event nothing orders it
+        acl.copy_async(result, batch, stream=compute)  # without the event, nothing orders the copy
         compute.synchronize()
         loader.synchronize()
 

@@ -2,10 +2,10 @@
 
     pip install aclpool "ray[serve]"; python examples/ray_serve.py --replicas 2
 
-Each replica is a process with the same `Engine` and task as the single server. Ray starts them, spreads
-the requests, and exports the metrics of each replica's pool and ledger under the replica's name. This file deploys,
-sends requests, checks that the answers of all replicas agree, prints the metrics, and shuts down. On
-NPUs give each replica a device: ``ray_actor_options={"resources": {"NPU": 1}}``. Without Ray it prints that.
+Each replica is a process with the same `Engine` and task as the single server. Ray starts them, spreads the requests,
+and exports the metrics of each replica's pool and ledger under the replica's name. This file deploys, sends requests,
+checks that the answers of all replicas agree, prints the metrics, and shuts down. On NPUs give each replica a device:
+``ray_actor_options={"resources": {"NPU": 1}}``. If Ray is not installed, it says so.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Replica:
         return JSONResponse({**content, "replica": self.name}, status, headers)
 
     def check_health(self) -> None:
-        """Called by Ray: raise an error, so that Ray replaces the replica, if all lanes fail or one has ended."""
+        """Raise an error if all lanes fail or one has ended. Ray calls this, and then replaces the replica."""
         if not self.engine.healthy:
             raise RuntimeError("every lane is failing, or one has ended")
 
@@ -109,7 +109,7 @@ def ask(port: int, number: int) -> tuple[int, dict[str, Any]]:
 
 
 def exported(port: int) -> list[tuple[str, str, float]]:
-    """Return, from Ray's metrics, (replica, what is counted, bytes) for each."""
+    """Return (replica, what is counted, bytes) for the ledger and the pools, from Ray's metrics."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     found = []
@@ -122,7 +122,7 @@ def exported(port: int) -> list[tuple[str, str, float]]:
 
 
 def exported_of(replicas: set[str], port: int) -> list[tuple[str, str, float]]:
-    """As `exported`, after waiting for the pools of these replicas: Ray collects metrics every ten seconds."""
+    """Return what `exported` returns, once all these replicas are in it: Ray collects metrics every ten seconds."""
     for _ in range(60):
         told = exported(port)
         if replicas <= {replica for replica, what, nbytes in told if what == "reserved" and nbytes > 0}:

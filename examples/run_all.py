@@ -1,7 +1,6 @@
 """Run every example, the C ones compiled with gcc, and print `N passed, N failed` at the end.
 
-Each example checks its own results; its exit code says if all were right. The examples use the installed
-package.
+Each example checks its own results; its exit code is 0 if all were right. The examples use the installed package.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def compile_c(source: Path, folder: Path) -> Path:
 
 
 def commands(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield name and command of each example."""
+    """Yield the name and the command of each example."""
     for source in sorted(HERE.glob("*.py")):
         if source.name != Path(__file__).name:
             yield source.name, [sys.executable, str(source)]

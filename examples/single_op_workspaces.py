@@ -1,6 +1,6 @@
 """Single operators: one of the library, and one with its own kernel and workspaces.
 
-The function under `Op.compiler` is called for each new set of shapes. It returns the kernel to run, the
+The function that `Op.compiler` decorates is called for each new set of shapes. It returns the kernel to run, the
 number of blocks, the arguments besides inputs and outputs, and the sizes of the workspaces.
 """
 

@@ -47,7 +47,7 @@ static void *on_alloc(aclrtAllocator allocator, size_t size)
         block = malloc(sizeof *block);
         if (block == NULL || aclrtMalloc(&block->address, size, ACL_MEM_MALLOC_HUGE_FIRST) != 0) {
             free(block);
-            return NULL; /* the execution fails, and frees the blocks that it has */
+            return NULL; /* then the execution fails and frees the blocks that it has */
         }
         block->size = size;
         cache->mallocs++;
@@ -57,7 +57,8 @@ static void *on_alloc(aclrtAllocator allocator, size_t size)
     return block;
 }
 
-/* The last task that reads the block is queued, but may not be done: reuse on this stream is safe. */
+/* Takes a block back. Its last reader is queued, but may not have run; so only work on the same
+ * stream may use the block again. */
 static void on_free(aclrtAllocator allocator, void *handle)
 {
     Cache *cache = allocator;

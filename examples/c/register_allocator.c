@@ -1,8 +1,10 @@
-/* register_allocator.c: registers an allocator of this program for a stream, where it serves an operator.
+/* register_allocator.c: registers an allocator of this program for a stream, and runs an operator
+ * that uses it.
  *
- * A matrix product allocates its workspace from the allocator, and frees it when the product is queued, not
- * when it is done. So a block may be used again at once on the same stream, but elsewhere only after a
- * synchronisation of that stream. All five values of the description have to be set. */
+ * A matrix product allocates its workspace from the allocator, and frees it when the product is
+ * queued, not when it is done. So the block may be used again at once on the same stream, but
+ * elsewhere only after a synchronisation of that stream. All five values of the description have to
+ * be set. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,7 +22,7 @@
 
 enum { SIDE = 64, BYTES = SIDE * SIDE * (int)sizeof(float) };
 
-/* ---- the allocator: one block, kept, which grows ------------------------------------------------ */
+/* ---- the allocator: one block, which is kept and grows ------------------------------------------ */
 
 typedef struct Slot {
     void *address;
@@ -34,7 +36,7 @@ static void *on_alloc(aclrtAllocator allocator, size_t size)
     Slot *slot = allocator;
     slot->calls++;
     if (slot->in_use) {
-        return NULL; /* only one block at a time: the call that asked fails */
+        return NULL; /* only one block at a time: the call that needs a second one fails */
     }
     if (size > slot->size) {
         /* Queued tasks may still use the old block. */
@@ -133,7 +135,9 @@ int main(void)
     OK(aclInit(NULL));
     OK(aclrtSetDevice(0));
     OK(aclrtCreateStream(&slot.stream));
-    slot_register(&slot); /* first of all: an operator on a stream without an allocator gives it a default for good */
+    /* Before any operator: the first operator on a stream without an allocator gives the stream a
+     * default one for good. */
+    slot_register(&slot);
     float result = products_run(slot.stream);
     printf("10 products, %d callbacks for memory, %d mallocs, element %g\n", slot.calls, slot.mallocs,
         (double)result);

@@ -1,7 +1,6 @@
-/* tiled_matmul.c: c[m x n] = a[m x k] * b[k x n]; the blocks take the tiles of c in turn.
-
-   As on a device, a tile of a and one of b are first copied to fast memory (here: a local array),
-   then multiplied. */
+/* tiled_matmul.c: c[m x n] = a[m x k] * b[k x n]; with n blocks, each block computes every n-th
+   tile of c. As on a device, a tile of a and one of b are first copied to fast memory (here: a
+   local array), then multiplied. */
 #include <string.h>
 
 #include "acl_sim_kernel.h"

@@ -1,8 +1,8 @@
-/* workspace_sum.c: out[0] = the sum of x, with a workspace of one partial sum per block.
+/* workspace_sum.c: out[0] = the sum of x, with two workspaces: PARTS partial sums, and the total.
 
    For Op.compiler: an operator's kernel gets the addresses of the inputs, the outputs and the
-   workspaces, then the bytes that the compile function gave. It runs as one block, so the last step may
-   rely on the first ones. */
+   workspaces, then the bytes that the compile function gave. It runs as one block, so all partial
+   sums are complete when they are added up. */
 #include "acl_sim_kernel.h"
 
 enum { PARTS = 64 };

@@ -36,10 +36,11 @@ from acl.serving import Engine, Options, metrics_page
 
 __all__ = ["Server", "application", "main"]
 
-#: Seconds after the grace period in which the waiting requests are answered that it is over.
+#: Seconds after the grace period, in which each request that still waits is answered that the server is down.
 ANSWER_S = 10
 PAGE = Path(__file__).with_name("memory.html")
-#: One address has two answers: a browser that cached the page would return it to the page's own request for JSON.
+#: The address /memory has two answers. A browser that cached the page would give it to the page's own request for
+#: JSON.
 FRESH = {"Cache-Control": "no-store", "Vary": "Accept"}
 
 
@@ -113,7 +114,7 @@ def application(engine: Engine, task: TextTask, grace_s: float | None = None) ->
 class Server(uvicorn.Server):
     """Drains after a signal: accepted requests are answered, and /healthz tells the load balancer.
 
-    After the grace period, or a second signal, the remaining requests are answered that the server is down.
+    After the grace period, or after a second signal, each remaining request is answered that the server is down.
     """
 
     def __init__(self, engine: Engine, config: uvicorn.Config, grace_s: float) -> None:
@@ -126,7 +127,7 @@ class Server(uvicorn.Server):
         timer = threading.Timer(0 if again else self.grace_s, self.engine.cut_short)
         timer.daemon = True
         timer.start()
-        if hasty or not again:                  # at its second signal uvicorn would close all connections
+        if hasty or not again:                  # a second call of it makes uvicorn close all connections
             super().handle_exit(sig, frame)
 
 
@@ -202,7 +203,7 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:               # uvicorn has shut down in order, and raises it again
         parser.exit(130)
     finally:
-        engine.close(0)                     # has no effect if uvicorn has closed it; needed if uvicorn failed
+        engine.close(0)                     # no effect if the server has closed it; needed if uvicorn failed before
 
 
 if __name__ == "__main__":

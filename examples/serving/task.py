@@ -21,7 +21,7 @@ LONGEST = 512
 
 
 class TextTask(Task):
-    """Texts to vectors: a row of a fixed table for each byte, an encoder, the mean over the text."""
+    """Turns texts into vectors: takes a row of a fixed table for each byte, runs an encoder, averages over the text."""
 
     def __init__(self, layers: int = 2) -> None:
         super().__init__()

@@ -24,11 +24,11 @@ KINDS = ["functions", "enums", "structs", "opaque", "callbacks", "typedefs", "de
 
 
 class HeaderError(Exception):
-    """The headers cannot be read."""
+    """Raised if the headers cannot be read."""
 
 
 def run(*command: str, text: str = "") -> str:
-    """Return what a command printed; raise HeaderError with its complaints if it failed."""
+    """Return what a command printed. If the command failed, raise HeaderError with its messages."""
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True)
     except FileNotFoundError:
@@ -86,7 +86,7 @@ def without_attributes(tokens: list[str]) -> tuple[list[str], bool]:
 
 
 def parts(tokens: list[str], separator: str) -> list[list[str]]:
-    """Split at each separator that stands outside of brackets."""
+    """Split a list of tokens at each separator that is outside of brackets."""
     found: list[list[str]] = [[]]
     depth = 0
     for token in tokens:
@@ -101,7 +101,7 @@ def parts(tokens: list[str], separator: str) -> list[list[str]]:
 def declarator(tokens: list[str]) -> tuple[str, list[str]]:
     """Split a declaration into its name, which may be missing, and the tokens of its type."""
     end = tokens.index("[") if "[" in tokens else len(tokens)
-    if "(" in tokens:           # a pointer to a function: the name stands in the first brackets
+    if "(" in tokens:           # a pointer to a function: its name is in the first brackets
         end = closing(tokens, tokens.index("("))
     at = end - 1
     if at > 0 and WORD.fullmatch(tokens[at]) and tokens[at] not in NOT_NAMES \
@@ -286,7 +286,7 @@ def expanded(folder: Path) -> list[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as made:
         (Path(made) / "acl").symlink_to(folder.resolve())
         text = "".join(f'#include "acl/{name}"\n' for name in headers)
-        # No path leads into the package: what a header includes must be in the folder.
+        # No include path names the package: what a header includes must be in the folder.
         out = run("gcc", "-E", "-dD", "-x", "c", "-I", made, "-I", f"{made}/acl", "-", text=text)
     lines, header = [], ""
     for line in out.splitlines():

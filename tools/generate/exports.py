@@ -1,11 +1,11 @@
 """Write the simulator's exported functions: one gate around each `sim_` function.
 
-The sources under acl/sim define `sim_aclrtFree` and the like.  For each of them this module writes
-the exported `aclrtFree`, which counts the call, asks whether a fault is due, and traces.  So a function is
-exported if and only if the simulator implements it (but see `LINKED`).  A call that fails adds its name and
-its arguments to the thread's message.  Functions that belong to
-`libacl_op_compiler.so` are exported by a separate library, which links against libascendcl.so:
-the `sim_` functions and the gate that they use are visible outside libascendcl.so.
+The sources under acl/sim define `sim_aclrtFree` and the like.  For each of them this module writes the exported
+`aclrtFree`, which counts the call, checks whether an injected fault is due, and traces the call.  So a function is
+exported if and only if the simulator implements it (but see `LINKED`).  A call that fails adds its name and its
+arguments to the thread's message.  Functions that belong to `libacl_op_compiler.so` are exported by a separate
+library, which links against libascendcl.so. Therefore the `sim_` functions and the gate that they use are visible
+outside libascendcl.so.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PUTS_ADDRESS = {"devPtr", "hostPtr", "pDevice", "ptr", "virPtr"}
 
 
 def argument(parameter: Row) -> tuple[str, str] | None:
-    """Return a parameter as error_sign takes it: "name:sort" and the value; None for a struct by value."""
+    """Return a parameter as error_sign takes it: "name:sort" and the value; None if it is a struct passed by value."""
     bare, name = parameter["type"].replace("const", "").strip(), parameter["name"]
     if bare in ("float", "double"):
         return f"{name}:d", f"REAL({name})"
@@ -150,7 +150,7 @@ def declaration(row: Row) -> str:
 
 
 def outputs(table: Row) -> dict[str, str]:
-    """Return exports.h (prototypes and numbers), the names, and the gates, by library."""
+    """Return the text of each file: exports.h (prototypes and numbers), the names, and the gates of each library."""
     have = implemented()
     rows = [r for r in table["functions"] if r["name"] in have and not r.get("variadic")]
     refused = [r for r in table["functions"] if r["name"] in LINKED and r["name"] not in have]

@@ -53,7 +53,7 @@ def comparable(key: str, value: Any) -> Any:
 
 
 def sorted_rows(found: dict[str, list[Row]], table: Row) -> dict[str, list[Row]]:
-    """Put the constants of the headers among the table's defines, constants and errors."""
+    """Divide the headers' constants into defines, constants and errors, as the table does."""
     errors = {row["name"] for row in table["errors"]}
     others = {row["name"] for kind in ("defines", "constants") for row in table[kind]}
     rows: dict[str, list[Row]] = {**found, "errors": []}
@@ -93,7 +93,7 @@ def entries_changed(word: str, was: list[Row], now: list[Row]) -> Iterator[str]:
 
 
 def changed(kind: str, old: Row, new: Row) -> Iterator[str]:
-    """Describe what differs between a row of the table and the headers' one."""
+    """Describe what differs between a row of the table and the same row in the headers."""
     for key in COMPARED[kind]:
         was = comparable(key, old[key]) if key in old else None
         now = comparable(key, new[key]) if key in new else None
@@ -133,7 +133,7 @@ def new_entry(key: str, one: Row) -> Row:
 
 
 def merged(kind: str, old: Row, new: Row) -> Row:
-    """Return the table's row with what the headers changed; the rest stays."""
+    """Return the table's row with the changes of the headers; other data of the row is kept."""
     row = dict(old)
     for key in COMPARED[kind]:
         was = comparable(key, old[key]) if key in old else None
@@ -160,7 +160,7 @@ def fresh(kind: str, new: Row, above: Row | None) -> Row:
 
 
 def updated(table: Row, rows: dict[str, list[Row]]) -> Row:
-    """Return the table as the headers have it; its order stays, a new row follows the one above it in its header."""
+    """Return the table with the changes of the headers; a new row follows the one above it in its header."""
     made = dict(table)
     for kind in COMPARED:
         new = {row["name"]: row for row in rows[kind]}

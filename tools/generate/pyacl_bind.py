@@ -1,9 +1,9 @@
 """Match the parameters and results of a pyACL function with those of the C function behind it.
 
-Goes through C's parameters. One that the table of the C API calls `out`, and that has the name of a
-result, becomes a variable whose address is passed. Any other takes the next Python parameter, and a count
-beside an array takes the length of that array.  A row that does not fit raises an error, so that a wrong
-row cannot generate a function that silently does something else.
+For each parameter of C there are three cases. If the table of the C API calls it `out`, and it has the name of a
+result, it becomes a variable whose address is passed. If it is a count beside an array, it gets the length of that
+array. Otherwise it takes the next Python parameter.  A row that does not fit raises an error, so that a wrong row
+cannot generate a function that silently does something else.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Binding:
         self.values: dict[str, str] = {}    # result -> expression
         self.late_after: list[str] = []     # lines after a successful call, before the results are made
         self.late: list[str] = []           # lines that must follow those of the parameters
-        self.capacities: set[str] = set()   # Python parameters that C takes at another place
+        self.capacities: set[str] = set()   # Python parameters that limit a result; C takes them at another place
         self.skip = 0                       # number of C parameters to skip, because they were passed already
         self.room: tuple[str, str] | None = None    # an array result that waits for its count
         self.hands = {o["name"] for o in table["opaque"] if o["alias"].endswith("*")}
@@ -142,7 +142,7 @@ class Binding:
         return self.room is not None and bare(p["type"]).rstrip("*") in INTEGERS and p["type"].endswith("*")
 
     def room_count(self, p: Row) -> None:
-        """Handle a count that C writes, and may read: the number of elements in an array result."""
+        """Pass the address of a count of elements in an array result; C writes it, and may read it as a limit."""
         assert self.room
         result, capacity = self.room
         name = local(result)
@@ -332,7 +332,7 @@ class Binding:
         self.values[result] = f"{name} if ret == 0 else {absent}"
         self.room = (result, capacity)
 
-    # ---- the end ----
+    # ---- after the last parameter ----
 
     def finish(self) -> None:
         """Write the lines for the status of the call, and for the returned values."""

@@ -48,7 +48,7 @@ def number(table: Row, c_type: str) -> str:
 
 
 def field(table: Row, owner: str, row: Row) -> str:
-    """Return one field."""
+    """Return the text of one field."""
     key = KEYS.get(owner, {}).get(row["name"], row["name"])
     head = f"{key}@{row['offset']}"
     if "fields" in row:

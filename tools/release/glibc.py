@@ -14,7 +14,8 @@ from pathlib import Path
 
 __all__ = ["needed", "prepare"]
 
-#: Libraries that glibc 2.34 merged into libc.so.6.  An older glibc has them apart, so libraries must name them.
+#: Libraries that glibc 2.34 merged into libc.so.6.  Before that they are separate, so the wheel's libraries must name
+#: them.
 FORMER = ("libpthread.so.0", "libdl.so.2", "librt.so.1")
 LIBRARIES = ("libc.so.6", "libm.so.6")
 STAT = """\

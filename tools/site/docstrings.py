@@ -62,5 +62,6 @@ def fill(scope: griffe.Module | griffe.Class, built: Any) -> None:
 
 
 def property_of(found: object) -> bool:
-    """Return True for an object that computes an attribute: its docstring is its own, a constant's is its type's."""
+    """Return True for a property or another descriptor, whose docstring is its own; a constant's is that of its type.
+    """
     return isinstance(found, property) or inspect.isdatadescriptor(found)

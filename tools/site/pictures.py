@@ -62,7 +62,7 @@ def command(*arguments: str, folder: Path, **environment: str) -> str:
     Raises
     ------
     RuntimeError
-        With its message, if it failed.
+        With the command's messages, if it failed.
     """
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=folder,
                           env={**os.environ, "PYTHONPATH": str(ROOT), "ACL_BACKEND": "sim", **environment})

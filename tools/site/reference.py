@@ -9,8 +9,8 @@ from pathlib import Path
 
 __all__ = ["MODULES", "names", "pages", "public_modules"]
 
-#: What public modules are for, in the order of the reference. Others follow, with their docstring's first sentence.
-#: `acl` is divided into this package's own names and pyACL's.
+#: The purpose of each public module, in the order of the reference. A module that is not listed comes after these,
+#: with the first sentence of its docstring. `acl` is divided into this package's own names and pyACL's.
 MODULES = {
     "acl": "Pools, buffers, streams, models, operators, kernels",
     "acl.testing": "A fixture for tests of your own",
