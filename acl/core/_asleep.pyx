@@ -1,19 +1,21 @@
 """Blocks that are asleep: live, at the same addresses, without memory.
 
-A sleeping block is LIVE with BLOCK_ASLEEP, and has a `Nap` that says where its bytes are kept.  If
-no awake block uses a page, the page sleeps: it is unmapped, and its frame is given to the driver.
-The free parts of a sleeping page are VOID: not holes, and not allocated until it wakes (I15).
+A sleeping block is LIVE with BLOCK_ASLEEP, and has a sleep record (`Nap`) that says where its bytes
+are kept.  If no awake block uses a page, the page sleeps: it is unmapped, and its frame is given to
+the driver.  The free parts of a sleeping page are VOID: they are not holes, and they are not
+allocated until the page has memory again (I15).
 
 A sleep batch (`Turn`) puts blocks to sleep or wakes them, from `turn_begin` to `turn_end`.  A pool
-has at most one.  During the whole batch the free parts of its blocks' pages are VOID.  So no work
+has at most one batch.  During the batch the free parts of its blocks' pages are VOID.  So no work
 is queued there between the wait for the streams and the unmapping.  A block that is freed during
-its batch is MOVING until the end.  If a block is freed while asleep, its sleeping pages become
-holes, its pages with memory become free, and parts of shared sleeping pages become VOID.  A block
-of a graph stays MOVING with its Nap instead and wakes with the others, as the graph uses it.
+its batch is MOVING until the batch ends.  If a block is freed while it is asleep, its sleeping
+pages become holes, its pages with memory become free, and its parts of sleeping pages that it
+shares with other blocks become VOID.  A freed block of a graph stays MOVING with its Nap instead,
+and its pages get memory again in the next wake, as the graph uses it.
 
-No lock is held over a driver call.  Segments do not sleep, as they cannot be unmapped page by page;
-nor do guarded blocks, whose guard bytes are checked at the free.  `_sleep.pyx` makes the copies;
-`naps_reclaim` here frees them.
+No lock is held during a driver call.  Blocks in segments do not sleep, as a segment cannot be
+unmapped page by page.  Guarded blocks do not sleep, as their guard bytes are checked when they are
+freed.  `_sleep.pyx` makes the host copies; `naps_reclaim` here frees them.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
@@ -43,7 +45,7 @@ from acl.core._pages cimport (
 from acl.core._record cimport record_block, record_note, record_trims
 
 
-cdef SpinLock pinned_lock       # guards the users of all pinned memory
+cdef SpinLock pinned_lock       # guards `Pinned.users` of all pinned memory
 
 
 # --- naps ---------------------------------------------------------------------------------------
@@ -77,7 +79,7 @@ cdef Nap *nap_begin(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void nap_end(Arena *arena, Nap *nap) noexcept nogil:
-    """Remove a Nap.  `naps_reclaim` frees its host copies later, where driver calls are allowed."""
+    """Remove a Nap.  `naps_reclaim`, which may call the driver, frees its host copies later."""
     cdef Nap **link = bed_of(arena, nap.block)
     while link[0] != nap:
         link = &link[0].next
@@ -163,11 +165,11 @@ cdef inline bint may_turn(Block *block, bint waking) noexcept nogil:
 
 
 cdef bint turn_take(Turn *turn, Block *block, bint waking) noexcept nogil:
-    """Add a block to the batch if it is to sleep or wake; false without host memory."""
+    """Add a block to the batch if it is to sleep or wake.  False if there is no host memory."""
     cdef Nap *nap
     if waking and block.state == BLOCK_MOVING:
         nap = nap_find(turn.arena, block)
-        if nap != NULL and not nap.busy:        # freed while asleep, and kept for a graph
+        if nap != NULL and not nap.busy:        # it was freed while asleep, and is kept for a graph
             turn_add(turn, nap)
         return True
     if block.state != BLOCK_LIVE or not may_turn(block, waking):
@@ -199,7 +201,7 @@ cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil:
     turn.bytes = 0
     lock_take(&arena.lock)
     if not waking:
-        cache_flush(arena)                      # as cached blocks would keep their pages awake
+        cache_flush(arena)                      # cached blocks would keep their pages awake
     if turn.only != NULL:
         good = range_of(arena, turn.only).segment or turn_take(turn, turn.only, waking)
     for index in range(0 if turn.only != NULL else arena.space.range_count):
@@ -217,21 +219,21 @@ cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil:
 # --- pages --------------------------------------------------------------------------------------
 
 cdef inline bint sleeps(Arena *arena, Block *block) noexcept nogil:
-    """True if a block needs no memory: it is asleep, or was freed while it had a Nap."""
+    """True if a block needs no memory: it is asleep, or it was freed while it had a Nap."""
     if block.state == BLOCK_LIVE:
         return block.flags & BLOCK_ASLEEP != 0
     return block.state == BLOCK_MOVING and nap_find(arena, block) != NULL
 
 
 cdef Block *page_first(Range *span, Block *block, char *low) noexcept nogil:
-    """Return the lowest block that touches the page at `low`; `block` touches it too."""
+    """Return the lowest block that touches the page at `low`, which `block` touches too."""
     while block.addr > low:
         block = block.prev
     return block
 
 
 cdef void page_wake(Arena *arena, Range *span, Block *block, uint32_t page) noexcept nogil:
-    """Under the lock: a page got its memory again; put its VOID blocks into the bins."""
+    """Under the lock, for a page that has memory again: put its VOID blocks into the bins."""
     cdef size_t granule = arena.pool.options.granule
     cdef char *low = span.base + page * granule
     cdef Block *after
@@ -240,13 +242,13 @@ cdef void page_wake(Arena *arena, Range *span, Block *block, uint32_t page) noex
         after = block.next
         if block.state == BLOCK_VOID:
             if after != NULL and after.state == BLOCK_FREE:
-                after = after.next              # `block_release` joins this one to `block`
+                after = after.next              # as `block_release` joins the next block to `block`
             block_release(arena, block)
         block = after
 
 
 cdef bint page_asleep(Arena *arena, Range *span, Block *block, uint32_t page) noexcept nogil:
-    """Under the lock: true if no block in a page needs memory: each is VOID or `sleeps`."""
+    """Under the lock: True if no block in a page needs memory: each is VOID or `sleeps`."""
     cdef char *low = span.base + page * arena.pool.options.granule
     block = page_first(span, block, low)
     while block != NULL and block.addr < low + arena.pool.options.granule:
@@ -273,7 +275,7 @@ cdef void page_claim(Arena *arena, Range *span, Block *block, uint32_t page) noe
             block = piece_detach(arena, block, low if block.addr < low else block.addr,
                                  high if block_end(block) > high else block_end(block))
             if block == NULL:
-                return                          # there is no descriptor: the page keeps its memory
+                return  # no descriptor is left, so the page keeps its memory
             block.state = BLOCK_VOID
             block.flags = 0
         block = block.next
@@ -283,7 +285,7 @@ ctypedef void (*PageVisit)(Arena *, Range *, Block *, uint32_t) noexcept nogil
 
 
 cdef void turn_pages(Turn *turn, PageVisit visit) noexcept nogil:
-    """Under the lock: visit each page with memory of each block of the batch."""
+    """Under the lock: call `visit` for each page with memory of each block of the batch."""
     cdef Arena *arena = turn.arena
     cdef Nap *nap = turn.first
     cdef Range *span
@@ -300,9 +302,10 @@ cdef void turn_pages(Turn *turn, PageVisit visit) noexcept nogil:
 
 
 cdef inline bint frame_may_leave(Arena *arena, Frame *frame) noexcept nogil:
-    """False if an old mapping keeps the memory, or if a graph uses it at other addresses too.
+    """True if a frame may be given to the driver.
 
-    A wake maps a new frame only at the sleeping block's address, but the graph needs all of them.
+    It may not if a retired mapping keeps its memory, or if a graph uses it at other addresses too:
+    a wake maps a new frame only at the block's address, but the graph needs all addresses.
     """
     return frame.stale == 0 and (frame.views.next == NULL or not graph_keeps(arena))
 
@@ -330,7 +333,7 @@ cdef Frame **block_leave(Arena *arena, Block *block, Frame **last) noexcept nogi
 
 
 cdef void turn_restore(Turn *turn, Frame *leaving) noexcept nogil:
-    """Under the lock: restore the pages that the driver did not unmap."""
+    """Under the lock: restore the mappings that the driver did not unmap."""
     cdef Arena *arena = turn.arena
     while leaving != NULL:
         views_restore(arena, leaving)
@@ -368,9 +371,9 @@ cdef bint turn_unmap(Turn *turn) noexcept nogil:
 
 
 cdef Frame *frame_give(Pool *pool, Frame *frame) noexcept nogil:
-    """Give the first frame of a list to the driver, or to the spare frames if that is refused.
+    """Give the first frame of a list to the driver; if that is refused, to the spare frames.
 
-    Return the next frame.
+    Return the next frame of the list.
     """
     cdef Frame *after = frame.next
     frame_return(pool, frame)
@@ -378,7 +381,10 @@ cdef Frame *frame_give(Pool *pool, Frame *frame) noexcept nogil:
 
 
 cdef bint frames_find(Arena *arena, uint64_t want, Frame **frames) noexcept nogil:
-    """Without locks: get frames: spare ones, new ones, then free pages of the pool's arenas."""
+    """Without locks: get `want` frames; False if there are not enough.
+
+    They are spare frames, then new frames, then those of free pages in the pool's arenas.
+    """
     cdef Pool *pool = arena.pool
     cdef Arena *other
     cdef Frame *frame
@@ -404,7 +410,7 @@ cdef bint frames_find(Arena *arena, uint64_t want, Frame **frames) noexcept nogi
 
 
 cdef bint views_make(Turn *turn, View **first, uint64_t *count) noexcept nogil:
-    """Under the lock: make a View, in address order, for each page of the batch without memory."""
+    """Under the lock: make a View for each missing page of the batch, in the order of addresses."""
     cdef Arena *arena = turn.arena
     cdef size_t granule = arena.pool.options.granule
     cdef View **last = first
@@ -449,7 +455,7 @@ cdef bint turn_map(Turn *turn) noexcept nogil:
         good = frame_map(pool, addr, frames)
         if good:
             record_note(arena, EVENT_MAP, addr, pool.options.granule, RUNG_DRIVER)
-            view.frame = frames                 # noted here; `views_hold` makes the view active
+            view.frame = frames                 # only a note; `views_hold` makes the mapping active
             view = view.next
             frames = frames.next
     lock_take(&arena.lock)
@@ -461,7 +467,7 @@ cdef bint turn_map(Turn *turn) noexcept nogil:
 
 
 cdef void views_hold(Turn *turn, View *views) noexcept nogil:
-    """Under the lock: make the mapped views active; free those that were not mapped."""
+    """Under the lock: make the mappings active that have a frame; free the others."""
     cdef Arena *arena = turn.arena
     cdef Frame *frame
     cdef View *view
@@ -497,13 +503,13 @@ cdef inline bint graph_keeps(Arena *arena) noexcept nogil:
 
 
 cdef void freed_end(Turn *turn, Nap *nap, bint asleep) noexcept nogil:
-    """Complete the free of a block that was freed during its batch; may unlock."""
+    """Complete the free of a block that was freed during its batch.  May unlock."""
     cdef Arena *arena = turn.arena
     cdef Block *block = nap.block
     if asleep and graph_keeps(arena):
-        return                                  # the graph keeps it until it wakes
+        return                                  # the graph keeps the block; it stays MOVING
     nap_end(arena, nap)
-    if asleep or turn.waking:                   # its work is complete; none was queued afterwards
+    if asleep or turn.waking:  # the work on the block is complete, and none followed
         uses_drop(arena, block)
         block_let_go(arena, block)
         return
@@ -532,7 +538,7 @@ cdef void turn_end(Turn *turn, bint asleep, bint partly) noexcept nogil:
         elif not asleep or (partly and block_backed(arena, block)):
             if turn.waking:
                 record_block(arena, EVENT_WAKE, block, nap.chunks != NULL)
-            block.flags &= <unsigned char> ~BLOCK_ASLEEP        # a flag of a byte
+            block.flags &= <unsigned char> ~BLOCK_ASLEEP        # the cast fits: a bit of a byte
             arena.sleep.asleep -= block.size
             nap_end(arena, nap)
         elif not turn.waking:
@@ -545,7 +551,7 @@ cdef void turn_end(Turn *turn, bint asleep, bint partly) noexcept nogil:
 # --- frees --------------------------------------------------------------------------------------
 
 cdef void uses_drop(Arena *arena, Block *block) noexcept nogil:
-    """Drop the Uses of a block that slept: the device was synchronised, and no use began since."""
+    """Free the Uses of a block that slept: the device was synchronised, and no use began since."""
     cdef Use **link = &arena.order.uses[use_bed(block)] if arena.order.uses != NULL else NULL
     cdef Use *use
     while link != NULL and link[0] != NULL:
@@ -563,7 +569,7 @@ cdef void asleep_free(Arena *arena, Block *block) noexcept nogil:
     block.flags &= BLOCK_SHARED
     block.state = BLOCK_MOVING
     if nap.busy:
-        nap.freed = True                        # `turn_end` completes the free
+        nap.freed = True                        # `turn_end` will complete the free
         return
     uses_drop(arena, block)
     block.flags = 0
@@ -591,9 +597,9 @@ cdef void naps_let_go(Arena *arena) noexcept nogil:
 
 
 cdef void block_let_go(Arena *arena, Block *block) noexcept nogil:
-    """Free a MOVING block of which some pages may sleep: cut it where the kind of page changes.
+    """Free a MOVING block whose pages may sleep, by cutting it where the kind of page changes.
 
-    If there is no descriptor for a cut, the rest stays MOVING for ever.
+    If there is no descriptor for a cut, the remainder stays MOVING for ever.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, block)
@@ -621,9 +627,9 @@ cdef void block_let_go(Arena *arena, Block *block) noexcept nogil:
         kind = page_kind(arena, span, block, page)
 
 
-cdef enum:                      # the kinds of pages of a block that `block_let_go` frees
+cdef enum:                      # the kinds of page that `block_let_go` distinguishes
     PAGE_THERE                  # the page has memory
-    PAGE_ASLEEP                 # the page sleeps, and lies in this block as a whole
+    PAGE_ASLEEP                 # the page sleeps, and the whole page lies in this block
     PAGE_SHARED                 # the page sleeps, and other blocks lie in it too
 
 
@@ -647,7 +653,10 @@ cdef void piece_let_go(Arena *arena, Range *span, Block *block, uint32_t kind) n
 
 
 cdef void page_empty(Arena *arena, Range *span, Block *block) noexcept nogil:
-    """If all of a sleeping page is VOID, make it a HOLE; VOID blocks never cross pages."""
+    """Make a sleeping page a HOLE if all its blocks are VOID.
+
+    A VOID block lies in one page only.
+    """
     cdef size_t granule = arena.pool.options.granule
     cdef uint32_t page = page_floor(span, block.addr, granule)
     cdef char *low = span.base + page * granule
@@ -665,7 +674,7 @@ cdef void page_empty(Arena *arena, Range *span, Block *block) noexcept nogil:
 # --- checking -----------------------------------------------------------------------------------
 
 cdef uint32_t naps_check(Arena *arena, size_t asleep) noexcept nogil:
-    """Check I15 for the Naps: each has a sleeping block, and their bytes sum to `asleep`."""
+    """Check I15 for the Naps: each has a sleeping block, whose bytes sum to `asleep`; 0 if so."""
     cdef uint32_t bed
     cdef size_t bytes = 0
     cdef Nap *nap

@@ -1,8 +1,8 @@
 """Captures: while a stream is captured, its allocations are made in an arena of the capture.
 
 The graph uses the addresses of these blocks whenever it is executed.  So the capture's arena gives
-no page away until the graph is destroyed.  `capture_begin` and `capture_end` open and close it;
-`capture_look` calls them by what the driver says of the stream.
+no page away until the graph is destroyed.  `capture_begin` and `capture_end` open and close the
+capture's arena.  `capture_look` asks the driver about the stream and calls one of them.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -20,10 +20,10 @@ from acl.core.types cimport ARENA_CAPTURING, Pool, ROLE_CAPTURE
 
 
 cdef Arena *capture_spare(Arena *arena) noexcept nogil:
-    """Take a capture's arena whose graph was destroyed and whose blocks are free; NULL: none.
+    """Return an old capture's arena for a new capture on this arena's stream; NULL if none.
 
-    An arena of another stream is taken only if it has no pages, as no order covers work on both
-    streams.  This stream's arena becomes its owner.
+    The old arena's graph was destroyed and its blocks are free.  If it belonged to another stream,
+    it must have no pages, as no order covers work on both streams.  This arena becomes its owner.
     """
     cdef Pool *pool = arena.pool
     cdef uint32_t index
@@ -73,7 +73,7 @@ cdef Arena *capture_begin(Arena *arena) noexcept nogil:
     if other == NULL:
         pointer_publish(<void **> &arena.captures.capture, capture)
     lock_leave(&arena.lock)
-    if other != NULL:                           # another thread has begun the capture meanwhile
+    if other != NULL:  # another thread has begun the capture in the meantime
         capture.captures.released = True
         return other
     arena_set_mode(arena, ARENA_CAPTURING, 0)
@@ -91,7 +91,7 @@ cdef bint capture_look(Arena *arena) noexcept nogil:
     cdef aclError status = capture_status(arena.pool, arena.stream, &graph, &active)
     cdef Arena *capture
     if status != ACL_SUCCESS and arena.stream != NULL and not count_read(&arena.ending.by_device):
-        return False                            # a block might become part of a graph
+        return False                            # a block could become part of a graph
     if not active:
         if capture_of(arena) != NULL:
             capture_end(arena)
@@ -99,14 +99,14 @@ cdef bint capture_look(Arena *arena) noexcept nogil:
     capture = capture_of(arena)
     if capture != NULL and (capture.captures.released or (
             capture.captures.graph != NULL and capture.captures.graph != graph)):
-        capture_end(arena)                      # another capture began since the last call
+        capture_end(arena)  # that capture is over: a new one began since the last call
         capture = NULL
     if capture == NULL:
         capture = capture_begin(arena)
     if capture != NULL and capture.captures.graph != graph:
         capture.captures.graph = graph
         if arena.pool.source.driver.graph_watch != NULL:
-            graph_watched(arena.pool, graph)    # there is no other way to learn of its end
+            graph_watched(arena.pool, graph)    # nothing else reports the graph's end
     return capture != NULL
 
 

@@ -1,8 +1,9 @@
 """The checker of the invariants.
 
-`arena_check` walks every block of every range, then every list, and compares the sums.  It runs
-under the arena's lock and changes nothing.  It skips some checks of pages with MOVING blocks, and
-of the lists of waiting Uses during a poll or a free: another thread may be changing them.
+`arena_check` visits every block of every range, then every list, and compares the sums.  It runs
+under the arena's lock and changes nothing.  Some checks are skipped because another thread may be
+changing the data: those of pages with MOVING blocks, and during a poll or a free those of the lists
+of waiting Uses.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -21,16 +22,16 @@ from acl.core._space cimport page_backed
 from acl.core._lock cimport count_read, lock_drop, lock_take
 
 cdef struct Sums:               # sums over the blocks of an arena, to compare with its counts
-    size_t live
-    size_t requested
-    size_t asleep
+    size_t live                 # bytes of LIVE blocks
+    size_t requested            # bytes that callers asked for
+    size_t asleep               # bytes of LIVE blocks that are asleep
     uint64_t blocks[8]          # number of blocks by BlockState
-    uint64_t uses               # number of Uses of WAITING blocks, by their `requested` (I10)
+    uint64_t uses  # sum of the `requested` of WAITING blocks: their number of Uses (I10)
     uint64_t waiting_by_use     # number of WAITING blocks that have Uses
-    uint64_t pages              # backed pages
-    uint64_t shadows            # views that do not hold their frame
-    size_t tag_live[TAGS]
-    uint64_t tag_blocks[TAGS]
+    uint64_t pages              # number of backed pages
+    uint64_t shadows            # number of inactive mappings
+    size_t tag_live[TAGS]       # bytes of LIVE blocks by tag
+    uint64_t tag_blocks[TAGS]   # number of LIVE blocks by tag
 
 
 cdef uint32_t block_check(Arena *arena, Range *span, Block *block) noexcept nogil:
@@ -52,16 +53,19 @@ cdef uint32_t block_check(Arena *arena, Range *span, Block *block) noexcept nogi
 
 cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
                      Sums *sums) noexcept nogil:
-    """Check I13 for one view: its page is right; its frame's list has it once, and the holder."""
+    """Check I13 for one mapping; True if it holds.
+
+    The mapping must be at its own page, and its frame's list must have it once, and the active one.
+    """
     cdef View *other
     cdef uint32_t found = 0
     cdef bint held = False
     if view.range != span.index or view.page != page:
         return False
-    if view.frame == NULL:                      # a thread unmaps it, or the driver refused that
+    if view.frame == NULL:  # retired: a thread unmaps it, or the driver refused to
         return view.mapped == NULL or (view.mapped.holder != NULL and view.mapped.stale > 0)
     if view.frame.stamp > arena.maps.search:
-        return False                            # a number from another arena's search
+        return False                            # the number is from another arena's search
     other = view.frame.views
     while other != NULL:
         if other.frame != view.frame or arena.space.ranges[other.range].views[other.page] != other:
@@ -74,7 +78,10 @@ cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
 
 
 cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) noexcept nogil:
-    """Check I6, I13 and I14 for the pages that begin in a block, and add to the sum for I8."""
+    """Check I6, I13 and I14 for the pages that begin in a block.
+
+    Add to the sums for I8 and I13.
+    """
     cdef size_t granule = arena.pool.options.granule
     cdef uint64_t page = (<size_t> (block.addr - span.base) + granule - 1) // granule
     cdef uint64_t end = (<size_t> (block.addr - span.base) + block.size + granule - 1) // granule
@@ -85,7 +92,7 @@ cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) n
     if block.state == BLOCK_MOVING:
         return 0                                # another thread maps its pages without the lock
     while page < end:
-        backed = page_backed(span, <uint32_t> page)     # fits: below span.pages
+        backed = page_backed(span, <uint32_t> page)     # the cast fits: below span.pages
         if backed == missing and block.state != BLOCK_VOID and not is_asleep(block):
             return 6
         if span.views[page] != NULL and not view_check(arena, span.views[page], span, page, sums):
@@ -98,9 +105,9 @@ cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) n
 
 
 cdef uint32_t sleep_check(Arena *arena, Range *span, Block *block) noexcept nogil:
-    """Check I15 for a block's first page: awake blocks have memory there, VOID ones have none."""
+    """Check I15 for a block's first page: awake blocks have memory there, VOID blocks have none."""
     cdef uint32_t page = <uint32_t> (
-        <size_t> (block.addr - span.base) // arena.pool.options.granule)        # fits: span.pages
+        <size_t> (block.addr - span.base) // arena.pool.options.granule)  # fits: below span.pages
     if span.segment or block.state == BLOCK_MOVING or block.state == BLOCK_HOLE:
         return 0
     if block.state == BLOCK_VOID:
@@ -183,7 +190,7 @@ cdef uint32_t lists_check(Arena *arena, Sums *sums) noexcept nogil:
     cdef uint64_t free = 0, holes = 0, cached = 0
     cdef uint32_t index, broken
     cdef Block *block
-    for index in range(<uint32_t> RANGE_KINDS):                 # an enum
+    for index in range(<uint32_t> RANGE_KINDS):
         broken = bins_check(&arena.bins, index, &free, &holes)
         if broken != 0:
             return broken
@@ -226,11 +233,11 @@ cdef uint32_t sums_check(Arena *arena, Sums *sums) noexcept nogil:
     cdef uint32_t tag
     if arena.live != sums.live or arena.requested != sums.requested:
         return 7
-    for tag in range(1, <uint32_t> TAGS):        # an enum
+    for tag in range(1, <uint32_t> TAGS):
         if (arena.tag_live[tag] != sums.tag_live[tag]
                 or arena.tag_blocks[tag] != sums.tag_blocks[tag]):
             return 7
-    if sums.blocks[<uint32_t> BLOCK_MOVING] == 0:       # MOVING blocks' pages were not counted
+    if sums.blocks[<uint32_t> BLOCK_MOVING] == 0:       # pages of MOVING blocks are not in the sums
         if arena.pages != sums.pages:
             return 8
         if arena.maps.shadows != sums.shadows:
@@ -263,10 +270,10 @@ cdef uint32_t arena_check(Arena *arena) noexcept nogil:
 
 
 cdef bint budgets_hold(Pool *pool) noexcept nogil:
-    """True if each budget counts the live bytes of its tag in all arenas (I7)."""
+    """True if each budget's live bytes are those of its tag in all arenas (I7)."""
     cdef uint32_t index, tag
     cdef size_t live
-    for tag in range(1, <uint32_t> TAGS):               # an enum
+    for tag in range(1, <uint32_t> TAGS):
         live = 0
         for index in range(count_read(&pool.arena_count)):
             live += pool.arenas[index].tag_live[tag]

@@ -1,15 +1,15 @@
-"""Callbacks that detect memory errors of programs; guarded streams have them instead of `_core`'s.
+"""Callbacks for guarded streams, which detect memory errors of the program.
 
-One block in N of a stream is guarded.  Guard bytes follow it; when it is freed, it is filled with
-a known value and kept in quarantine for a while.  The fills are work on the block's own stream, and
-so is the check: the bytes are copied to pinned memory in the stream's order, and the host reads
-them once an event after the copy is complete.  This detects an overflow past a block's end, a write
-to a freed block, a double free, and the free of a pointer that is not a block of the stream.
-Findings are reported to `_findings`; the program continues.
+One block in N of a guarded stream is guarded.  Guard bytes follow it; when it is freed, it is
+filled with a known value and kept in quarantine for a while.  The fills are work on the block's own
+stream.  For the check, the bytes are copied to pinned memory in the stream's order, and the host
+reads them when an event behind the copy is complete.  This detects an overflow past a block's end,
+a write to a freed block, a double free, and the free of a pointer that is not a block of the
+stream.  Findings are reported to `_findings`; the program continues.
 
 If all blocks are guarded, each free waits for its stream, and errors are reported at once.  If only
-some are, no free waits: an error is reported a few guarded frees later, or at the end.  A block
-that is not guarded costs one decrement and one test of its flags.
+some are guarded, no free waits: an error is reported a few guarded frees later, or when the guard
+is closed.  A block that is not guarded costs one decrement and one test of its flags.
 
 Any thread may call; this module uses no GIL and no Python object.  The statistics count guard bytes
 as requested.  Streams under capture are not guarded, as they cannot be waited for, nor are streams
@@ -39,29 +39,30 @@ cdef extern from "core/lock.h" nogil:
 cdef enum:
     GUARD_VALUE = 0xA7
     FREED_VALUE = 0xDD
-    LOOK_BYTES = 4096           # at most this many bytes of a freed block are filled and checked
+    LOOK_BYTES = 4096           # most bytes of a freed block that are filled and checked
     SLOTS = 64                  # most freed blocks whose check is not complete
-    HELD = 32                   # most blocks in quarantine; the other slots await a check
+    HELD = 32                   # most blocks in quarantine; the other slots wait for their check
 
 # A guarded block that its caller has freed.  It is in quarantine until `oldest_leaves` frees it;
-# its slot is kept until `oldest_settles` has checked the copies.
+# its slot is in use until `oldest_settles` has checked the copies.  Only the thread that holds
+# `Guard.busy` uses it.
 cdef struct Slot:
-    Block *block                # valid in quarantine; afterwards only an identifier for reports
-    uint64_t freed              # number of the note of its free (`on_happened`)
+    Block *block  # valid in quarantine; afterwards it only identifies the block in reports
+    uint64_t freed              # number of the note of its free: see `on_happened`
     aclrtEvent event            # recorded behind the last copy; NULL: wait for the stream instead
     size_t look                 # number of bytes that are copied to `after`
     bint checked                # the guard bytes have been checked
     bint filled                 # the fill of the freed block was queued
-    uint8_t *before             # pinned: a copy of the guard bytes at the caller's free
-    uint8_t *after              # pinned: a copy of the block's bytes at the end of its quarantine
+    uint8_t *before  # pinned memory: a copy of the guard bytes, as the caller freed the block
+    uint8_t *after  # pinned memory: a copy of the block's bytes at the end of its quarantine
 
-cdef struct Guard:              # of one arena; a thread that finds `busy` taken does not check
+cdef struct Guard:              # of one arena; if `busy` is taken, a free is not checked
     SpinLock busy
-    bint waits                  # each free waits for its stream, and checks at once
-    uint64_t pushed             # number of slots used so far; slots are numbered from 0
+    bint waits                  # each free waits for its stream, and is checked at once
+    uint64_t pushed             # number of slots used so far; a slot's number is counted from 0
     uint64_t left               # slots below this number have left quarantine; left <= pushed
-    uint64_t settled            # slots below this number are checked and free; settled <= left
-    uint8_t *pinned
+    uint64_t settled            # slots below this number are checked and unused; settled <= left
+    uint8_t *pinned             # the pinned memory of all slots; NULL: the guard is closed
     Slot[SLOTS] slots
 
 
@@ -98,7 +99,7 @@ cdef void event_drop(Arena *arena, Slot *slot) noexcept nogil:
 
 
 cdef bint copy_out(Arena *arena, Slot *slot, void *to, char *addr, size_t size) noexcept nogil:
-    """Queue a copy and an event behind it; false if the stream accepts no copy.
+    """Queue a copy to pinned memory and an event behind it.  False if the stream accepts no copy.
 
     Nothing is queued on a stream under capture, as the copy would become part of the graph.
     """
@@ -116,14 +117,17 @@ cdef bint copy_out(Arena *arena, Slot *slot, void *to, char *addr, size_t size) 
 
 
 cdef void slot_check(Arena *arena, Slot *slot) noexcept nogil:
-    """Check a copy of guard bytes, which is complete."""
+    """Check the guard bytes of a slot, whose copy must be complete."""
     if not slot.checked and not filled(slot.before, GUARD_BYTES, GUARD_VALUE):
         on_found(FOUND_OVERFLOW, arena, slot.block, slot.freed)
     slot.checked = True
 
 
 cdef void slot_settle(Arena *arena, Slot *slot) noexcept nogil:
-    """Check the bytes of a block that has left quarantine; all its copies are complete."""
+    """Check the bytes of a block that has left quarantine.
+
+    All copies of its slot must be complete.
+    """
     slot_check(arena, slot)
     if not filled(slot.after, slot.look, FREED_VALUE):
         on_found(FOUND_USE_AFTER_FREE, arena, slot.block, slot.freed)
@@ -138,7 +142,7 @@ cdef bint slot_ready(Arena *arena, Slot *slot, bint wait) noexcept nogil:
 # --- quarantine ---------------------------------------------------------------------------------
 
 cdef bint block_hold(Arena *arena, Block *block) noexcept nogil:
-    """Mark a guarded block as in quarantine; false if another thread has freed it before."""
+    """Mark a guarded block as in quarantine.  False if another thread has freed it before."""
     cdef bint first
     lock_take(&arena.lock)
     first = (block.state == BLOCK_LIVE
@@ -152,7 +156,7 @@ cdef bint block_hold(Arena *arena, Block *block) noexcept nogil:
 cdef void oldest_leaves(Arena *arena, Guard *guard) noexcept nogil:
     """Let the oldest block leave quarantine: queue a copy of its bytes, then free it.
 
-    The copy is queued before any work that uses the memory next.
+    In the stream's order, the copy is before any work that uses the memory next.
     """
     cdef Slot *slot = slot_at(guard, guard.left)
     slot.look = look_size(slot.block)
@@ -162,14 +166,14 @@ cdef void oldest_leaves(Arena *arena, Guard *guard) noexcept nogil:
         slot_settle(arena, slot)
         slot.look = 0
     guard.left += 1
-    arena_free(arena, slot.block)               # last: until here it was BLOCK_HELD
+    arena_free(arena, slot.block)               # must be last: until here the block has BLOCK_HELD
 
 
 cdef bint oldest_settles(Arena *arena, Guard *guard, bint wait) noexcept nogil:
-    """Check and free the oldest slot.  False, with no change, if it is not ready and not `wait`."""
+    """Check and free the oldest slot.  If it is not ready and not `wait`, return False instead."""
     cdef Slot *slot = slot_at(guard, guard.settled)
     cdef bint ready
-    if not guard.waits:                         # otherwise `oldest_leaves` has checked the slot
+    if not guard.waits:                         # if it waits, `oldest_leaves` has checked the slot
         ready = slot_ready(arena, slot, wait)
         if slot.event != NULL and not ready and not wait:
             return False
@@ -181,7 +185,7 @@ cdef bint oldest_settles(Arena *arena, Guard *guard, bint wait) noexcept nogil:
 
 
 cdef void guard_poll(Arena *arena, Guard *guard) noexcept nogil:
-    """Check the oldest slots if their copies are complete; queries two events at most."""
+    """Check the oldest slots if their copies are complete.  Queries two events at most."""
     cdef uint64_t number = guard.left
     if guard.settled < guard.left:
         oldest_settles(arena, guard, False)
@@ -192,9 +196,9 @@ cdef void guard_poll(Arena *arena, Guard *guard) noexcept nogil:
 
 
 cdef bint hold(Arena *arena, Guard *guard, Block *block) noexcept nogil:
-    """Put a freed block into quarantine: queue a copy of its guard bytes, and fill it.
+    """Put a freed block into quarantine: queue a copy of its guard bytes, then fill it.
 
-    False, and the block is not checked, if all slots wait for work that is still queued.
+    Return False, without a check, if all slots wait for work that is still queued.
     """
     cdef Slot *slot
     cdef size_t size = user_size(block)
@@ -239,7 +243,7 @@ cdef bint guard_open(Arena *arena, uint32_t every) noexcept nogil:
         guard = <Guard *> calloc(1, sizeof(Guard))
     if guard == NULL:
         return False
-    arena.guards.guard = guard                  # freed with the arena
+    arena.guards.guard = guard                  # it is freed with the arena
     guard.waits = every == 1
     if guard.pinned != NULL:
         return True
@@ -257,7 +261,7 @@ cdef void guard_close(Arena *arena) noexcept nogil:
     guard_flush(arena, True)
     if guard == NULL or not spin_try(&guard.busy):
         return
-    # A check that timed out may have left copies in the queue.
+    # If the wait for a check expired, its copy may still be queued: then keep the pinned memory.
     if guard.pinned != NULL and guard.settled == guard.pushed and stream_wait(arena):
         aclrtFreeHost(guard.pinned)  # status: nothing else can be done
         guard.pinned = NULL
@@ -267,7 +271,7 @@ cdef void guard_close(Arena *arena) noexcept nogil:
 # --- callbacks ----------------------------------------------------------------------------------
 
 cdef bint captured(Arena *arena) noexcept nogil:
-    """True if the pool may queue no work on the stream: it is under capture or was destroyed."""
+    """True if no work may be queued on the stream, which is under capture or was destroyed."""
     cdef void *graph = NULL
     if arena.ending.by_device:
         return True
@@ -320,8 +324,9 @@ cdef void *guard_alloc_advise(aclrtAllocator allocator, size_t size,
 
 
 cdef void free_plain(Arena *arena, Block *block, bint ours) noexcept nogil:
-    """Free a block that is not guarded; refuse and report a pointer that is not a block."""
-    # A capture's block lies in another slab; an arena whose pool was destroyed reports nothing.
+    """Free a block that is not guarded.  Report and refuse a pointer that is not a live block."""
+    # `ours`: the block lies in the arena's slab, so a failed free is a double free.  An arena whose
+    # pool was destroyed reports nothing.
     if not arena_free(arena, block) and arena.pool != NULL:
         on_found(FOUND_DOUBLE_FREE if ours else FOUND_FOREIGN, arena, block, 0)
 

@@ -1,7 +1,7 @@
 """The report of a failed allocation: what it tried, what stopped it, and which arenas hold memory.
 
-The report is made after the allocation has failed, by a thread that holds no lock then.  To read an
-arena it takes that arena's lock, one at a time.
+The thread whose allocation failed makes the report, when it holds no lock any more.  To read an
+arena it takes that arena's lock, one arena at a time.
 """
 
 from libc.string cimport memset
@@ -20,7 +20,7 @@ from acl.core.types cimport (
 
 
 cdef size_t block_whole(Arena *arena, Range *span, Block *block) noexcept nogil:
-    """Return the bytes of a free block that could leave its arena: whole pages, or its segment."""
+    """Return the bytes of a block that could leave its arena: free pages, or a free segment."""
     cdef size_t granule = arena.pool.options.granule
     cdef uint32_t low, high
     if block.state != BLOCK_FREE:
@@ -39,7 +39,7 @@ cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept no
     cdef Block *block
     memset(hold, 0, sizeof(OomHold))
     lock_take(&arena.lock)
-    cache_flush(arena)                          # this joins neighbouring free blocks
+    cache_flush(arena)                          # so that neighbouring free blocks are joined
     hold.stream = arena.stream
     hold.role = arena.role
     hold.donates = pages_may_leave(arena, False)
@@ -79,7 +79,7 @@ cdef void hold_keep(OomReport *report, const OomHold *hold) noexcept nogil:
 
 
 cdef size_t bytes_missing(Arena *arena, size_t size) noexcept nogil:
-    """Return the bytes of memory that the best placement for a block lacks."""
+    """Return how many bytes of memory the best placement for a block lacks."""
     cdef size_t granule = arena.pool.options.granule
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef uint32_t kind = RANGE_SMALL if bytes >> UNIT_SHIFT <= CACHE_UNITS else RANGE_LARGE
@@ -116,7 +116,7 @@ cdef uint64_t oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef OomReport report
     cdef void *graph = NULL
     memset(&report, 0, sizeof(report))
-    attempt_read(&report.attempt)               # first, as later calls could change it
+    attempt_read(&report.attempt)               # first, as the calls below could change it
     report.size = size
     report.tag = tag if tag != 0 else arena.default_tag
     report.budget = pool.budget[tag].limit

@@ -1,15 +1,16 @@
 """Events of a pool: a ring for each arena, and the time and stacks of each live block.
 
-A recorded arena has a mode bit that disables its fast path, so other arenas are not slowed.
-Its ring is written under its lock, which an allocation takes anyway.  So streams share no data,
-the events of one block are in order, and no event is half written.  A new event overwrites the
-oldest one of a full ring.  Readers copy the ring in short sections under the same lock.
+A recorded arena has a mode bit that disables its fast path; other arenas are not slowed.  Its ring
+is written under its lock, which an allocation takes in any case.  So streams share no data, the
+events of one block are in order, and no event is half written.  If the ring is full, a new event
+overwrites the oldest one.  Readers copy the ring in short sections under the same lock.
 
-A block that is handed out during a recording is tracked (BORN): its links, which no list uses while
-it is live, hold the time and the stacks.  `pool_see` marks the other live blocks as SEEN, with a
-time.  A block that is freed and handed out again loses both flags.  So it is known exactly whether
-a block is younger than a mark, even if allocations were not tracked.  `block_own` stores in the
-links the number of bytes that a block has beyond those that its caller asked for.
+A block that is handed out during a recording is tracked (BLOCK_BORN): its links, which no list uses
+while it is live, hold the time and the stacks.  `pool_see` sets BLOCK_SEEN, with a time, in the
+other live blocks.  A block that is freed and handed out again loses both flags.  So it is known
+exactly whether a block is younger than a mark of `pool_see`, even if allocations were not tracked.
+`block_own` stores in the links how many bytes a block has in addition to those that its caller
+asked for.
 
 Thread rule: any thread, no GIL, no Python object.  Nothing here calls the driver or waits.
 """
@@ -57,14 +58,14 @@ if sizeof(Event) != 64 or sizeof(Birth) != 16:
         f"an event has {sizeof(Event)} bytes, not 64; a birth {sizeof(Birth)}, not 16")
 
 cdef enum:
-    SLICE = 256                 # most events that are copied in one section under the lock
-    READY_BYTES = 64 << 20      # memory that all rings of a pool together get before any event
+    SLICE = 256                 # most events that are copied while the lock is held once
+    READY_BYTES = 64 << 20      # bytes of memory that all rings of a pool together get in advance
 
 ticks_start()
 
 
 cdef void on_fork() noexcept nogil:
-    spin_enter(&native_lock)                    # so that no other thread changes the table
+    spin_enter(&native_lock)                    # during the fork no other thread changes the table
 
 
 cdef void on_forked() noexcept nogil:
@@ -83,7 +84,7 @@ cdef inline bint owned(Block *block) noexcept nogil:
 
 
 cdef void block_own(Block *block, size_t extra) noexcept nogil:
-    # No lock is needed: this is one word, which `block_see` may read in another thread.
+    # No lock is needed, though another thread may be in `block_see`: the write is one word.
     if block.flags & (BLOCK_BORN | BLOCK_SEEN):
         block_birth(block).extra = <uint32_t> extra             # fits: a few bytes
     else:
@@ -97,7 +98,10 @@ cdef inline uint16_t tag_of(Arena *arena, Block *block) noexcept nogil:
 # --- rings --------------------------------------------------------------------------------------
 
 cdef Ring *ring_new(uint64_t capacity) noexcept nogil:
-    """Reserve addresses for a ring; the system gives them memory when they are written."""
+    """Make a ring; NULL if it fails.
+
+    The system gives its addresses memory when they are written.
+    """
     cdef Ring *ring = <Ring *> malloc(sizeof(Ring)) if capacity > 0 else NULL
     if ring == NULL:
         return NULL
@@ -124,7 +128,7 @@ cdef void ring_ready(Arena *arena, uint64_t capacity, uint32_t rings) noexcept n
         return
     ring = ring_new(capacity)
     if ring == NULL:
-        return                                  # `ring_next` tries again at the first event
+        return                                  # `ring_next` will try again at the first event
     pages_ready(ring.events, min(bytes, capacity * sizeof(Event)))
     lock_take(&arena.lock)
     if arena.recording.ring == NULL:
@@ -175,7 +179,7 @@ cdef uint64_t ring_copy(Arena *arena, Event *out, uint64_t first, uint64_t end) 
         if ring == NULL or end > ring.head:
             lock_drop(&arena.lock)
             return end
-        if ring.head - at > ring.capacity:      # overwritten: begin again at the oldest event
+        if ring.head - at > ring.capacity:  # event `at` was overwritten: restart at the oldest one
             start = at = ring.head - ring.capacity
         stop = min(at + SLICE, end)
         while at < stop:
@@ -195,7 +199,7 @@ cdef inline void event_sign(Arena *arena, Event *event, uint32_t kind,
                             ThreadNotes *here) noexcept nogil:
     event.thread = thread_number(here)
     event.step = count_read(&arena.pool.notes.steps)
-    event.kind = <uint8_t> kind                         # fits: EventKind
+    event.kind = <uint8_t> kind                         # fits: an EventKind
 
 
 cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks) noexcept nogil:
@@ -217,7 +221,7 @@ cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks
     event.stack = birth.stack
     event.native = birth.native
     event.tag = tag_of(arena, block)
-    event.path = <uint8_t> path                         # fits: EventPath
+    event.path = <uint8_t> path                         # fits: an EventPath
     event_sign(arena, event, EVENT_ALLOC, here)
 
 
@@ -289,7 +293,7 @@ cdef void record_oom(Arena *arena, size_t size, uint16_t tag, uint64_t number) n
 
 
 cdef void record_pool(Pool *pool, uint32_t kind, uint64_t size, uint64_t detail) noexcept nogil:
-    """Note an event that belongs to no stream, in the ring of the first arena."""
+    """Write an event that belongs to no stream into the ring of the first arena, if `size` > 0."""
     if size > 0 and count_read(&pool.arena_count) > 0:
         record_note(pool.arenas[0], kind, NULL, size, detail)
 
@@ -308,7 +312,7 @@ cdef inline void survey_block(Arena *arena, Block *block, Event *event) noexcept
     event.stack = event.native = event.thread = event.step = 0
     if owned(block):
         event.path &= <uint8_t> ~<uint32_t> BLOCK_SEEN
-        event.step = <uint32_t> birth.time                      # its lower half
+        event.step = <uint32_t> birth.time  # the lower half is `extra`: see OWNED
     elif block.flags & (BLOCK_BORN | BLOCK_SEEN):
         event.detail = birth.time
         event.step = birth.extra
@@ -330,7 +334,7 @@ cdef inline void survey_pages(char *start, char *end, Event *event) noexcept nog
 cdef uint64_t blocks_survey(Arena *arena, Block *block, Event *out, uint64_t room,
                             uint64_t count) noexcept nogil:
     while block != NULL:
-        if block.state == BLOCK_LIVE and not block.flags & BLOCK_HELD:      # HELD: freed by caller
+        if block.state == BLOCK_LIVE and not block.flags & BLOCK_HELD:  # HELD: the caller freed it
             if count < room:
                 survey_block(arena, block, &out[count])
             count += 1
@@ -339,7 +343,7 @@ cdef uint64_t blocks_survey(Arena *arena, Block *block, Event *out, uint64_t roo
 
 
 cdef uint64_t holes_survey(Block *block, Event *out, uint64_t room, uint64_t count) noexcept nogil:
-    """Note the memory between a range's holes as mapped, for ranges in which no block sleeps."""
+    """Write an event for each run of memory between holes, for ranges in which no block sleeps."""
     cdef char *start = NULL
     while block != NULL:
         if block.state != BLOCK_HOLE and start == NULL:
@@ -355,7 +359,7 @@ cdef uint64_t holes_survey(Block *block, Event *out, uint64_t room, uint64_t cou
 
 cdef uint64_t backed_survey(Arena *arena, Range *span, Event *out, uint64_t room,
                             uint64_t count) noexcept nogil:
-    """Note the mapped memory of a range page by page, for ranges in which blocks may sleep."""
+    """Write an event for each run of mapped pages, for ranges in which blocks may sleep."""
     cdef size_t granule = arena.pool.options.granule
     cdef char *start = NULL
     cdef char *end
@@ -399,7 +403,7 @@ cdef uint64_t arena_survey(Arena *arena, Event *out, uint64_t room, bint pages,
 cdef inline void block_see(Block *block, uint64_t ticks) noexcept nogil:
     cdef Birth *birth = block_birth(block)
     if owned(block):
-        birth.extra = <uint32_t> birth.time                     # its lower half
+        birth.extra = <uint32_t> birth.time  # the lower half is `extra`: see OWNED
     elif block.flags & (BLOCK_BORN | BLOCK_SEEN):
         return
     else:
@@ -464,4 +468,4 @@ cdef uint64_t record_native_lost() noexcept nogil:
 
 cdef void record_stacks_here(uint32_t *python, uint32_t *native) noexcept nogil:
     python[0] = thread_here().stack
-    native[0] = native_here()                   # 0 before `record_native_open`
+    native[0] = native_here()                   # 0 if `record_native_open` was not called

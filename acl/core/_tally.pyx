@@ -1,17 +1,17 @@
 """Statistics that a pool always keeps: sizes, times of slow allocations, composition of its peak.
 
-Counting sizes costs the fast path nothing, as it counts its hits by the class of their size.
-Allocations that the cache does not serve are counted by their bin, 32 for each power of two.  Only
-slow allocations are timed.
+The sizes cost the fast path nothing, as its count of hits is one count for each size.  Allocations
+that the cache does not serve are counted by the bin of their size; there are 32 bins for each power
+of two.  Only slow allocations are timed.
 
-The composition of the peak of live bytes over all streams is noted at slow allocations, and when a
-stream's new peak is 1/64 and 1 MiB above the one at which it was last noted.  So at the time of the
-note at least 63/64 of the peak, less 1 MiB for each stream, was live.  The exception: several
-streams together make the peak in memory that was reserved before.  With more than 8 streams, the
-note may be older by one slow allocation for each 8 of them.
+The composition of the peak of live bytes over all streams is noted at slow allocations, and when
+the peak of one stream has risen by 1/64 and by 1 MiB since it was last noted.  So at the time of
+the note at least 63/64 of the peak, less 1 MiB for each stream, was live.  There is one exception:
+several streams together can make a peak in memory that is reserved already.  With more than 8
+streams, the note may be older by one slow allocation for each 8 streams.
 
-Thread rule: any thread, no GIL, no Python object.  Sums over arenas are read without their locks:
-while other threads allocate, the numbers that are added may be from different moments.
+Thread rule: any thread, no GIL, no Python object.  Sums over arenas are read without the arenas'
+locks: while other threads allocate, the numbers that are added may be from different moments.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -57,7 +57,7 @@ cdef extern from "core/record.h" nogil:
     uint64_t clock_monotonic_ns()
 
 cdef enum:
-    SLOW_LEAST = 6              # below 2**6 ns is one bucket
+    SLOW_LEAST = 6              # all durations below 2**6 ns are in one bucket
 
 
 cdef uint64_t arena_allocs(Arena *arena) noexcept nogil:
@@ -69,7 +69,7 @@ cdef uint64_t arena_allocs(Arena *arena) noexcept nogil:
 
 
 cdef uint64_t arena_hits(Arena *arena) noexcept nogil:
-    cdef uint64_t *counts = &arena.tally.class_hits[1]  # no block has 0 units
+    cdef uint64_t *counts = &arena.tally.class_hits[1]  # entry 0 is not used: no block has 0 units
     cdef uint64_t even = 0, odd = 0
     cdef size_t at
     for at in range(0, CACHE_UNITS, 4):
@@ -85,7 +85,7 @@ cdef uint32_t slow_bucket(uint64_t ns) noexcept nogil:
     if ns < 1 << SLOW_LEAST:
         return 0
     top = bit_highest(ns)
-    index = (top - SLOW_LEAST) * 8 + 1 + (<uint32_t> (ns >> (top - 3)) & 7)     # fits: 3 bits
+    index = (top - SLOW_LEAST) * 8 + 1 + (<uint32_t> (ns >> (top - 3)) & 7)  # the cast fits: 3 bits
     return min(index, <uint32_t> SLOW_BUCKETS - 1)
 
 
@@ -119,7 +119,7 @@ cdef uint64_t bin_low(uint32_t index) noexcept nogil:
 
 
 cdef inline uint64_t glance(uint64_t *count) noexcept nogil:
-    return stale_read(<size_t *> count)         # as wide
+    return stale_read(<size_t *> count)         # size_t has 64 bits too
 
 
 cdef void arena_sum(Arena *arena, Sums *sums) noexcept nogil:
@@ -150,7 +150,7 @@ cdef void tally_sum(Pool *pool, Sums *sums, bint locked) noexcept nogil:
 # --- sums over arenas ---------------------------------------------------------------------------
 
 cdef inline void share_now(Source *source, Arena *arena) noexcept nogil:
-    """Under the source's lock: bring the pool's sums up to date with one arena."""
+    """Under the source's lock: update the pool's sums with the numbers of one arena."""
     cdef Share *share = &arena.burst.share
     cdef size_t live = stale_read(&arena.live)
     cdef size_t requested = stale_read(&arena.requested)
@@ -174,7 +174,10 @@ cdef void tally_near(Source *source, Arena **near, uint32_t count) noexcept nogi
 
 
 cdef void tally_look(Arena *arena) noexcept nogil:
-    """Bring the sums up to date.  Arenas without slow allocations change little: few are read."""
+    """Update the pool's sums: see `_tally.pxd`.
+
+    Arenas without slow allocations change little, so only a few of them are read at a time.
+    """
     cdef Pool *pool = arena.pool
     cdef Source *source = &pool.source
     cdef uint32_t count = count_read(&pool.arena_count)
@@ -223,7 +226,7 @@ cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
             held = stale_read(&arena.tag_live[tag])
             peak.tags[tag] += held
             tagged += held
-        tag = arena.default_tag                         # bytes without a tag count under this name
+        tag = arena.default_tag                         # it counts the bytes without a tag
         if tag != 0 and live > tagged:
             peak.tags[tag] += live - tagged
         if peak.stream_count < PEAK_STREAMS:
@@ -237,7 +240,7 @@ cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
 cdef bint peak_wanted(Arena *arena) noexcept nogil:
     """True if the sum of live bytes is a new peak whose composition is to be noted.
 
-    Noting it visits each arena, so a pool with more than 8 streams skips some new peaks.
+    A note reads each arena.  So in a pool with more than 8 streams, some new peaks are not noted.
     """
     cdef Pool *pool = arena.pool
     cdef Source *source = &pool.source
@@ -308,14 +311,14 @@ cdef bint budget_claim(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 cdef void budget_settle(Arena *arena, uint16_t tag) noexcept nogil:
     global budget_claimed
-    if budget_claimed != 0:                     # the claim was not used: the allocation failed
+    if budget_claimed != 0:                     # the allocation failed: return the claimed bytes
         budget_change(&arena.pool.budget[tag].live, -budget_claimed)
         budget_claimed = 0
 
 
 cdef void budget_add(Arena *arena, uint16_t tag, size_t size) noexcept nogil:
     global budget_claimed
-    if budget_claimed == 0:                     # its allocation began before there was a budget
+    if budget_claimed == 0:                     # the budget was set after this allocation began
         budget_change(&arena.pool.budget[tag].live, size)
     budget_claimed = 0
 
@@ -330,7 +333,7 @@ cdef void budget_set(Pool *pool, uint16_t tag, size_t limit) noexcept nogil:
     cdef Arena *arena
     pool.budget[tag].limit = limit
     spin_enter(&pool.lock)
-    pool.budgets |= bit                         # new arenas count from their first block on
+    pool.budgets |= bit                         # new arenas count the tag from their first block on
     spin_leave(&pool.lock)
     for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
@@ -381,7 +384,7 @@ cdef void range_stats(Range *span, ArenaStats *stats) noexcept nogil:
 
 
 cdef uint64_t arena_blocks(Arena *arena, Block *copies, uint64_t room) noexcept nogil:
-    """Return the number of blocks; copy the first `room` of them in address order."""
+    """Return the number of blocks.  Copy the first `room` of them, in the order of addresses."""
     cdef uint32_t index
     cdef uint64_t count = 0
     cdef Block *block

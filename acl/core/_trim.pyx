@@ -1,6 +1,6 @@
 """Give free pages to the driver: all (`pool_trim`), or those not needed lately (`pool_decay`).
 
-The functions are called without locks, and take the lock of one arena at a time.
+All functions are called without locks, and take the lock of one arena at a time.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -40,7 +40,7 @@ cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept n
 
 
 cdef uint64_t arena_idle_pages(Arena *arena) noexcept nogil:
-    """Return the number of pages not needed since the last decay step, and begin the next step."""
+    """Return the number of pages that the arena did not need since the last decay step."""
     cdef size_t granule = arena.pool.options.granule
     cdef uint64_t needed
     lock_take(&arena.lock)
