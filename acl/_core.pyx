@@ -348,7 +348,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
     cdef uint32_t flushed = FLUSHED_MOST
     window.first = NULL
     if not size_possible(size):
-        return NULL                             # no bin has blocks of this size
+        return NULL  # no device has so much memory, so there is no bin for it
     if units <= CACHE_UNITS:
         block = cache_pop(arena, units)
         if block != NULL:
@@ -407,7 +407,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
             block = alloc_waiting(arena, bytes, False)
         if block == NULL:
             block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
-            if block == NULL and virtual and arena.pool.no_virtual:     # found by that call
+            if block == NULL and virtual and arena.pool.no_virtual:     # just found out
                 block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
             if block != NULL:
                 block = block_fit(arena, block, bytes)
@@ -535,7 +535,7 @@ cdef Block *alloc_in(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     climbed = block == NULL
     if climbed:
         block = alloc_climb(arena, size, tag, &window)
-    due = peak_due(arena) or climbed  # slow: the sum over all arenas may be a new peak too
+    due = peak_due(arena) or climbed  # a slow allocation may make a new peak of the sum
     leave(arena)
     if due:
         peak_note(arena, climbed)
@@ -719,7 +719,7 @@ cdef void stayers_mark(Arena *arena) noexcept nogil:
 
 cdef void round_end(Arena *arena) noexcept nogil:
     """End an iteration: put free memory in order, so that the next one gets the same addresses."""
-    if (arena.counters.steals != 0  # if no page was ever moved, the order is still the same
+    if (arena.counters.steals != 0  # if no page ever moved, free memory is in order already
             and arena.slab_used <= ORDERED_MOST * sizeof(Block)):
         cache_flush(arena)
         pages_home(arena)

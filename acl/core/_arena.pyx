@@ -112,7 +112,7 @@ cdef void uses_end(Arena *arena, Use **link, aclrtStream stream, bint settled) n
     cdef Use *use
     while link[0] != NULL:
         use = link[0]
-        if use.stream == stream and settled:    # this Use has nothing to wait for
+        if use.stream == stream and settled:    # the work of this Use is complete
             link[0] = use.next
             free(use)
         else:
@@ -187,7 +187,7 @@ cdef void stream_end(aclrtStream stream) noexcept nogil:
         pool = pool.next
     spin_leave(&pools_lock)
     if registered:
-        _libacl.aclrtAllocatorUnregister(stream)  # status: the stream ends anyway
+        _libacl.aclrtAllocatorUnregister(stream)  # status ignored: the stream ends anyway
     while in_hand:
         sched_yield()
         in_hand = stream_in_hand(stream)
@@ -249,7 +249,7 @@ cdef void streams_watch() noexcept nogil:
     streams_watched = True
     spin_leave(&pools_lock)
     if _libacl.libacl_has(b"aclrtRegStreamStateCallback"):
-        # status: if ACL refuses, users call `pool.unregister`, as with an ACL without this function
+        # If ACL refuses, users must call `pool.unregister`, as with an ACL without this function.
         _libacl.aclrtRegStreamStateCallback(b"aclpool", on_stream_state, NULL)  # status: see above
 
 
@@ -263,7 +263,7 @@ cdef void driver_bind(Driver *driver) noexcept nogil:
     driver.free_physical = _libacl.aclrtFreePhysical
     driver.map = _libacl.aclrtMapMem
     driver.unmap = _libacl.aclrtUnmapMem
-    driver.malloc = _libacl.aclrtMallocAlign32      # adds no padding to a segment's whole pages
+    driver.malloc = _libacl.aclrtMallocAlign32  # the variant that adds no padding to whole pages
     driver.free = _libacl.aclrtFree
     driver.sync = _libacl.aclrtSynchronizeStreamWithTimeout
     driver.sync_device = _libacl.aclrtSynchronizeDeviceWithTimeout
@@ -296,7 +296,7 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
     pool.source.prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED
     pool.source.prop.memAttr = options.mem_attr
     pool.source.prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
-    pool.source.prop.location.id = <uint32_t> options.device        # not negative
+    pool.source.prop.location.id = <uint32_t> options.device        # safe cast: never negative
     pool.context = context_here(pool)
     pools_add(pool)
     return pool
@@ -308,7 +308,7 @@ cdef void arena_close(Arena *arena, bint told) noexcept nogil:
     Give its memory, except its first page or two, to the system.  With `told`, ACL or C code may
     still call with the arena's address; it refuses such calls.
     """
-    cdef size_t page = <size_t> sysconf(_SC_PAGESIZE)           # positive
+    cdef size_t page = <size_t> sysconf(_SC_PAGESIZE)           # safe cast: positive
     cdef size_t low = (<size_t> &arena.cache[0] + page - 1) // page * page
     cdef size_t high = (<size_t> arena + sizeof(Arena) + page - 1) // page * page
     slab_close(arena)

@@ -116,7 +116,7 @@ cdef void pinned_leave(Pinned *pinned) noexcept nogil:
     last = pinned.users == 0
     spin_leave(&pinned_lock)
     if last:
-        _libacl.aclrtFreeHost(pinned.host)  # status: nothing else can be done
+        _libacl.aclrtFreeHost(pinned.host)  # status ignored: nothing else can be done
         free(pinned)
 
 
@@ -242,7 +242,7 @@ cdef void page_wake(Arena *arena, Range *span, Block *block, uint32_t page) noex
         after = block.next
         if block.state == BLOCK_VOID:
             if after != NULL and after.state == BLOCK_FREE:
-                after = after.next              # as `block_release` joins the next block to `block`
+                after = after.next  # `block_release` joins the next block to `block`: skip it
             block_release(arena, block)
         block = after
 
@@ -538,7 +538,7 @@ cdef void turn_end(Turn *turn, bint asleep, bint partly) noexcept nogil:
         elif not asleep or (partly and block_backed(arena, block)):
             if turn.waking:
                 record_block(arena, EVENT_WAKE, block, nap.chunks != NULL)
-            block.flags &= <unsigned char> ~BLOCK_ASLEEP        # the cast fits: a bit of a byte
+            block.flags &= <unsigned char> ~BLOCK_ASLEEP        # safe cast: a bit of a byte
             arena.sleep.asleep -= block.size
             nap_end(arena, nap)
         elif not turn.waking:

@@ -32,7 +32,7 @@ cdef extern from *:
     void core_prefetch(const void *address) nogil
 
 cdef enum:
-    KIND_WORDS = 18             # BINS >> MAP_SHIFT
+    KIND_WORDS = 18             # words of the bit map of one RangeKind: BINS >> MAP_SHIFT
 
 # The address of the Zone, which is a variable of `_core`.  `_core` sets this when it is imported.
 cdef Zone *core_zone
@@ -48,7 +48,7 @@ cdef Block *slab_take(Arena *arena) noexcept nogil       # a new descriptor; NUL
 # Move all cached blocks into the bins, or at most `most` of them.  Return the number moved.
 cdef uint32_t cache_flush(Arena *arena) noexcept nogil
 cdef uint32_t cache_flush_some(Arena *arena, uint32_t most) noexcept nogil
-cdef void bins_sort(Arena *arena) noexcept nogil         # each list by address, lowest first
+cdef void bins_sort(Arena *arena) noexcept nogil         # sorts each list by address, lowest first
 
 
 cdef inline size_t size_units(size_t size) noexcept nogil:
@@ -62,7 +62,7 @@ cdef inline bint size_possible(size_t size) noexcept nogil:
 
 
 cdef inline uint32_t bin_of(size_t units) noexcept nogil:
-    return <uint32_t> units if units < 32 else bin_of_wide(units)       # fits: below 32
+    return <uint32_t> units if units < 32 else bin_of_wide(units)       # safe cast: below 32
 
 
 cdef inline uint32_t bin_of_wide(size_t units) noexcept nogil:
@@ -71,7 +71,7 @@ cdef inline uint32_t bin_of_wide(size_t units) noexcept nogil:
     It has the number of the highest bit and the next 5 bits.
     """
     cdef uint32_t shift = bit_highest(units) - BIN_SHIFT
-    return (shift << BIN_SHIFT) + <uint32_t> (units >> shift)           # fits: six bits
+    return (shift << BIN_SHIFT) + <uint32_t> (units >> shift)           # safe cast: six bits
 
 
 cdef inline uint32_t bin_of_bytes(size_t size) noexcept nogil:
@@ -81,9 +81,9 @@ cdef inline uint32_t bin_of_bytes(size_t size) noexcept nogil:
     """
     cdef uint32_t shift
     if size < 32 << UNIT_SHIFT:
-        return <uint32_t> (size >> UNIT_SHIFT)                          # fits: below 32
+        return <uint32_t> (size >> UNIT_SHIFT)                          # safe cast: below 32
     shift = bit_highest(size) - BIN_SHIFT
-    return ((shift - UNIT_SHIFT) << BIN_SHIFT) + <uint32_t> (size >> shift)     # fits: six bits
+    return ((shift - UNIT_SHIFT) << BIN_SHIFT) + <uint32_t> (size >> shift)  # safe cast: six bits
 
 
 cdef inline Block *links_block(Links *links) noexcept nogil:
@@ -116,7 +116,7 @@ cdef inline void bin_insert_sized(Bins *bins, Block *block, size_t size,
     """Insert a block in its bin.  `size` is `block.size`; as an argument, it needs no load."""
     cdef uint32_t index = kind * BINS + bin_of_bytes(size)
     block.state = BLOCK_FREE
-    block.bin = <uint16_t> index                                        # fits: below 2 BINS
+    block.bin = <uint16_t> index                                        # safe cast: below 2 * BINS
     links_insert(&bins.heads[index], block)
     bins.maps[index >> MAP_SHIFT] |= <uint64_t> 1 << (index & 63)
     bins.groups[kind] |= <uint64_t> 1 << ((index >> MAP_SHIFT) - kind * KIND_WORDS)
@@ -225,7 +225,7 @@ cdef inline void block_drop(Arena *arena, Block *block) noexcept nogil:
 
 cdef inline uint32_t use_bed(Block *block) noexcept nogil:
     """Return the index of the list in `arena.order.uses` that has the Uses of a block."""
-    return <uint32_t> ((<size_t> block >> 6) % USE_BEDS)        # fits: below USE_BEDS
+    return <uint32_t> ((<size_t> block >> 6) % USE_BEDS)        # safe cast: below USE_BEDS
 
 
 cdef inline uint64_t guest_bit(aclrtStream stream) noexcept nogil:

@@ -91,7 +91,7 @@ cdef bint capture_look(Arena *arena) noexcept nogil:
     cdef aclError status = capture_status(arena.pool, arena.stream, &graph, &active)
     cdef Arena *capture
     if status != ACL_SUCCESS and arena.stream != NULL and not count_read(&arena.ending.by_device):
-        return False                            # a block could become part of a graph
+        return False                            # a block of the arena could become part of a graph
     if not active:
         if capture_of(arena) != NULL:
             capture_end(arena)
@@ -99,7 +99,7 @@ cdef bint capture_look(Arena *arena) noexcept nogil:
     capture = capture_of(arena)
     if capture != NULL and (capture.captures.released or (
             capture.captures.graph != NULL and capture.captures.graph != graph)):
-        capture_end(arena)  # that capture is over: a new one began since the last call
+        capture_end(arena)  # `capture` is over: another capture is in progress
         capture = NULL
     if capture == NULL:
         capture = capture_begin(arena)

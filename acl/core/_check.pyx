@@ -65,7 +65,7 @@ cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
     if view.frame == NULL:  # retired: a thread unmaps it, or the driver refused to
         return view.mapped == NULL or (view.mapped.holder != NULL and view.mapped.stale > 0)
     if view.frame.stamp > arena.maps.search:
-        return False                            # the number is from another arena's search
+        return False                            # the number is that of a search in another arena
     other = view.frame.views
     while other != NULL:
         if other.frame != view.frame or arena.space.ranges[other.range].views[other.page] != other:
@@ -92,7 +92,7 @@ cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) n
     if block.state == BLOCK_MOVING:
         return 0                                # another thread maps its pages without the lock
     while page < end:
-        backed = page_backed(span, <uint32_t> page)     # the cast fits: below span.pages
+        backed = page_backed(span, <uint32_t> page)     # safe cast: below span.pages
         if backed == missing and block.state != BLOCK_VOID and not is_asleep(block):
             return 6
         if span.views[page] != NULL and not view_check(arena, span.views[page], span, page, sums):
@@ -107,7 +107,7 @@ cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) n
 cdef uint32_t sleep_check(Arena *arena, Range *span, Block *block) noexcept nogil:
     """Check I15 for a block's first page: awake blocks have memory there, VOID blocks have none."""
     cdef uint32_t page = <uint32_t> (
-        <size_t> (block.addr - span.base) // arena.pool.options.granule)  # fits: below span.pages
+        <size_t> (block.addr - span.base) // arena.pool.options.granule)  # safe cast: < span.pages
     if span.segment or block.state == BLOCK_MOVING or block.state == BLOCK_HOLE:
         return 0
     if block.state == BLOCK_VOID:

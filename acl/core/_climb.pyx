@@ -423,7 +423,7 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
     while climb.frames != NULL:
         frame = climb.frames
         climb.frames = frame.next
-        if frame.holder == NULL:  # else it backs a page of the arena, and is kept there
+        if frame.holder == NULL:  # else the frame backs a page of the arena, and is kept there
             frame.next = vain
             vain = frame
     source_put(pool, vain)

@@ -29,7 +29,7 @@ cdef inline bint arena_is_of(Arena *arena, aclrtStream stream, aclrtContext cont
 # fails.
 cdef void attempt_begin() noexcept nogil
 cdef void attempt_try(uint32_t rung) noexcept nogil
-cdef void attempt_stop(uint32_t stop) noexcept nogil     # Stop bits
+cdef void attempt_stop(uint32_t stop) noexcept nogil     # `stop`: Stop bits
 cdef void attempt_read(Attempt *attempt) noexcept nogil
 
 # Called without locks when a pool could not grow; `kind` is a Refusal.  `pool/_refusals` sets this
@@ -41,7 +41,7 @@ cdef void (*on_refused)(Pool *pool, uint32_t kind, size_t bytes) noexcept nogil
 cdef Frame *frame_make(Pool *pool) noexcept nogil
 cdef bint frame_return(Pool *pool, Frame *frame) noexcept nogil
 cdef bint frame_map(Pool *pool, char *addr, Frame *frame) noexcept nogil
-cdef bint page_unmap(Pool *pool, char *addr) noexcept nogil                 # false: driver refused
+cdef bint page_unmap(Pool *pool, char *addr) noexcept nogil                 # false: it was refused
 
 cdef void source_put(Pool *pool, Frame *frames) noexcept nogil      # adds a list of spare frames
 cdef Frame *source_take(Pool *pool) noexcept nogil                  # takes a spare frame, or NULL

@@ -100,7 +100,7 @@ cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil
             refusal = True
             if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT and call != CALL_MALLOC and (
                     call != CALL_MAP or source.calls[call] == source.failed[call]):
-                pool.no_virtual = True  # use segments from now on; a refused alias does not count
+                pool.no_virtual = True  # an alias that is refused does not count
         elif call == CALL_SYNC:
             attempt_stop(STOP_SYNC)
     spin_leave(&source.lock)
@@ -153,7 +153,7 @@ cdef size_t device_room(Pool *pool) noexcept nogil:
     cdef size_t room = 0, total = 0
     cdef aclrtContext before
     cdef aclError status
-    context_enter(pool, pool.context, &before)  # if this fails, the current device is asked about
+    context_enter(pool, pool.context, &before)  # if this fails, ask about the current device
     status = counted(pool, CALL_MEM_INFO,
                      pool.source.driver.mem_info(pool.options.info_attr, &room, &total))
     context_leave(pool, before)
@@ -326,12 +326,12 @@ cdef aclError context_enter(Pool *pool, aclrtContext context, aclrtContext *befo
 
 cdef void context_leave(Pool *pool, aclrtContext before) noexcept nogil:
     if before != NULL:
-        pool.source.driver.context_set(before)  # status: `before` was current a moment ago
+        pool.source.driver.context_set(before)  # status ignored: `before` was current a moment ago
 
 
 cdef void context_lend(Pool *pool) noexcept nogil:
     if pool.context != NULL and context_here(pool) == NULL:
-        pool.source.driver.context_set(pool.context)  # status: if this fails, the next calls fail
+        pool.source.driver.context_set(pool.context)  # status ignored: next calls fail too
 
 
 cdef inline bint context_gone(aclError status) noexcept nogil:
@@ -389,9 +389,9 @@ cdef int32_t wait_ms(Pool *pool) noexcept nogil:
     left = (waits_until - now + NS_IN_MS - 1) // NS_IN_MS if now < waits_until else 0
     if left == 0:
         attempt_stop(STOP_SYNC)
-    if timeout_ms >= 0 and left > <uint64_t> timeout_ms:        # the cast fits: not negative
+    if timeout_ms >= 0 and left > <uint64_t> timeout_ms:        # safe cast: not negative
         return timeout_ms
-    return <int32_t> left                       # fits, as the limit was set from an int32_t
+    return <int32_t> left                       # safe cast: the limit was set from an int32_t
 
 
 cdef inline bint lives_elsewhere(aclError status) noexcept nogil:

@@ -26,8 +26,8 @@ cdef enum EventPath:            # how an allocation was served
 # under the arena's lock.
 cdef struct Event:              # 64 bytes, one cache line
     uint64_t time               # clock ticks
-    char *addr
-    uint64_t size               # bytes of the block
+    char *addr                  # address of the block or of the pages
+    uint64_t size               # bytes of the block or of the pages; SYNC: see EVENT_SYNC
     uint64_t requested          # bytes that the caller asked for
     # by kind; ALLOC: clock ticks of a slow allocation, else 0; LIVE: `Birth.time` or 0
     uint64_t detail

@@ -95,7 +95,7 @@ cdef View *views_doom(Arena *arena, Frame *frame) noexcept nogil:
         view = after
     holder.next = shadows
     frame.holder = frame.home = NULL
-    frame.stamp = frame.mark = 0  # search numbers of another arena would be taken for these
+    frame.stamp = frame.mark = 0  # they are numbers of this arena's searches, not of the next one's
     return holder
 
 

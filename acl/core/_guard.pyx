@@ -161,7 +161,7 @@ cdef void oldest_leaves(Arena *arena, Guard *guard) noexcept nogil:
     cdef Slot *slot = slot_at(guard, guard.left)
     slot.look = look_size(slot.block)
     if not slot.filled or not copy_out(arena, slot, slot.after, slot.block.addr, slot.look):
-        slot.look = 0                           # its bytes cannot be checked
+        slot.look = 0                           # the block's bytes cannot be checked
     elif guard.waits and stream_wait(arena):
         slot_settle(arena, slot)
         slot.look = 0
@@ -263,7 +263,7 @@ cdef void guard_close(Arena *arena) noexcept nogil:
         return
     # If the wait for a check expired, its copy may still be queued: then keep the pinned memory.
     if guard.pinned != NULL and guard.settled == guard.pushed and stream_wait(arena):
-        aclrtFreeHost(guard.pinned)  # status: nothing else can be done
+        aclrtFreeHost(guard.pinned)  # status ignored: nothing else can be done
         guard.pinned = NULL
     spin_leave(&guard.busy)
 

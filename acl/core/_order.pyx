@@ -50,7 +50,7 @@ cdef bint block_share_in(Arena *arena, Block *block, aclrtStream stream,
     if use == NULL:
         return False
     if arena.role == ROLE_FRAMEWORK:
-        use.context = arena.pool.context  # never waited for: queue markers show when the Use ends
+        use.context = arena.pool.context  # not used: queue markers show completion
     else:
         use.context = stream_home(arena.pool, stream, context)
     if arena_is_of(arena, stream, use.context):
@@ -148,7 +148,7 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
 
 cdef inline uint32_t wait_bed(Use *use) noexcept nogil:
     cdef uint64_t key = <uint64_t> use.stream ^ <uint64_t> use.context ^ use.blind
-    return <uint32_t> (key * <uint64_t> 0x9E3779B97F4A7C15 >> 56)       # fits: below WAIT_BEDS
+    return <uint32_t> (key * <uint64_t> 0x9E3779B97F4A7C15 >> 56)       # safe cast: below WAIT_BEDS
 
 
 cdef Use **queue_find(Arena *arena, Use *use) noexcept nogil:
@@ -363,7 +363,7 @@ cdef uint64_t waiting_glance(Arena *arena) noexcept nogil:
 
 
 cdef uint64_t waiting_wait(Arena *arena) noexcept nogil:
-    waiting_contexts_sync(arena)                # status: the polls read which waits succeeded
+    waiting_contexts_sync(arena)                # status ignored: the poll reads what succeeded
     return waiting_poll(arena)
 
 
@@ -431,7 +431,7 @@ cdef aclError capture_ask(
         return status
     count_publish(&graphs_missing, 1)
     if first and before == ACL_SUCCESS:
-        aclrtGetLastError(ACL_RT_THREAD_LEVEL)  # status: clears the error that this query caused
+        aclrtGetLastError(ACL_RT_THREAD_LEVEL)  # status ignored: clears the error of the query
     return ACL_SUCCESS
 
 

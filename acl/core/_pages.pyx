@@ -425,7 +425,7 @@ cdef Block *piece_of_pages(Arena *arena, Block *block, uint64_t want,
     if low >= high:
         return NULL
     if high - low > want:
-        low = high - <uint32_t> want            # fits: below high
+        low = high - <uint32_t> want            # safe cast: below high
     piece = piece_detach(arena, block, span.base + low * granule, span.base + high * granule)
     if piece != NULL:
         taken[0] += high - low

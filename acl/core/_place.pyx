@@ -74,7 +74,7 @@ cdef Range *range_make(Pool *pool, char *base, size_t bytes, bint segment) noexc
         return NULL
     span.base = base
     span.bytes = bytes
-    span.pages = <uint32_t> (bytes // pool.options.granule)     # fits, as bytes are below 2^46
+    span.pages = <uint32_t> (bytes // pool.options.granule)     # safe cast: bytes are below 2^46
     span.segment = segment
     if not segment:
         span.views = <View **> calloc(span.pages, sizeof(View *))
@@ -134,8 +134,8 @@ cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
         if block != NULL:
             block_drop(arena, block)
         return NULL
-    span.index = <uint16_t> index               # fits: below MAX_RANGES
-    span.kind = <uint8_t> kind                  # fits: a RangeKind
+    span.index = <uint16_t> index               # safe cast: below MAX_RANGES
+    span.kind = <uint8_t> kind                  # safe cast: a RangeKind
     span.first = block
     arena.space.ranges[index] = span
     if index == arena.space.range_count:
@@ -145,7 +145,7 @@ cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
     block.prev = block.next = NULL
     block.flags = 0
     block.range = span.index
-    block.bin = <uint16_t> (kind * BINS)        # fits: below 2 * BINS
+    block.bin = <uint16_t> (kind * BINS)        # safe cast: below 2 * BINS
     if segment:
         block.state = BLOCK_MOVING
         arena.pages += span.pages
@@ -213,7 +213,7 @@ cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page,
         if view == NULL:
             window.missing += 1
         elif view.frame == NULL:
-            return False  # a thread is unmapping it, or the driver has refused to
+            return False  # retired: a thread is unmapping it, or the driver refused to
         elif not page_recalls(search, span, view.frame, low, high):
             window.missing += 1
             window.stale += 1

@@ -86,7 +86,7 @@ cdef inline bint owned(Block *block) noexcept nogil:
 cdef void block_own(Block *block, size_t extra) noexcept nogil:
     # No lock is needed, though another thread may be in `block_see`: the write is one word.
     if block.flags & (BLOCK_BORN | BLOCK_SEEN):
-        block_birth(block).extra = <uint32_t> extra             # fits: a few bytes
+        block_birth(block).extra = <uint32_t> extra             # safe cast: a few bytes
     else:
         block_birth(block).time = <uint64_t> OWNED << 48 | extra
 
@@ -199,7 +199,7 @@ cdef inline void event_sign(Arena *arena, Event *event, uint32_t kind,
                             ThreadNotes *here) noexcept nogil:
     event.thread = thread_number(here)
     event.step = count_read(&arena.pool.notes.steps)
-    event.kind = <uint8_t> kind                         # fits: an EventKind
+    event.kind = <uint8_t> kind                         # safe cast: an EventKind
 
 
 cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks) noexcept nogil:
@@ -207,7 +207,7 @@ cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks
     cdef Birth *birth = block_birth(block)
     cdef Event *event = ring_next(arena)
     birth.time = ticks_now()
-    birth.stack = <uint16_t> here.stack                 # both stack numbers fit: see `Birth`
+    birth.stack = <uint16_t> here.stack                 # safe cast, also of `native`: see `Birth`
     birth.native = <uint16_t> here.native
     birth.extra = 0
     block.flags |= BLOCK_BORN
@@ -221,7 +221,7 @@ cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks
     event.stack = birth.stack
     event.native = birth.native
     event.tag = tag_of(arena, block)
-    event.path = <uint8_t> path                         # fits: an EventPath
+    event.path = <uint8_t> path                         # safe cast: an EventPath
     event_sign(arena, event, EVENT_ALLOC, here)
 
 
@@ -312,7 +312,7 @@ cdef inline void survey_block(Arena *arena, Block *block, Event *event) noexcept
     event.stack = event.native = event.thread = event.step = 0
     if owned(block):
         event.path &= <uint8_t> ~<uint32_t> BLOCK_SEEN
-        event.step = <uint32_t> birth.time  # the lower half is `extra`: see OWNED
+        event.step = <uint32_t> birth.time  # `extra` is the lower half: see OWNED
     elif block.flags & (BLOCK_BORN | BLOCK_SEEN):
         event.detail = birth.time
         event.step = birth.extra
@@ -403,7 +403,7 @@ cdef uint64_t arena_survey(Arena *arena, Event *out, uint64_t room, bint pages,
 cdef inline void block_see(Block *block, uint64_t ticks) noexcept nogil:
     cdef Birth *birth = block_birth(block)
     if owned(block):
-        birth.extra = <uint32_t> birth.time  # the lower half is `extra`: see OWNED
+        birth.extra = <uint32_t> birth.time  # `extra` is the lower half: see OWNED
     elif block.flags & (BLOCK_BORN | BLOCK_SEEN):
         return
     else:

@@ -19,7 +19,7 @@ cdef inline char *block_end(Block *block) noexcept nogil:
 
 cdef inline uint32_t page_floor(Range *span, char *addr, size_t granule) noexcept nogil:
     # The page size is a power of two, so shift: divisions would take most of a search's time.
-    return <uint32_t> (<size_t> (addr - span.base) >> bit_lowest(granule))  # fits: <= span.pages
+    return <uint32_t> (<size_t> (addr - span.base) >> bit_lowest(granule))  # safe: <= span.pages
 
 
 cdef inline uint32_t page_ceil(Range *span, char *addr, size_t granule) noexcept nogil:

@@ -85,7 +85,7 @@ cdef uint32_t slow_bucket(uint64_t ns) noexcept nogil:
     if ns < 1 << SLOW_LEAST:
         return 0
     top = bit_highest(ns)
-    index = (top - SLOW_LEAST) * 8 + 1 + (<uint32_t> (ns >> (top - 3)) & 7)  # the cast fits: 3 bits
+    index = (top - SLOW_LEAST) * 8 + 1 + (<uint32_t> (ns >> (top - 3)) & 7)  # safe cast: three bits
     return min(index, <uint32_t> SLOW_BUCKETS - 1)
 
 
@@ -119,7 +119,7 @@ cdef uint64_t bin_low(uint32_t index) noexcept nogil:
 
 
 cdef inline uint64_t glance(uint64_t *count) noexcept nogil:
-    return stale_read(<size_t *> count)         # size_t has 64 bits too
+    return stale_read(<size_t *> count)         # safe cast: size_t has 64 bits too
 
 
 cdef void arena_sum(Arena *arena, Sums *sums) noexcept nogil:

@@ -43,7 +43,7 @@ from acl.core.policy cimport (
 
 cdef struct Giver:
     Arena *arena                # an arena that may have free pages
-    uint64_t rank               # its number of free pages, then its index: see `givers_find`
+    uint64_t rank               # free pages * MAX_ARENAS + index, so no two ranks are equal
 
 
 cdef uint64_t others_fits(Climb *climb) noexcept nogil:

@@ -60,7 +60,7 @@ typedef struct BiasedLock {
     SpinLock spin;   /* taken by all threads except the owner */
     void *last;      /* the thread that took `spin` last; `last` and all fields below are under `spin` */
     uint32_t streak; /* how often in a row `last` took `spin` without contention */
-    uint32_t wanted; /* the streak that makes `last` the owner */
+    uint32_t wanted; /* when `streak` exceeds it, `last` becomes the owner */
     uint32_t pinned; /* while it is not 0, no thread becomes the owner */
     uint32_t revocations;
     uint32_t pauses; /* pause instructions before the second attempt at `spin`; grows with contention */
