@@ -1,9 +1,10 @@
-"""This package under a name of its own: `import aclpool as acl` gets it even if another module is called `acl`.
+"""The package `acl` under a second name: `import aclpool as acl` works even if another module is named `acl`.
 
 CANN's own module is a single file `acl.so`, which `set_env.sh` puts before site-packages.  Importing this module
 loads the package `acl` from the folder of this file, sets it as `sys.modules["acl"]`, and forwards every name to it;
 `import aclpool.sim` imports the same module as `acl.sim`.  Names that only CANN's module has (`media`, `himpi`,
-`blas`, `fv`) are looked up there at first use, if it is installed.  Code that imported CANN's module before keeps it.
+`blas`, `fv`) are looked up in CANN's module at first use, if it is installed.  Code that imported CANN's module
+earlier still uses CANN's.
 """
 
 import importlib.machinery
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from importlib.abc import Loader, MetaPathFinder
 
     from acl import *  # noqa: F403
-else:  # without importlib.abc, typing and pathlib, whose imports take long
+else:  # at run time, importlib.abc, typing and pathlib are not imported, because that takes long
     Loader, MetaPathFinder = object, type("MetaPathFinder", (), {})
 
 _FOLDER = os.path.join(os.path.dirname(os.path.realpath(__file__)), "acl")
@@ -79,7 +80,7 @@ class _Submodules(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import system has set the spec of the second name in the module: restore the module's own spec.
+        # The import system has set `module.__spec__` to the spec of the second name: restore the module's own spec.
         asked = module.__spec__
         assert asked is not None
         module.__spec__ = self._specs.pop(asked.name)
@@ -91,7 +92,7 @@ __version__: str = _acl.__version__
 __all__ = list(_acl.__all__)
 # An empty path makes this module a package for the import system, so that submodules can be imported.
 __path__: list[str] = []
-# It is the first finder, because others would load second copies of modules in packages of `acl`.
+# This must be the first finder: other finders would load second copies of modules in packages of `acl`.
 sys.meta_path.insert(0, _Submodules())
 
 
@@ -104,7 +105,10 @@ def __dir__() -> list[str]:
 
 
 def _command() -> int:
-    """Run the command `aclpool`; it starts here because CANN's `acl` may hide `acl.tools` before this import."""
+    """Run the command `aclpool`.
+
+    It starts in this module, because `acl.tools` cannot be imported before this module if CANN's `acl` is found first.
+    """
     from acl.tools.cli import main
 
     return main()

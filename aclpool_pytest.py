@@ -1,8 +1,8 @@
-"""The pytest plugin `aclpool_pytest`: tests of code for an NPU run on the simulator (docs/testing.md).
+"""The pytest plugin `aclpool_pytest`: it runs tests of NPU code on the simulator (docs/testing.md).
 
-pytest loads this module in every run of an environment in which aclpool is installed.  So it imports
-nothing but pytest and the standard library, and does nothing until a test asks for it or something
-imports torch_npu.  What it does then is in `acl.testing`.
+pytest loads this module in every run if aclpool is installed.  So the module imports only pytest and
+the standard library.  It does nothing until a test asks for the simulator or a module imports
+torch_npu; then it calls `acl.testing`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ KEY = pytest.StashKey["Door"]()
 
 
 class Door(MetaPathFinder):
-    """What one run of pytest asked for, and the session once the simulator is wanted.
+    """The options of one run of pytest, and its `Session` after the simulator was loaded.
 
-    It is also on `sys.meta_path` for as long as the simulator is not loaded, to see torch_npu come.
+    Until then, the object is also an import finder on `sys.meta_path`, which notices an import of torch_npu.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -53,12 +53,12 @@ class Door(MetaPathFinder):
                 raise pytest.UsageError(f"{name}: expected one of {', '.join(choices)}, got {self.choice(name)!r}")
 
     def option(self, name: str) -> object:
-        """A value of the command line; None if it was not given."""
+        """Return the value of an option of the command line; None if it was not given."""
         early = getattr(self.config, "known_args_namespace", None)
         return getattr(early, name, None) or getattr(self.config.option, name, None)
 
     def choice(self, name: str) -> str:
-        """A setting: of the command line, else of the configuration file."""
+        """Return the value of a setting, from the command line or else from the configuration file."""
         return str(self.option(name) or self.config.getini(name))
 
     @property
@@ -66,17 +66,17 @@ class Door(MetaPathFinder):
         return self.choice("acl_simulator") == "off"
 
     def begin(self) -> Session | None:
-        """Load the simulator, once; None if CANN's library is in use, or the plugin is off."""
+        """Load the simulator at the first call; return the session, or None if CANN is in use or the plugin is off."""
         if not self.begun and not self.off:
             self.begun = True
             self.unwatch()
-            # `aclpool`, not `acl`: CANN has a module of that name.
+            # Import `aclpool`, not `acl`, because CANN also has a module `acl`.
             importlib.import_module("aclpool")
             self.session = importlib.import_module("acl.testing._session").begin(self)
         return self.session
 
     def watch(self) -> None:
-        """See to it that the simulator is loaded before torch_npu."""
+        """Install the import finder, so that the simulator is loaded before torch_npu."""
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
@@ -87,7 +87,7 @@ class Door(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The spec of torch_npu, changed so that the simulator is loaded first; looking for it loads nothing."""
+        """Return the spec of torch_npu, changed so that its execution loads the simulator first; else None."""
         if name != "torch_npu" or self.looking:
             return None
         self.looking = True
@@ -107,7 +107,7 @@ class Door(MetaPathFinder):
 
 
 def opened(config: pytest.Config) -> Door:
-    """The door of a run; the simulator is loaded at once if it is asked for."""
+    """Return the Door of a run, made at the first call; this loads the simulator if an option asks for it."""
     door = config.stash.get(KEY, None)
     if door is None:
         config.stash[KEY] = door = Door(config)
@@ -119,7 +119,7 @@ def opened(config: pytest.Config) -> Door:
 
 
 def asks(item: pytest.Item) -> bool:
-    """Whether a test says that it wants the simulator."""
+    """Return True if a test has a mark of this plugin or the fixture `acl_sim`."""
     return any(mark.name.startswith("acl_") for mark in item.iter_markers()) or "acl_sim" in getattr(
         item, "fixturenames", ())
 
@@ -145,7 +145,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    opened(early_config)        # before a conftest.py imports torch
+    opened(early_config)        # now, because a conftest.py may import torch
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -177,7 +177,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def alone(item: pytest.Item) -> bool:
-    """Whether a test is to have a process of its own."""
+    """Return True if a test is to run in its own process."""
     return item.config.stash[KEY].choice("acl_fresh") == "process" or any(
         mark.kwargs.get("process") for mark in item.iter_markers("acl_world"))
 
@@ -247,27 +247,27 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
         yield
     except BaseException:
         if session is not None:
-            session.leave(item)         # what it says has another reason
+            session.leave(item)         # ignore its messages, because a fixture has failed
         raise
     if session is not None:
         complain(session.leave(item))
 
 
 def complain(texts: list[str]) -> None:
-    """Fail the test, if anything is wrong."""
+    """Fail the test if there are messages."""
     if texts:
         pytest.fail("\n".join(texts), pytrace=False)
 
 
 @pytest.fixture
 def acl_sim() -> ModuleType:
-    """The controls of the simulator, `acl.sim`; what a test sets with them ends with the test."""
+    """The module `acl.sim`, which controls the simulator; what a test sets with it ends with the test."""
     return importlib.import_module("acl.sim")
 
 
 @pytest.fixture
 def no_pool_leaks() -> Iterator[None]:
-    """What the test allocates from any pool must be free at its end; what was live before may stay."""
+    """The test fails if memory that it allocated from a pool is live at its end."""
     importlib.import_module("aclpool")
     with importlib.import_module("acl.testing._leaks").watched_pools():
         yield

@@ -1,8 +1,8 @@
-"""Loads the simulator's libraries before a framework that is linked with CANN's.
+"""Loads the simulator's libraries before a framework that is linked with CANN's libraries.
 
-The libraries of frameworks name `libascendcl.so` and its companions.  The system's loader takes a library of
-that name which the process has loaded already. So, if this runs first, a program needs no `LD_LIBRARY_PATH`.
-With CANN's library nothing is loaded here, because CANN's set-up script has set the paths.
+A framework's libraries need `libascendcl.so` and related libraries.  If the process has already loaded a library with
+such a name, the system's loader uses it.  So if `preload` is called before the framework is imported, the program
+needs no `LD_LIBRARY_PATH`.  If CANN is in use, nothing is loaded here, because CANN's set-up script has set the paths.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _loaded: list[ctypes.CDLL] = []
 
 
 def preload() -> bool:
-    """Load the libraries in the folder of the simulator's `libascendcl.so`; True if the simulator is in use."""
+    """Load all libraries in the folder of the simulator's `libascendcl.so`; return True if the simulator is in use."""
     if backend() != "sim":
         return False
     found = library()
     if not _loaded and found is not None:
         folder = Path(found).resolve().parent
-        # The others are linked with it, so it comes first.
+        # Load libascendcl.so first, because the other libraries are linked with it.
         names = ["libascendcl.so", *sorted(p.name for p in folder.glob("*.so") if p.name != "libascendcl.so")]
         _loaded.extend(ctypes.CDLL(str(folder / name), ctypes.RTLD_GLOBAL) for name in names)
     return True

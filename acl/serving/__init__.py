@@ -7,9 +7,10 @@
         engine.load("encoder", Task("encoder.onnx"), instances=3)
         result = engine.submit(item).result()           # or: await engine.ask(item)
 
-`_engine` accepts requests, loads models and shuts down; `_queue` orders the waiting requests, `_lane` has the stream of
-a thread, `_attempts` serves a batch until each of its requests is answered or has failed, `_version` is a loaded model,
-`_tally` counts events and learns what batches cost, `_page` writes the metrics. A `Task` makes batches of requests.
+`_engine` accepts requests, loads models and shuts down; `_queue` orders the waiting requests; `_lane` manages the
+stream of a thread; `_attempts` serves a batch until each of its requests is answered or has failed; `_version` is a
+loaded model; `_tally` counts events and estimates the memory and time of batches; `_page` writes the metrics; a `Task`
+makes batches of requests.
 
 May import: everything below `adapters`, and `acl.metrics`. Start with `_attempts.py`, then `_engine.py`.
 """

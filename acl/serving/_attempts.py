@@ -68,7 +68,7 @@ def serve(engine: Engine, lane: Lane, batch: list[Job]) -> None:
                 log.warning("model %s: a batch of %d failed: %s", version.name, len(batch), traceback.format_exc())
                 again = False
                 if isinstance(error, AclError):
-                    lane.works()                # makes a new stream if this one still reports the error
+                    lane.works()                # if the stream still reports the error, this makes a new one
                 if len(batch) == 1:
                     engine.fail(batch, error)
         if not again:
@@ -84,7 +84,7 @@ def serve(engine: Engine, lane: Lane, batch: list[Job]) -> None:
 
 
 def halve(engine: Engine, lane: Lane, batch: list[Job]) -> None:
-    """Serve the requests of a failed batch that are not over, in two halves, one after the other."""
+    """Serve the unfinished requests of a failed batch as two smaller batches, one after the other."""
     left = [job for job in batch if not job.over]
     middle = (len(left) + 1) // 2
     for half in (left[:middle], left[middle:]):
@@ -93,7 +93,7 @@ def halve(engine: Engine, lane: Lane, batch: list[Job]) -> None:
 
 
 def relieve(engine: Engine, job: Job, error: OutOfMemoryError) -> bool:
-    """Free idle memory for a request that ran out of memory alone, and wait up to 1 s until no other batch runs.
+    """Free idle memory, and wait up to 1 s until no other batch runs; for a request that ran out of memory alone.
 
     Return True if the request is to be tried again, False if it has failed.
     """
@@ -107,11 +107,11 @@ def relieve(engine: Engine, job: Job, error: OutOfMemoryError) -> bool:
     if engine.pool is not None:
         with suppress(AclError):
             engine.pool.trim(idle=True)
-    with engine.changed:                        # a lane that waits below does not count as running
+    with engine.changed:                        # this lane waits below, so it does not count as running
         engine.running -= 1
         engine.changed.notify_all()
     with engine.alone, engine.changed:
-        if job.cost < engine.room:              # promise it all of the memory, so that no batch begins meanwhile
+        if job.cost < engine.room:              # promise all memory to the request, so that no other batch begins
             engine.promised += engine.room - job.cost
             job.cost = engine.room
         job.alone = engine.changed.wait_for(lambda: engine.running == 0, timeout=1.0)
@@ -120,14 +120,14 @@ def relieve(engine: Engine, job: Job, error: OutOfMemoryError) -> bool:
 
 
 def never_fits(report: OomReport | None) -> bool:
-    """Return True if the report of a request's failed allocation shows that the pool's limit is too low for it alone.
+    """Return True if a request's failed allocation shows that even alone the request needs more than the pool's limit.
 
-    Either the request's own memory is more than the limit, or the pool held nothing else that it could not use.
+    It does if the request's own memory is more than the limit, or if all other memory of the pool was free for its use.
     """
     if report is None or not report.limit or not report.holds:
         return False
     own, *other = report.holds
-    left = sum(report.left.values())                # of runs that failed before, maybe on the same stream
+    left = sum(report.left.values())                # bytes of runs that failed earlier, maybe on this stream
     if own.live - left + report.size > report.limit:
         return True
     usable = sum(hold.whole for hold in other)
@@ -135,7 +135,7 @@ def never_fits(report: OomReport | None) -> bool:
 
 
 def at_limit(engine: Engine) -> bool:
-    """Return True if the pool's limit alone made the last failed allocation fail."""
+    """Return True if only the pool's limit, and not the device, made the last failed allocation fail."""
     report = None if engine.pool is None else engine.pool.last_oom()
     return report is not None and report.stopped == ("limit",)
 
@@ -143,8 +143,8 @@ def at_limit(engine: Engine) -> bool:
 def recover(engine: Engine, lane: Lane, batch: list[Job], error: Exception) -> bool:
     """Get a new stream for a lane after a fault of the device, and fail the requests that are not tried again.
 
-    These are the requests for which `weary` is true, and a request that failed `Options.tries` times alone while the
-    device works.  Return True if the batch is to be tried again as it is, False if its rest is to be halved.
+    These are the requests for which `weary` is true, and a request that failed `Options.tries` times alone although the
+    device works.  Return True if the same batch is to be tried again, False if its other requests are to be halved.
     """
     log.warning("lane %d: %s", lane.number, str(error))
     lane.faults += 1
@@ -161,7 +161,7 @@ def recover(engine: Engine, lane: Lane, batch: list[Job], error: Exception) -> b
 
 
 def weary(engine: Engine, job: Job) -> bool:
-    """Return True if a request is not tried again: its patience, its deadline or the grace period is over."""
+    """Return True if a request is not tried again: its `patience_s`, its deadline or the grace period is over."""
     return engine.hasty or is_late(job) or time.monotonic() - job.arrived > engine.options.patience_s
 
 

@@ -1,14 +1,14 @@
 """The engine: it accepts requests, loads models, runs the lanes' threads, and shuts them down.
 
 An accepted request is answered, or fails with its own error.  A request that cannot be served is refused when it is
-submitted, by a `Refused` with a status of HTTP.  A waiting request takes no device memory, so only their number is
-limited.  A batch begins as soon as the memory that it may need is not promised to running batches.
+submitted: `submit` raises `Refused` with an HTTP status.  A waiting request takes no device memory, so only the number
+of waiting requests is limited.  A batch begins as soon as the memory that it may need is not promised to running
+batches.
 
 A request is served by the version of its model that was current when it was accepted.  `load` replaces the current
-version; the old one is unloaded once its requests are over.
+version; the old version is unloaded when its requests are over.
 
-Any thread may call any method.  Once the program's main thread has ended, the lanes end too, and requests that are not
-answered fail.
+Any thread may call any method.  When the program's main thread ends, the lanes end too, and unanswered requests fail.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = ["Engine"]
 
 log = logging.getLogger("acl.serving")
 NO_LIMIT = 1 << 62
-IDLE_S = 0.5                            # how often an idle lane looks at the device
-STUCK_S = 1.0                           # at the end, for the work of a stream that was aborted
-LONGEST_S = 3600.0                      # longest single wait: Python refuses a timeout of more than 292 years
+IDLE_S = 0.5                            # seconds between two checks of free device memory by an idle lane
+STUCK_S = 1.0                           # seconds that `close` waits for the work of an aborted stream
+LONGEST_S = 3600.0                      # longest single wait in seconds; Python refuses more than 292 years
 
 
 def program_ended() -> bool:
-    """Return True if the main thread has ended: the interpreter waits only for other threads, such as the lanes'."""
+    """Return True if the main thread has ended, so that the interpreter waits only for threads such as the lanes'."""
     return not threading.main_thread().is_alive()
 
 
@@ -86,7 +86,7 @@ class Engine:
         self.retired: list[Version] = []    # replaced or removed versions that are not unloaded yet
         self.versions = 0                   # number of the last version, over all models
         self.largest = NO_LIMIT if self.pool is None else self.pool.limit or NO_LIMIT      # the pool's limit in bytes
-        self.room = NO_LIMIT                # bytes that running batches may need together, when last measured
+        self.room = NO_LIMIT                # bytes that running batches may need together; result of `measure`
         self.promised = 0                   # bytes that are promised to running batches
         self.running = 0                    # number of running batches
         self.failing: set[int] = set()      # lanes without a working stream after a fault, until a batch has run
@@ -95,7 +95,7 @@ class Engine:
         self.hasty = False                  # the grace period is over: no batch is tried again
         self.closed = False
         self.queue = Queue()
-        self.late: list[Job] = []           # requests that waited too long, which the clock's thread turns away
+        self.late: list[Job] = []           # requests that waited too long; the clock's thread fails them
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
         self.timed = threading.Condition(lock)          # only the clock's thread waits for it
@@ -130,13 +130,14 @@ class Engine:
             How many instances of the model to load; they share one copy of the weights.  An instance runs one batch
             at a time, so lanes run at the same time only with an instance for each (see `acl.Model.instances`).
         warm : iterable of sequences of items
-            Batches that each instance runs before it serves, so that no request waits for work that only a
-            model's first run does.
+            Batches that each instance runs before it serves requests.  A model's first run takes longer; so no request
+            has to wait for it.
 
         Returns
         -------
         int
-            Number of the version, greater than all before it in this engine; it is in each `Result`.
+            Number of the version, greater than the numbers of all earlier versions in this engine.  Each `Result` has
+            the number of its version.
         """
         if not isinstance(name, str) or not name:
             raise ValueError(f"name must be a str that is not empty, not {name!r}")
@@ -180,7 +181,7 @@ class Engine:
             self.retire(old)
 
     def warm(self, version: Version, batches: list[list[Any]]) -> None:
-        """Run batches on each instance of a version; their memory counts as promised meanwhile."""
+        """Run batches on each instance of a version.  While a batch runs, its memory counts as promised."""
         lane = Lane(self.streams, 0, None)
         try:
             for lane.number in range(len(version.models) if batches else 0):
@@ -207,7 +208,7 @@ class Engine:
         self.unload_retired()
 
     def unload_retired(self) -> bool:
-        """Unload the retired versions without requests; return False if work that hangs may still use them."""
+        """Unload the retired versions without requests; return False if hanging work may still use the models."""
         self.streams.sweep()
         if self.streams.stuck:
             log.warning("%d streams do not come to their end: nothing is unloaded", len(self.streams.stuck))
@@ -237,7 +238,7 @@ class Engine:
         return max(room, 0) * 9 // 10
 
     def open_check(self) -> None:
-        """Raise an error in a forked child, and once the engine is draining."""
+        """Raise an error if this process is a forked child, or if the engine is draining."""
         if os.getpid() != self.process:
             raise RuntimeError("the Engine was made before a fork, and its threads are not in this process: make one "
                                "in each worker")
@@ -261,7 +262,7 @@ class Engine:
             Requests with a higher priority are served first.  If the queue is full, the new request takes the place
             of a waiting one with a lower priority, which fails with status 429.
         deadline_s : float, optional
-            Seconds from now after which the answer is of no use.  If the request has not begun by then, it fails with
+            Seconds from now until the answer becomes useless.  If the request has not begun by then, it fails with
             status 504.  If a try fails after that time, the request is not tried again.
 
         Raises
@@ -279,7 +280,7 @@ class Engine:
             nbytes = version.task.padded_bytes([item])
             with self.changed:
                 if self.models.get(version.name) is not version:
-                    continue                    # the version was replaced or unloaded meanwhile
+                    continue                    # another thread has replaced or unloaded the version
                 self.admission_check(version, version.costs.estimate(nbytes))
                 displaced = self.room_made(version, priority)
                 job = self.accept(Job(version, item, nbytes, priority), deadline_s)
@@ -309,7 +310,7 @@ class Engine:
             return self.version_now(name)
 
     def version_now(self, name: str | None) -> Version:
-        """Return the current version of a model, under the lock; refuse the request if there is none."""
+        """Return the current version of a model, or refuse the request.  The caller holds the lock."""
         if name is None and len(self.models) == 1:
             return next(iter(self.models.values()))
         found = None if name is None else self.models.get(name)
@@ -321,7 +322,7 @@ class Engine:
         return found
 
     def admission_check(self, version: Version, cost: int) -> None:
-        """Refuse a request of `cost` bytes if it cannot be served now, under the lock."""
+        """Refuse a request that needs `cost` bytes if it cannot be served now.  The caller holds the lock."""
         if self.draining:
             raise self.refuse(version, "draining", 503, "the server is going down")
         if len(self.ended) == self.options.lanes:
@@ -329,13 +330,13 @@ class Engine:
         if cost > MARGIN * self.largest:
             raise self.refuse(
                 version, "size", 413, f"the request needs some {cost} bytes, there are {self.largest}")
-        if min(cost, self.largest * 9 // 10) > self.room:           # an estimate above the limit may still fit, alone
+        if min(cost, self.largest * 9 // 10) > self.room:           # a cost above the limit is only an estimate
             raise self.refuse(version, "memory", 503, "others on the device have taken the memory", 0.1)
 
     def room_made(self, version: Version, priority: int) -> Job | None:
-        """Make room for a request in the queue, under the lock.
+        """Make room for a request in the queue, or refuse it.  The caller holds the lock.
 
-        Return the request of a lower priority that was removed for it; None if there was room.
+        Return the request with a lower priority that was removed; None if there was room.
         """
         if len(self.queue) >= self.options.queue:
             self.queue.take(self.is_cancelled)
@@ -348,7 +349,7 @@ class Engine:
         return last
 
     def accept(self, job: Job, deadline_s: float | None) -> Job:
-        """Put a job into the queue, under the lock."""
+        """Put a job into the queue and return it.  The caller holds the lock."""
         if deadline_s is not None:
             job.deadline = job.arrived + deadline_s
         if self.options.queue_timeout_s is not None:
@@ -362,18 +363,18 @@ class Engine:
         return job
 
     def is_cancelled(self, job: Job) -> bool:
-        """Return True if a request's future was cancelled; it is counted then, and the caller drops it."""
+        """Return True if a request's future was cancelled.  Then it is counted, and the caller removes the request."""
         return job.result.cancelled() and not self.begin(job)
 
     def refuse(self, version: Version, why: str, status: int, reason: str, after: float | None = None) -> Refused:
-        """Count a refusal and return it."""
+        """Count a refusal and return its exception."""
         version.tally.counts[f"refused_{why}"] += 1
         return Refused(status, reason, after)
 
     # -- the clock
 
     def tick(self) -> None:
-        """Run the clock's thread: turn away requests that have waited too long."""
+        """The body of the clock's thread: fail requests that have waited too long."""
         while True:
             with self.timed:
                 late, self.late = self.late + self.take_late(), []
@@ -389,12 +390,12 @@ class Engine:
                                Refused(503, f"it waited for more than {self.options.queue_timeout_s} s", 1.0))
 
     def take_late(self) -> list[Job]:
-        """Remove the requests that have waited too long from the queue, under the lock, and return them."""
+        """Remove the requests that have waited too long from the queue and return them.  The caller holds the lock."""
         now = time.monotonic()
         return self.queue.take(lambda job: job.due is not None and job.due <= now)
 
     def turn_away(self, job: Job, event: str, error: BaseException) -> None:
-        """End an accepted request with an error, and count it as `event`, or as cancelled."""
+        """Fail an accepted request with an error, and count it as `event`, or as "cancelled" if it was cancelled."""
         if self.settle(job, "cancelled" if job.result.cancelled() else event):
             with suppress(InvalidStateError):           # the future was cancelled
                 job.result.set_exception(error)
@@ -402,7 +403,7 @@ class Engine:
     # -- the lanes
 
     def work(self, lane: Lane) -> None:
-        """Run a lane's thread until the engine is drained."""
+        """The body of a lane's thread: serve batches until the engine is drained."""
         batch: list[Job] = []
         try:
             while True:
@@ -417,7 +418,7 @@ class Engine:
                         return
                     self.attend(lane, batch)
                 except Exception as error:
-                    # Log the traceback as text: a log record that refers to it would keep the engine.
+                    # Log the traceback as text, because a log record with the traceback would keep the engine alive.
                     log.error("lane %d: %s", lane.number, traceback.format_exc())
                     self.fail(batch, error)
                     with self.changed:
@@ -429,9 +430,9 @@ class Engine:
             self.end(lane, batch)
 
     def end(self, lane: Lane, batch: list[Job]) -> None:
-        """Fail the requests that an ending lane leaves; without other lanes, all that wait.
+        """Called when a lane's thread ends: fail its requests, and, if it was the last lane, all waiting requests.
 
-        A thread that ends before the engine is drained, by a SystemExit for example, is noted in `ended`.
+        If the thread ends before the engine is drained, for example by a SystemExit, the lane is added to `ended`.
         """
         left = list(batch)
         with self.changed:
@@ -443,7 +444,7 @@ class Engine:
         self.fail(left, RuntimeError("the lane has ended"))
 
     def attend(self, lane: Lane, batch: list[Job]) -> None:
-        """Serve a batch, which counts as running meanwhile."""
+        """Serve a batch.  Until it is served, it counts as running."""
         with self.changed:
             self.running += 1
         try:
@@ -454,14 +455,14 @@ class Engine:
                 self.changed.notify_all()
 
     def take(self) -> list[Job]:
-        """Return the next batch, after a wait for requests that join it; [] once the engine is drained."""
+        """Wait for requests and return the next batch; [] if the engine is drained."""
         with self.changed:
             while True:
                 while not self.queue:
                     if self.draining or program_ended():
                         return []
                     if not self.changed.wait(IDLE_S):
-                        self.room = self.measure()      # others may have allocated or freed memory meanwhile
+                        self.room = self.measure()      # other programs may have allocated or freed memory
                 self.linger()
                 if late := self.take_late():
                     self.late += late
@@ -470,11 +471,11 @@ class Engine:
                     continue
                 if batch := self.gather():
                     return batch
-                if self.queue:                          # the memory for the first request is promised to others
+                if self.queue:                          # the memory for the first request is promised to other batches
                     self.changed.wait(IDLE_S)
 
     def linger(self) -> None:
-        """Wait for company, but not so long that a request would miss its deadline, also one that comes meanwhile."""
+        """Wait until the batch is full, but at most until `linger_until` of any waiting request, old or new."""
         while 0 < len(self.queue) < self.options.batch and not self.draining:
             until = min(job.linger_until(self.options.linger_ms / 1e3) for job in self.queue)
             left = until - time.monotonic()
@@ -483,9 +484,10 @@ class Engine:
             self.changed.wait(min(left, LONGEST_S))
 
     def gather(self) -> list[Job]:
-        """Take the first request, and those that share its batch as far as memory allows, and promise them memory.
+        """Take the first request and those that can share its batch, as far as memory allows; promise memory to them.
 
-        Return [] while the memory for the first request is promised to running batches, or if no request waits.
+        Return the batch.  Return [] if no request waits, or if the memory for the first request is promised to running
+        batches.
         """
         self.queue.take(self.is_cancelled)
         if not self.queue:
@@ -537,7 +539,7 @@ class Engine:
         try:
             if task.goes_with(items[0], job.item):
                 return job.version.costs.estimate(task.padded_bytes(items), len(items))
-        except (Exception, SystemExit):         # a lane that ended here would leave begun requests in the queue
+        except (Exception, SystemExit):         # if the lane ended here, begun requests would stay in the queue
             log.warning("the task cannot join two requests: %s", traceback.format_exc(limit=-1))
         return None
 
@@ -549,12 +551,12 @@ class Engine:
             version.tally.counts[event] += 1
 
     def worked(self, lane: Lane) -> None:
-        """Note that a batch of a lane has run: the lane is not failing, and free memory is measured again."""
+        """Called after a batch of a lane has run: mark the lane as working, and measure the free memory."""
         self.failing.discard(lane.number)
         self.room = self.measure()
 
     def settle(self, job: Job, event: str) -> bool:
-        """Mark a request as over, count it as `event`, and free its promise; return False if it was over before."""
+        """Mark a request as over, count it as `event`, and end its promise; return False if it was over already."""
         with self.changed:
             if job.over:
                 return False
@@ -564,7 +566,7 @@ class Engine:
             job.version.tally.counts[event] += 1
             job.version.jobs -= 1
             if job.version.jobs == 0:
-                self.changed.notify_all()       # `retire` may wait for the last request
+                self.changed.notify_all()       # `retire` may wait for the version's last request
         return True
 
     def answer(self, job: Job, result: Result) -> None:
@@ -575,7 +577,7 @@ class Engine:
             job.result.set_result(result)
 
     def fail(self, batch: Iterable[Job], error: BaseException) -> None:
-        """End requests with an error; after the grace period, with status 503."""
+        """Fail requests with an error; after the grace period, the error is Refused with status 503."""
         if self.hasty and not isinstance(error, Refused):
             error = Refused(503, f"the server went down before it had answered: {error}")
         for job in batch:
@@ -583,7 +585,7 @@ class Engine:
 
     @property
     def counts(self) -> Counter[str]:
-        """Counts of all events of the loaded models, and of events that belong to no model."""
+        """Return the counts of all events, of the loaded models and of no model, together."""
         with self.changed:
             found = Counter(self.tally.counts)
             for version in self.models.values():
@@ -598,7 +600,7 @@ class Engine:
         return not self.draining and not self.ended and len(self.failing) < self.options.lanes
 
     def health(self) -> Health:
-        """Return the state of the engine and of each lane, without waiting and without a call of the device."""
+        """Return the state of the engine and of each lane.  The method does not wait and does not call the device."""
         with self.changed:
             state = "draining" if self.draining else "failing" if not self.healthy else "ok" if self.models else "empty"
             return Health(state, tuple(
@@ -615,17 +617,17 @@ class Engine:
     def close(self, grace_s: float | None = None) -> None:
         """Drain the engine, wait for its lanes, unload its models, and close its pool; a second call does nothing.
 
-        If work hangs on a stream that was aborted, nothing is unloaded, because the work may still use the memory;
+        If work still hangs on an aborted stream, no model is unloaded, because the work may use the memory.  Then
         another call of `close` tries again.
 
         Parameters
         ----------
         grace_s : float, optional
-            Seconds to wait for accepted requests; those not answered by then are aborted and fail with status 503.
-            If not given, `close` waits until all are answered or have failed.
+            Seconds to wait for accepted requests.  Requests that are not answered by then are aborted and fail with
+            status 503.  If not given, `close` waits until all requests are answered or have failed.
         """
         if os.getpid() != self.process:
-            return                              # a forked child has neither the threads nor the memory
+            return                              # a forked child has neither the threads nor the device memory
         self.drain()
         if grace_s is not None:
             due = time.monotonic() + grace_s
@@ -662,4 +664,4 @@ class Engine:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close(None if error[0] is None else 0)     # after an exception such as Ctrl-C, do not wait
+        self.close(None if error[0] is None else 0)     # 0: do not wait after an exception, such as Ctrl-C

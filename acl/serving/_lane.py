@@ -1,4 +1,4 @@
-"""A lane's stream: it is created, runs batches, is tested after a fault, and is destroyed."""
+"""Lanes and their streams: create a stream, run a batch on it, test it after a fault, destroy it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Streams:
     lost : list of int
         Handles of streams that could not be destroyed because the device was lost.
     stuck : list of Stream
-        Streams that were aborted, and whose work has not ended.
+        Aborted streams whose work has not ended.
     """
 
     def __init__(self, device: int, pool: Pool | None) -> None:
@@ -54,7 +54,7 @@ class Streams:
         with suppress(AclError):
             if self.pool is not None:
                 self.pool.unregister(stream)
-        with suppress(AclError):                # of its work, or because it was not destroyed
+        with suppress(AclError):                # the error of failed work, or that the stream was not destroyed
             stream.close()
         if stream.refused:
             with self.lock:
@@ -71,9 +71,10 @@ class Streams:
                 self.stuck.append(stream)
 
     def sweep(self) -> None:
-        """Destroy streams that could not be destroyed before."""
+        """Try again to destroy the streams in `lost` and `stuck`."""
         with self.lock:
-            # After another status than a fault's it is gone, and another stream may get its handle.
+            # Keep a handle only if ACL reports a fault again.  Otherwise the stream is destroyed, and ACL may use the
+            # handle for another stream.
             self.lost = [handle for handle in self.lost if rt.destroy_stream_force(handle) in FAULTS]
             for stream in [one for one in self.stuck if is_idle(one)]:
                 self.stuck.remove(stream)
@@ -87,7 +88,7 @@ class Streams:
 
 
 def is_idle(stream: Stream) -> bool:
-    """Return True if a stream has no work left; a stream whose work failed has none."""
+    """Return True if a stream has no work left, or if its work has failed."""
     try:
         return stream.query()
     except AclError:
@@ -142,7 +143,7 @@ class Lane:
         return outputs
 
     def works(self) -> bool:
-        """Return True if the lane has a stream, or gets one, and the stream can be synchronised."""
+        """Return True if the lane's stream, which is made if there is none, can be synchronised."""
         limit = None if self.run_timeout_s is None else max(1, int(self.run_timeout_s * 1000))
         try:
             self.open().synchronize(limit)
@@ -165,5 +166,5 @@ class Lane:
         """Abort the work of the stream; any thread may call it."""
         stream = self.stream
         if stream is not None:
-            with suppress(AclError, ValueError):        # its own thread may have closed the stream meanwhile
+            with suppress(AclError, ValueError):        # the lane's thread may close the stream at the same time
                 stream.abort()

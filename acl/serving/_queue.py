@@ -22,7 +22,7 @@ class Job:
 
     version: Version
     item: Any
-    nbytes: int                         # bytes of its input, in a batch of its own
+    nbytes: int                         # bytes of its input if it is alone in its batch
     priority: int = 0
     deadline: float | None = None       # time.monotonic() after which its answer is of no use; None for no limit
     expires: float | None = None        # time.monotonic() after which it has waited too long; None for no limit

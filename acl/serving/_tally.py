@@ -1,4 +1,4 @@
-"""What an engine counts of a model's requests, and what it learns of the memory and time that batches need."""
+"""Counts of the events of a model's requests, and estimates of the memory and time that its batches need."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections import Counter
 
 __all__ = ["Costs", "Histogram", "MARGIN", "Tally"]
 
-MARGIN = 1.25                           # factor of an estimate over the measured peak
-OVERHEAD = 4096                         # bytes that a batch needs whatever the size of its inputs
+MARGIN = 1.25                           # an estimate is this many times the measured peak
+OVERHEAD = 4096                         # bytes that every batch needs, besides those for its inputs
 
 
 class Costs:
-    """Estimate the device memory of a batch from its input bytes; each size of items has a ratio of its own.
+    """Estimate the device memory of a batch from the bytes of its inputs, by a ratio for each size of items.
 
     Attributes
     ----------
     ratio : float
-        Bytes of device memory for each byte of input, for sizes of items that have not run yet.
+        Bytes of device memory per byte of input, for item sizes with which no batch has run yet.
     seconds : float
         Seconds that a batch takes, as a moving average; 0 if none has run.
     """
@@ -32,7 +32,7 @@ class Costs:
         return int(self.ratios.get((nbytes // count).bit_length(), self.ratio) * nbytes) + OVERHEAD
 
     def learn(self, nbytes: int, count: int, peak: int, *, exact: bool) -> None:
-        """Learn from a batch that has run: it needed `peak` bytes, or at most that many if not `exact`."""
+        """Adapt the ratio to a batch that has run and needed `peak` bytes, or at most `peak` bytes if not `exact`."""
         if nbytes < 1:
             return
         size = (nbytes // count).bit_length()
@@ -44,17 +44,17 @@ class Costs:
             self.ratios[size] = min(seen, self.ratio if known is None else known)
 
     def took(self, seconds: float) -> None:
-        """Learn that a batch has run for `seconds`."""
+        """Add the duration of a batch to the moving average."""
         self.seconds = seconds if self.seconds == 0 else 0.8 * self.seconds + 0.2 * seconds
 
 
 class Histogram:
-    """Count times in buckets with upper bounds of about 1 ms to 64 s, each twice the one before.
+    """Count times in buckets, whose upper bounds double from about 1 ms to 64 s.
 
     Attributes
     ----------
     BOUNDS : tuple of float
-        Upper bounds of the buckets in seconds, each a part of its bucket.
+        Upper bounds of the buckets in seconds.  A value equal to a bound is in the bucket of this bound.
     counts : list of int
         Number of values in each bucket; the last bucket has the values above all bounds.
     sum : float

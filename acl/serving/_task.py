@@ -1,4 +1,4 @@
-"""Task: it makes the inputs of a batch from requests, and results from the batch's outputs."""
+"""The class `Task`, which makes a batch's inputs from requests, and the requests' results from the batch's outputs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def arrays_of(item: Any) -> list[np.ndarray[Any, Any]]:
 class Task:
     """A model, and the methods that make batches of its requests.
 
-    By default, a request's item is an array without the batch's dimension, or a dict of such arrays by the names of
-    the model's inputs.  Items of equal shapes and types share a batch.  The result of an item is the tuple of its
-    rows in the outputs.  Override methods in a subclass to change this, for example to pad texts of different lengths.
+    By default, a request's item is an array without the batch dimension, or a dict of such arrays by the names of the
+    model's inputs.  Items of equal shapes and types share a batch.  The result of an item is a tuple: its row of each
+    output.  Override methods in a subclass to change this, for example to pad texts of different lengths.
 
     Several threads of the engine call the methods at the same time; the methods must not change the items.  If
     `collate` or `split` raises an exception, the batch is halved until the request that causes it is alone and fails.

@@ -9,12 +9,12 @@ __all__ = ["Health", "LaneHealth", "Options", "Refused", "Result", "number_check
 
 
 class Refused(Exception):
-    """Raised for a request that is not served for a reason other than its content.
+    """The exception for a request that is not served, for a reason other than its content.
 
     Attributes
     ----------
     status : int
-        Status of HTTP: 404, 413, 429, 503 or 504.
+        HTTP status: 404, 413, 429, 503 or 504.
     reason : str
         The reason in one sentence.
     after : float or None
@@ -52,8 +52,8 @@ class LaneHealth(NamedTuple):
     number : int
         Number of the lane, from 0.
     state : str
-        ``"working"``, ``"failing"`` (after a fault it got no working stream, and no batch has run since) or
-        ``"ended"`` (its thread has ended).
+        ``"working"``, ``"failing"`` (the lane got no working stream after a fault, and no batch has run since then) or
+        ``"ended"`` (the lane's thread has ended).
     faults : int
         Number of device faults in its batches.
     error : str or None
@@ -99,13 +99,13 @@ class Options:
     Attributes
     ----------
     device : int
-        Ordinal of the device.
+        Number of the device.
     lanes : int
-        Number of lanes, each a thread with a stream; as many batches run at the same time.
+        Number of lanes.  A lane is a thread with a stream; it runs one batch at a time.
     batch : int
         Most requests in one batch.
     linger_ms : float
-        Milliseconds that the first request of a batch waits for others to share the batch.
+        Milliseconds that the first request of a batch waits for other requests that can share the batch.
     queue : int
         Most requests that may wait.
     queue_timeout_s : float or None
@@ -118,9 +118,10 @@ class Options:
     patience_s : float
         Seconds after its arrival for which a failed request may be tried again.
     tries : int
-        How often a request that is alone in its batch is tried, if the device reports a fault each time and then works.
+        How many times a request that is alone in its batch is tried, if the device reports a fault each time and works
+        again afterwards.
     run_timeout_s : float or None
-        Seconds after which a running batch is aborted, and tried again as after a fault; None for no limit.
+        Seconds after which a running batch is aborted.  It is then tried again as after a fault.  None for no limit.
     name : str
         Name of the pool.
     """

@@ -1,4 +1,4 @@
-"""A version of a loaded model: its task, its instances, and the number of its requests that are not over."""
+"""A version of a loaded model: its task, its instances, and the number of its unfinished requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Version:
     Attributes
     ----------
     name, number : str, int
-        Name of the model, and number of the version, which no other version of the engine has.
+        Name of the model, and number of the version.  All versions in an engine have different numbers.
     models : list of acl.Model
         The instances, which share their weights.
     jobs : int
@@ -41,7 +41,7 @@ class Version:
             self.models = Model.instances(source, instances, device, name=self.name)
 
     def instance(self, lane: int) -> Model:
-        """Return the instance that a lane uses."""
+        """Return the instance that the lane with this number uses."""
         return self.models[lane % len(self.models)]
 
     def close(self) -> None:

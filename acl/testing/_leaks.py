@@ -1,4 +1,4 @@
-"""What a test leaves live in pools."""
+"""The check that a test frees all memory that it allocates from pools."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ __all__ = ["LeakError", "watched_pools"]
 
 @contextmanager
 def watched_pools() -> Iterator[None]:
-    """What the block allocates from any pool must be free at its end; what was live before may stay.
+    """Context manager: raise LeakError if memory that the block allocates from a pool is live at the block's end.
 
-    Pools that are open when the block begins are tracked, so the report names the lines that allocated.
+    Memory that was live before the block does not count.  Pools that are open when the block begins are tracked, so
+    the report names the lines that allocated.
     """
     gc.collect()
     marks: dict[Pool, tuple[Mark, Tracking]] = {pool: (pool.mark(), pool.track()) for pool in open_pools()}

@@ -1,10 +1,11 @@
-"""Tests in processes of their own.
+"""Runs tests in child processes, one process for each test.
 
-ACL cannot be used on both sides of a fork, and torch takes seconds to import.  So one process, the nursery, is
-forked when the tests were collected and none has run: it has imported what tests need and uses no device.
-For each test that is to be alone it forks a child, which runs the test and sends its reports back.
+ACL cannot be used in both the parent and the child of a fork, and importing torch takes seconds.  So one process,
+the *nursery*, is forked after the tests are collected and before the first one runs.  It has imported the modules
+that the tests need, and it uses no device.  For each test that needs its own process, the nursery forks a child.
+The child runs the test and sends its reports back.
 
-Thread rule: pytest's thread only.
+Call these functions only in pytest's thread.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from aclpool_pytest import KEY
 
 __all__ = ["Nursery"]
 
-POLL_S = 0.05           # how often to ask for the end of a child whose pipe others hold open
+POLL_S = 0.05           # seconds between checks whether a child has ended while another process holds its pipe open
 
 
 class Nursery:
-    """The process that has children for tests, as pytest's own process sees it."""
+    """The nursery process, as an object of pytest's own process."""
 
     def __init__(self, items: Sequence[pytest.Item]) -> None:
         self._numbers = {id(item): number for number, item in enumerate(items)}
@@ -52,14 +53,14 @@ class Nursery:
         self._answers = open(answers, "rb")
 
     def run(self, item: pytest.Item) -> None:
-        """Have a child run a test, and hand its reports on, as pytest's own protocol does."""
+        """Let a child run a test, and pass the child's reports to pytest."""
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in self._reports(item):
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def _reports(self, item: pytest.Item) -> list[pytest.TestReport]:
-        """The reports of the child; one that says how it ended, if it has sent none."""
+        """Run a test in a child and return its reports; if it sent none, a report of how the child ended."""
         if self.refusal is not None:
             return [failure(item, "setup", self.refusal)]
         os.write(self._orders, self._numbers[id(item)].to_bytes(8, "little"))
@@ -72,7 +73,7 @@ class Nursery:
         return [failure(item, "call", f"the process of the test was ended by {ended}", *captured(item.config))]
 
     def end(self) -> None:
-        """Let the process end; in a child of it there is nothing to do."""
+        """End the nursery process; do nothing if this process is a child of it."""
         if self.refusal is None and self._pid != 0:
             os.close(self._orders)
             self._answers.close()
@@ -81,14 +82,14 @@ class Nursery:
 
 def fork() -> int:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)     # other threads: xdist has some, which a child lacks
+        warnings.simplefilter("ignore", DeprecationWarning)     # "fork with several threads": those of xdist
         sys.stdout.flush()
         sys.stderr.flush()
         return os.fork()
 
 
 def refusal() -> str | None:
-    """Why a child of this process could not use a device, if so."""
+    """Return a message if a child of this process could not use a device, else None."""
     if torch_in_use() or (sim.loaded() and "context" in sim.live_handles()):
         return ("the test cannot have a process of its own (acl_fresh, acl_world), as a device was used while tests "
                 "were collected: expected fixtures to do that, not modules")
@@ -96,7 +97,7 @@ def refusal() -> str | None:
 
 
 def captured(config: pytest.Config) -> tuple[str, str]:
-    """What a child that died has written."""
+    """Return what a child that died wrote to stdout and stderr."""
     capture: Any = config.pluginmanager.getplugin("capturemanager")
     if capture is None or not capture.is_globally_capturing():
         return "", ""
@@ -105,15 +106,15 @@ def captured(config: pytest.Config) -> tuple[str, str]:
 
 
 def failure(item: pytest.Item, when: Any, text: str, out: str = "", err: str = "") -> pytest.TestReport:
-    """A report that fails a test."""
+    """Return a report by which a test fails."""
     sections = [(f"Captured std{name} {when}", content) for name, content in (("out", out), ("err", err)) if content]
     keywords: dict[str, Any] = dict.fromkeys(item.keywords, 1)
     return pytest.TestReport(item.nodeid, item.location, keywords, "failed", text, when, sections)
 
 
 def serve(items: Sequence[pytest.Item], orders: int, answers: int) -> NoReturn:
-    """The nursery: a child for each number that comes, until pytest's process ends."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)       # pytest's process is interrupted, too, and decides
+    """Run the nursery: read numbers of tests and fork a child for each, until pytest closes the pipe."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)       # Ctrl-C also reaches pytest's process, which handles it
     with open(answers, "wb") as answer:
         while number := os.read(orders, 8):
             reader, writer = os.pipe()
@@ -130,13 +131,13 @@ def serve(items: Sequence[pytest.Item], orders: int, answers: int) -> NoReturn:
 def read_until_end(reader: int, child: int) -> tuple[int, bytes]:
     """Wait for the end of a child; return its exit status, and what it wrote to a pipe.
 
-    The pipe's end does not tell, as processes that the test leaves behind hold it open.
+    The end of the pipe is not enough, because processes that the test started may still hold the pipe open.
     """
     sent, ended, status = bytearray(), 0, 0
     os.set_blocking(reader, False)
     while not ended:
         select.select([reader], [], [], POLL_S)
-        ended, status = os.waitpid(child, os.WNOHANG)       # asked before the reading, which then is the last
+        ended, status = os.waitpid(child, os.WNOHANG)       # before reading, so that the last read gets everything
         with suppress(BlockingIOError):
             while some := os.read(reader, 1 << 16):
                 sent += some
@@ -147,11 +148,11 @@ def read_until_end(reader: int, child: int) -> tuple[int, bytes]:
 
 
 def run(item: pytest.Item, writer: int) -> NoReturn:
-    """In the child: run the test with all its fixtures, send the reports, and end."""
+    """Called in the child: run the test with all its fixtures, send the reports, and exit."""
     status = 1
     try:
         if "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(1)     # OpenMP's other threads are not here
+            sys.modules["torch"].set_num_threads(1)     # the fork did not copy OpenMP's other threads
         config = item.config
         session = config.stash[KEY].session
         if session is not None:

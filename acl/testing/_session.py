@@ -1,7 +1,8 @@
-"""The simulated world of a run of pytest: begun afresh for each test or module, looked at after each.
+"""The simulator during a run of pytest: it is reset before each test or module, and checked after it.
 
-One object for each process: workers of xdist and tests in processes of their own have one each.  Thread
-rule: pytest's thread only.
+A *world* is a set of settings of the simulator, such as the number of devices.  Each process has one `Session`:
+pytest's process, each worker of xdist, and each child that runs a single test.  Call the methods only in pytest's
+thread.
 """
 
 from __future__ import annotations
@@ -31,28 +32,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "begin"]
 
-#: What a device in use has itself.
+#: Kinds of handles that every device in use has, whatever the test does.
 OF_DEVICES = ("context", "stream")
-#: What torch_npu makes once and keeps, and what it leaves behind when an operator fails: no leaks of a test.
+#: Kinds of handles that torch_npu keeps for ever or leaves behind when an operator fails.  They are no leaks of a test.
 KEPT_BY_TORCH = (*OF_DEVICES, "data_buffer", "op_attr", "tensor_desc")
-#: A frame of pytest: what is below it in a stack is the same for all tests.
+#: Marks a stack frame of pytest.  The frames from there on are cut off, because they are equal in all tests.
 RUNNER = "/_pytest/"
-#: Keywords of the mark acl_world that are no settings.
+#: Keywords of the mark acl_world that are not settings of the simulator.
 NO_SETTINGS = ("process", "breaks")
 
 
 def begin(door: Door) -> Session | None:
-    """Load the simulator, for this process and those that it starts; None if CANN's library is in use."""
+    """Load the simulator in this process and for its child processes; return None if CANN's library is in use."""
     if door.choice("acl_simulator") == "on":
         os.environ["ACL_BACKEND"] = "sim"
         os.environ.pop("ACL_LIBRARY", None)
     file = checker(door)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)     # that there is no CANN: the header says so
+        warnings.simplefilter("ignore", RuntimeWarning)     # "CANN was not found": pytest's header says that already
         if not preload():
             return None
     os.environ["ACL_BACKEND"] = "sim"
-    # For children: this process has loaded all.
+    # Child processes find the libraries by this path; this process has loaded them already.
     paths = [sim.library_dir(), *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
     os.environ["LD_LIBRARY_PATH"] = ":".join(dict.fromkeys(filter(None, paths)))
     if door.config.getini("acl_blocking"):
@@ -66,7 +67,7 @@ def begin(door: Door) -> Session | None:
 
 
 def settle(words: list[str]) -> None:
-    """Choose the world of all tests, by words such as devices=4; children are told by their environment."""
+    """Set the world of all tests by words such as devices=4, also in the environment, for child processes."""
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
@@ -76,14 +77,14 @@ def settle(words: list[str]) -> None:
 
 
 def checker(door: Door) -> Path | None:
-    """Have the checker look for what `acl_check` names; return the file to which it adds its reports."""
+    """Turn on the checker's tools that `acl_check` names; return the file for the reports, or None if it names none."""
     tools = door.choice("acl_check")
     if not tools:
         return None
     unknown = set(tools.split(",")) - {*TOOLS, "all"}
     if unknown:
         raise pytest.UsageError(f"acl_check: expected all, or some of {','.join(TOOLS)}, got {tools!r}")
-    if sim.loaded() and os.environ.get("ACL_SIM_CHECK") != tools:     # workers of xdist inherit it
+    if sim.loaded() and os.environ.get("ACL_SIM_CHECK") != tools:     # workers of xdist inherit the variable
         raise pytest.UsageError("acl_check: the simulator was loaded before the plugin, and so it does not look")
     handle, name = tempfile.mkstemp(prefix="aclpool-check-")
     os.close(handle)
@@ -93,12 +94,15 @@ def checker(door: Door) -> Path | None:
 
 
 def told(counts: dict[str, int]) -> str:
-    """What was left, for people."""
+    """Return a text for counts by kind, such as "2 event, 1 stream"."""
     return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
 
 
 def world_of(item: pytest.Item) -> tuple[dict[str, object], bool]:
-    """The settings that a test's marks ask for, the nearest one first to decide; whether it breaks torch_npu."""
+    """Return the settings of a test's `acl_world` marks, and True if the test may break torch_npu.
+
+    A mark of the test overrides one of its class, which overrides one of its module.
+    """
     given: dict[str, object] = {}
     for mark in reversed(list(item.iter_markers("acl_world"))):
         if mark.args:
@@ -109,7 +113,7 @@ def world_of(item: pytest.Item) -> tuple[dict[str, object], bool]:
 
 
 class Session:
-    """What the plugin's hooks call; the methods stand in the order of the calls."""
+    """The methods that the plugin's hooks call, in the order in which they are called for a test."""
 
     def __init__(self, door: Door, file: Path | None, suppressions: list[tuple[str, str]]) -> None:
         self._fresh = door.choice("acl_fresh")
@@ -118,28 +122,28 @@ class Session:
         self._suppressions = suppressions
         self._file, self._read = file, 0
         self._owner = os.getpid()
-        self._base = sim.configuration()    # of the run, as tests find it that ask for nothing else
-        self._world: dict[str, object] = {}     # what the present test asks for
+        self._base = sim.configuration()    # the settings for tests without `acl_world`
+        self._world: dict[str, object] = {}     # the settings of the current test's `acl_world`
         self._module = ""
-        self._live: dict[str, int] | None = None    # before the test, if leaks are looked for
-        self._spoilt: str | None = None     # why no test of this process can be right any more
+        self._live: dict[str, int] | None = None    # counts before the test; None if it is not checked for leaks
+        self._spoilt: str | None = None     # a message: why all further tests in this process must fail; or None
         self._faults: list[sim.Fault] = []
         self._calls: Path | None = None
         self._during = ExitStack()
         self._torch = Torch()
 
     def header(self) -> str:
-        """A line for pytest's report."""
+        """Return the line for the header of pytest's report."""
         return (f"aclpool: on the simulator ({self._base['devices']} devices, {self._base['soc']}), "
                 f"fresh for each {self._fresh}")
 
     def apart(self) -> None:
-        """In the child of a fork: reports of other tests are not this one's."""
+        """Called in a forked child: skip the checker's earlier reports, which belong to other tests."""
         if self._file is not None:
             self._read = self._file.stat().st_size
 
     def before(self, item: pytest.Item) -> None:
-        """Begin a fresh world, or fail if there cannot be one."""
+        """Called before a test's fixtures: reset the simulator and set the test's world, or fail."""
         if self._spoilt is not None:
             pytest.fail(self._spoilt, pytrace=False)
         if self._fresh != "module" or item.location[0] != self._module:
@@ -150,7 +154,7 @@ class Session:
         self._live = self._count() if self._looks_for_leaks(item) else None
 
     def _restart(self) -> None:
-        """End faults and trace, count from zero; what the environment asks for begins again."""
+        """Reset the simulator: end faults and traces, set counts to 0, and add the environment's faults again."""
         sim.reset()
         sim.configure(latency=self._base["latency"])
         for rule in filter(None, os.environ.get("ACL_SIM_FAULTS", "").split(",")):
@@ -159,13 +163,13 @@ class Session:
             sim.reset_physical_peak(device)
 
     def _choose(self, world: dict[str, object]) -> None:
-        """Have the settings of a test, and those of the run for the rest."""
+        """Set the settings of a test's world; reset the settings of the last world to those of the run."""
         if world == self._world:
             return
         if {*world, *self._world} != {"latency"} and "context" in sim.live_handles():
             self._leave_devices()
         base = {name: self._base[name] for name in self._world if name in self._base}
-        self._world = dict.fromkeys(world, ...)         # no test's world: part of it may be in force after an error
+        self._world = dict.fromkeys(world, ...)         # equal to no world, so that the next test resets a partial one
         try:
             sim.configure(**base)
             sim.configure(**world)
@@ -174,7 +178,7 @@ class Session:
         self._world = world
 
     def _leave_devices(self) -> None:
-        """Reset all devices: the settings of a world can be changed only while none is in use."""
+        """Reset all devices, because settings can be changed only while no device is in use."""
         if torch_in_use():
             pytest.fail("acl_world: torch_npu uses a device of this process and never gives it back; "
                         "acl_fresh = process gives each test a process of its own", pytrace=False)
@@ -184,12 +188,12 @@ class Session:
             pytest.fail("acl_world: the devices cannot be reset, as fixtures or earlier tests still have "
                         f"{told(alive)}; acl_fresh = process gives each test a process of its own", pytrace=False)
         for device in range(Device.count()):
-            with suppress(AclError):        # of a device that is not in use
+            with suppress(AclError):        # raised if the device is not in use
                 Device(device).reset(force=True)
 
     @contextmanager
     def lasting(self) -> Iterator[None]:
-        """Count what a fixture of several tests makes as there before the test."""
+        """Context manager around a fixture that several tests share: what it makes is no leak of this test."""
         before = self._count() if self._live is not None else {}
         yield
         if self._live is not None:
@@ -197,7 +201,7 @@ class Session:
                 self._live[what] = self._live.get(what, 0) + max(0, count - before.get(what, 0))
 
     def arm(self, item: pytest.Item) -> None:
-        """Begin what the marks ask for during the test itself."""
+        """Called before the test function: begin the faults and the trace that the marks ask for."""
         self._torch.begin()
         for mark in reversed(list(item.iter_markers("acl_fault"))):
             try:
@@ -210,7 +214,7 @@ class Session:
             self._calls = self._during.enter_context(sim.trace(Path(folder, "calls")))
 
     def after_failure(self, item: pytest.Item) -> None:
-        """Add to the report of a test that failed what the simulator knows, and clean up."""
+        """After a failed test: add its trace and other problems to its report, and clean up."""
         if self._calls is not None:
             lines = self._calls.read_text().splitlines()
             item.add_report_section("call", "calls", "\n".join(line.split(maxsplit=2)[-1] for line in lines))
@@ -218,14 +222,14 @@ class Session:
             item.add_report_section("call", "acl", text)
 
     def after(self, item: pytest.Item) -> list[str]:
-        """What is wrong with a test that passed by itself."""
+        """After a test function that passed: clean up, and return messages by which the test fails."""
         faults = list(self._faults)
         texts = self._disarm(item)
         return texts + [f"acl_fault: {fault.rule}: no call failed" for fault in faults if fault.hits == 0]
 
     def _disarm(self, item: pytest.Item) -> list[str]:
-        """End what `arm` began; return what is wrong."""
-        said = self._torch.drain()          # queued operators belong to the test, and meet its faults
+        """End the faults and the trace that `arm` began; return messages about problems."""
+        said = self._torch.drain()          # before the faults end, because queued operators belong to the test
         self._faults.clear()
         self._calls = None
         self._during.close()
@@ -237,7 +241,7 @@ class Session:
         return texts + self._reports(item)
 
     def _reports(self, item: pytest.Item) -> list[str]:
-        """The checker's new reports, without those that are allowed."""
+        """Return the checker's new reports, without the suppressed ones and those that the test allows."""
         if self._file is None:
             return []
         with open(self._file, encoding="utf-8") as file:
@@ -258,7 +262,7 @@ class Session:
         return [text_of(report).rstrip() for report in reports.kept]
 
     def leave(self, item: pytest.Item) -> list[str]:
-        """What is wrong when the fixtures of the test are gone: leaks, for one."""
+        """Called after the test's fixtures have ended: return messages about leaks and the checker's reports."""
         texts = self._reports(item)
         if self._live is not None and self._spoilt is None:
             before, self._live = self._live, None
@@ -273,7 +277,7 @@ class Session:
         return self._all_leaks if mark is None else bool(mark.kwargs.get("on", True))
 
     def _count(self) -> dict[str, int]:
-        """Live handles by kind and bytes by device, when all that is dropped is gone."""
+        """Return the number of live handles by kind and the bytes by device, after a garbage collection."""
         gc.collect()
         self._torch.empty_cache()
         torch = torch_in_use()
@@ -287,6 +291,6 @@ class Session:
         return found
 
     def end(self) -> None:
-        """Take the file of reports away; not in a child of a fork."""
+        """Remove the file of reports; a forked child leaves it to the parent."""
         if self._file is not None and self._owner == os.getpid():
             self._file.unlink(missing_ok=True)

@@ -1,9 +1,10 @@
-"""torch_npu after a test: its errors come to the test that caused them, and its queue is made clean again.
+"""Checks of torch_npu after a test: errors are reported for the test that caused them, and devices are recovered.
 
-A stream whose task failed refuses everything that follows; torch_npu's own recovery (`stop_device`,
-`restart_device`) mends that.  If operators are queued (`ASCEND_LAUNCH_BLOCKING=0`) and one fails, the first wait
-for the device raises, and all later operators are dropped without an error: results are then what the memory
-held before.  Nothing mends that.  To detect it, `_compute` adds numbers that it has not added before.
+After a failed task, a stream refuses all further work.  torch_npu's own recovery (`stop_device`,
+`restart_device`) repairs that.  If operators are queued (`ASCEND_LAUNCH_BLOCKING=0`) and one fails, the first wait
+for the device raises an error, and torch_npu drops all later operators without an error.  Their results are then
+the old content of the memory.  That cannot be repaired.  To detect it, `_compute` adds numbers that it has not added
+before.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["Torch", "torch_in_use"]
 
 
 def torch_in_use() -> Any:
-    """Return `torch` if this process has used a device by it, else None."""
+    """Return the module `torch` if this process has used a device through it, else None."""
     torch = sys.modules.get("torch")
     npu = getattr(torch, "npu", None)
     return torch if npu is not None and "torch_npu" in sys.modules and npu.is_initialized() else None
@@ -26,12 +27,12 @@ def used_by_torch(device: int) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of torch says, without its C++ stack and notes."""
+    """Return the type and the first line of an error of torch, without its C++ stack and notes."""
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 class Torch:
-    """torch_npu of this process; a method does nothing as long as no device is in use."""
+    """The state of torch_npu in this process.  The methods do nothing while torch uses no device."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -39,18 +40,18 @@ class Torch:
         self._known: set[int] = set()
 
     def arrive(self) -> None:
-        """Remember which devices are in use before a test."""
+        """Called before a test's fixtures: remember which devices torch uses."""
         torch = torch_in_use()
         devices = range(torch.npu.device_count()) if torch else ()
         self._known = set(filter(used_by_torch, devices))
 
     def begin(self) -> None:
-        """Remember the current device, as the fixtures of a test leave it."""
+        """Called before the test function: remember the current device, which the fixtures may have set."""
         torch = torch_in_use()
         self._device = int(torch.npu.current_device()) if torch else 0
 
     def drain(self) -> str | None:
-        """Wait for all devices in use; return what is wrong."""
+        """Wait for all devices that torch uses; return the first error as a text, or None."""
         torch = torch_in_use()
         said = None
         for device in range(torch.npu.device_count()) if torch else ():
@@ -62,10 +63,10 @@ class Torch:
         return said
 
     def depart(self, said: str | None, blocking: bool) -> tuple[str | None, str | None]:
-        """After `drain`, which said that: make all devices in use right again.
+        """Check and recover all devices that torch uses; `said` is the result of `drain`.
 
-        Return what is wrong, and what stays wrong.  An operator that failed in the queue stays: after the recovery
-        torch_npu may wait for ever.
+        Return two texts or None: the test's error, and an error that cannot be repaired.  After a failed operator in
+        the queue no recovery is tried, because torch_npu may then wait for ever.
         """
         torch = torch_in_use()
         if torch is None:
@@ -82,9 +83,10 @@ class Torch:
         return wrong, lasting
 
     def reserved(self, device: int) -> int | None:
-        """Bytes of tensors on a device that torch did not use before the test; None for others.
+        """Return the bytes that torch reserves for tensors on a device which it did not use before the test.
 
-        With its first use of a device torch_npu gets memory for itself, which it keeps.
+        Return None for other devices.  The simulator's count of such a device would include memory that torch_npu
+        allocates at the first use of a device and keeps.
         """
         torch = torch_in_use()
         if torch is None or device in self._known or not used_by_torch(device):
@@ -92,14 +94,14 @@ class Torch:
         return int(torch.npu.memory_reserved(device))
 
     def empty_cache(self) -> None:
-        """Give back what torch keeps of freed tensors."""
+        """Return the memory of freed tensors, which torch caches, to the device."""
         torch = torch_in_use()
         if torch is not None:
             torch.npu.synchronize()
             torch.npu.empty_cache()
 
     def _mend(self, torch: Any, device: int) -> str | None:
-        """Recover a device as torch_npu does; return what stays wrong."""
+        """Recover a device with torch_npu's functions; return the error that remains, or None."""
         try:
             torch.npu.stop_device(device)
             torch.npu.restart_device(device)
@@ -108,7 +110,7 @@ class Torch:
         return self._compute(torch, device)
 
     def _compute(self, torch: Any, device: int) -> str | None:
-        """What is wrong with a sum, if something is."""
+        """Add numbers on a device; return an error text if that fails or the sum is wrong, else None."""
         self._number += 1
         try:
             place = torch.device("npu", device)

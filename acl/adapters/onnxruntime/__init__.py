@@ -1,1 +1,1 @@
-"""ONNX Runtime's memory, for `acl.ort`."""
+"""An allocator for ONNX Runtime's CPU memory, for `acl.ort`."""

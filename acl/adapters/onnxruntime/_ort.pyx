@@ -1,15 +1,16 @@
-"""ONNX Runtime's CPU memory from the allocator's core, on pages of the host, and its registration.
+"""A pool of host memory, from which ONNX Runtime allocates its CPU memory.
 
-A `HostPool` is the same core as a device's `Pool`, on a driver for host memory (`onnx/pages.h`):
-the same bins and the same page stealing, without a device and without CANN.  Any thread may run a
-session, so the pool has a few arenas that threads share, and one for weights, which live long.
+A `HostPool` uses the core of a device's `Pool`, but with a driver for host memory (`pages.h`).  It
+needs neither a device nor CANN.  Any thread may run a session, so the pool has a few arenas that
+the threads share, and one arena for weights, which live long.
 
-In front of each block of ONNX Runtime there are 64 bytes, which name its arena.  ONNX Runtime does
-not survive a failed allocation, so beyond the pool's limit memory comes from `malloc` and is
-counted (`overflow`).  Memory of a pool is kept until its last tensor is freed, even if the pool is
-dropped.
+A header of 64 bytes before each block stores the block's arena.  ONNX Runtime does not survive a
+failed allocation.  So when the pool has reached its limit, memory is allocated by `malloc` and
+counted (`overflow`).  If the Python object of a pool is deleted, the pool's memory is kept until
+its last tensor is freed.
 
-Any thread may allocate and free, with or without the GIL.  In the child of a fork `malloc` serves.
+Any thread may allocate and free, with or without the GIL.  In a forked child, all memory is
+allocated by `malloc`.
 """
 
 cimport cython
@@ -103,16 +104,16 @@ cdef extern from "<stdlib.h>" nogil:
 __all__ = ["HostPool", "attach", "attach_library", "base_take", "detach"]
 
 cdef enum:
-    HEADER = 64                 # in front of each block; ONNX Runtime wants 64-byte alignment
+    HEADER = 64                 # bytes before each block: ONNX Runtime needs 64-byte alignment
     MOST_ARENAS = 64
     REASON = 512
 
 cdef struct Header:
-    Arena *arena                # NULL: the block is from `malloc`
+    Arena *arena                # NULL if `malloc` allocated the block
     Block *block
     size_t size                 # requested bytes
 
-cdef struct Host:               # the part of a HostPool that the C functions use
+cdef struct Host:               # the part of a HostPool that C functions use without the GIL
     CorePool *pool
     Arena *arenas[64]
     uint32_t arena_count
@@ -197,22 +198,22 @@ cdef void driver_host(Driver *driver) noexcept:
 
 @cython.final
 cdef class HostPool:
-    """Host memory from the allocator's core.
+    """A pool of host memory.
 
     Parameters
     ----------
     limit : int or str, optional
-        Most bytes that the pool may hold, such as ``"2GiB"``. Beyond it `malloc` serves, and
-        `stats` counts that.
+        Most bytes that the pool may hold, such as ``"2GiB"``.  Further memory is allocated by
+        `malloc`, and `stats` has the number of these bytes.
     granule : int or str
         Bytes of a page: a power of two of at least 64 KiB.
     arenas : int, optional
-        How many threads can allocate without waiting for each other. The number of processors if
-        not given.
+        Number of arenas: so many threads can allocate without waiting for each other.  Default: the
+        number of processors.
     """
 
     cdef Host *host
-    cdef int made                   # fork_count at its making
+    cdef int made                   # fork_count when it was made
     cdef readonly size_t limit
     cdef readonly size_t granule
 
@@ -256,8 +257,9 @@ cdef class HostPool:
             raise MemoryError("host memory for a pool")
 
     cdef int arena_open(self, uint32_t index) except -1:
-        """Make the arena with this number, which replaces a stream handle; the last one is for
-        weights.
+        """Make the arena with a number.  The last arena is for weights.
+
+        The number is used in place of a stream handle.
         """
         cdef Arena *arena = pool_arena(
             self.host.pool, <aclrtStream> <uintptr_t> (index + 1), ROLE_STREAM)
@@ -270,7 +272,7 @@ cdef class HostPool:
         return 0
 
     def __dealloc__(self):
-        # A live block may be freed at any time, so a pool with live blocks is not destroyed.
+        # A pool with live blocks is not destroyed, because they may still be freed later.
         if self.host is not NULL and self.host.pool is not NULL and self.made == fork_count:
             with nogil:
                 if self.host.overflow == 0 and pool_destroy(self.host.pool):
@@ -282,7 +284,7 @@ cdef class HostPool:
         return 0
 
     def alloc(self, size, weight=False):
-        """Allocate `size` bytes at a multiple of 64; for callers that remember their addresses."""
+        """Allocate `size` bytes and return the address, a multiple of 64; `free` takes it back."""
         cdef void *address
         cdef int long_lived = bool(weight)
         cdef size_t wanted = bytes_of(size, "size")
@@ -302,7 +304,10 @@ cdef class HostPool:
             on_free(self.host, <void *> address)
 
     def trim(self, to=0):
-        """Return free memory to the system; return how many bytes."""
+        """Give free memory back to the system, down to `to` bytes.
+
+        Return the number of bytes given.
+        """
         cdef size_t target = bytes_of(to, "to")
         cdef size_t freed
         self.here_check()
@@ -311,7 +316,7 @@ cdef class HostPool:
         return freed
 
     def reset_peak(self):
-        """Set the peaks of `stats` to the present values."""
+        """Set the peaks in `stats` to the current values."""
         with nogil:
             pool_reset_peaks(self.host.pool)
 
@@ -348,16 +353,14 @@ cdef class HostPool:
 
     @staticmethod
     def physical_bytes():
-        """Return the bytes of pages that all pools of the process hold, as counted by the page
-        driver.
-        """
+        """Return the bytes of pages that all HostPools of the process hold together."""
         return host_physical_bytes()
 
 
-# ---- the door -----------------------------------------------------------------------------------
+# ---- registration with ONNX Runtime -------------------------------------------------------------
 
-# Pools that are registered with an environment. They are kept, because sessions may always use
-# them.
+# Pools that were registered with an environment.  They are kept for ever, because sessions may use
+# them at any time.
 cdef list held = []
 
 
@@ -366,16 +369,19 @@ cdef object text_of(char *reason):
 
 
 def base_take():
-    """Return the API table that ONNX Runtime passed to `RegisterCustomOps` on this thread; 0: none.
+    """Return the address of the API table that ONNX Runtime last passed to `RegisterCustomOps`.
+
+    Only calls on this thread count.  Return 0 if there was none since the last call of this
+    function.
     """
     return <size_t> door_base_take()
 
 
 def attach(size_t base, HostPool pool not None):
-    """Register a pool with the environment of an API table; return the seat and the library's
-    version.
+    """Register a pool with the environment of an API table.
 
-    The seat and the pool are kept until the process ends.
+    Return the address of the registration's `DoorSeat`, and the version of the library.  The
+    DoorSeat and the pool are kept until the process ends.
     """
     cdef char reason[512]
     cdef DoorSeat *seat
@@ -398,7 +404,7 @@ def attach(size_t base, HostPool pool not None):
 
 
 def attach_library(path, HostPool pool not None):
-    """Like `attach`, for a `libonnxruntime.so`, which is loaded if necessary."""
+    """Register a pool as `attach` does, with a `libonnxruntime.so`; load it if necessary."""
     cdef const OrtApiBase *(*get_base)() noexcept nogil
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(f"library must be a path, not {type(path).__name__}")
@@ -417,7 +423,7 @@ def attach_library(path, HostPool pool not None):
 
 
 def detach(size_t seat):
-    """Remove a seat's registration; sessions that use it continue to do so."""
+    """Remove a registration; existing sessions continue to use the pool."""
     cdef char reason[512]
     if not door_detach(<DoorSeat *> seat, reason, REASON):
         raise RuntimeError(f"ONNX Runtime refused: {text_of(reason)}")

@@ -5,14 +5,14 @@
 #include <string.h>
 
 enum {
-    API_VERSION = 16,        /* has all functions that are used here; libraries since 1.16 support it */
-    ALLOCATOR_VERSION = 18,  /* the first with `reserve` */
-    ERROR_ALONE = 3,         /* log level, errors only, if the environment has to be made here */
+    API_VERSION = 16,        /* has all functions that are used here; ONNX Runtime supports it since 1.16 */
+    ALLOCATOR_VERSION = 18,  /* the first version with `reserve` */
+    ERROR_ALONE = 3,         /* log level "errors only", for an environment that is made here */
     DEVICE_ALLOCATOR = 0,
     DEFAULT_MEMORY = 0,
 };
 
-/* X(member, place, result, parameters) */
+/* The used functions of the API table: X(member, index in the table, result, parameters). */
 #define FUNCTIONS(X) \
     X(error_message, 2, const char *, (const OrtStatus *)) \
     X(create_env, 3, OrtStatus *, (int, const char *, OrtEnv **)) \

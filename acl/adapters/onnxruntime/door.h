@@ -1,12 +1,13 @@
 /* The part of ONNX Runtime's C API that registers an allocator with its environment.
 
-   The API is a table of functions that only grows; a function is identified by its index.  A process may
-   have several copies of the library, because Python's extension module contains one. Each copy has one
-   environment, which all its sessions share. `door_attach` registers a *seat*, which holds an allocator, with it.
+   The API is a table of functions that only grows; a function is identified by its index in the table.  A
+   process may have several copies of ONNX Runtime's library, because the Python package contains one in its
+   extension module.  Each copy has one environment, which all its sessions share.  `door_attach` registers a
+   `DoorSeat`, which has an allocator, with the environment.
 
-   ONNX Runtime calls `RegisterCustomOps` in a library of custom operators, with the table of the copy that
-   calls. This is the only way to the table of the copy inside Python's module. Our function registers no
-   operators; it keeps the table for `door_attach`. */
+   ONNX Runtime calls the function `RegisterCustomOps` of a library of custom operators, and passes the API
+   table of the copy that calls.  There is no other way to get the table of the copy in the Python package.  Our
+   `RegisterCustomOps` registers no operators; it only stores the table for `door_attach`. */
 #ifndef ONNX_DOOR_H
 #define ONNX_DOOR_H
 
@@ -25,7 +26,7 @@ typedef struct OrtAllocator {
     void (*free)(struct OrtAllocator *self, void *address);
     const OrtMemoryInfo *(*info)(const struct OrtAllocator *self);
     void *(*reserve)(struct OrtAllocator *self, size_t size); /* for weights, when a session is made */
-    void *later[4]; /* members of later versions, which are not read for our version */
+    void *later[4]; /* room for members of later versions; a library does not read them for our version */
 } OrtAllocator;
 
 typedef struct OrtApiBase {
@@ -36,7 +37,7 @@ typedef struct OrtApiBase {
 typedef void *(*DoorAlloc)(void *pool, size_t size, int weight);
 typedef void (*DoorFree)(void *pool, void *address);
 
-/* The allocator of one environment.  It is never freed, because sessions keep its address. */
+/* The registration of an allocator with one environment.  It is never freed, because sessions keep its address. */
 typedef struct DoorSeat {
     OrtAllocator allocator; /* the first member, because ONNX Runtime passes its address to the functions */
     const OrtApiBase *base;
@@ -47,12 +48,13 @@ typedef struct DoorSeat {
     void *pool;
 } DoorSeat;
 
-/* Returns and forgets the table of the last `RegisterCustomOps` on this thread. */
+/* Returns the table that the last `RegisterCustomOps` on this thread got, and forgets it; NULL if there is none. */
 const OrtApiBase *door_base_take(void);
 
-/* Makes a seat the allocator of the environment's CPU memory. Returns 0, or writes why not to `reason`. */
+/* Makes a seat the allocator of the environment's CPU memory.  Returns true; or writes the error to `reason` and
+   returns false. */
 int door_attach(DoorSeat *seat, const OrtApiBase *base, char *reason, size_t room);
-/* Removes the seat from the environment. Sessions that use it continue to do so. */
+/* Removes the seat from the environment.  Existing sessions continue to use it.  Result as for `door_attach`. */
 int door_detach(DoorSeat *seat, char *reason, size_t room);
 
 #endif

@@ -23,7 +23,7 @@ enum {
 static const off_t FILE_BYTES = (off_t)1 << 60;
 
 typedef struct Frame {
-    off_t offset; /* in the file; never used again after a free, so that the file keeps a hole there */
+    off_t offset; /* bytes from the start of the file; never used again after a free: the file has a hole there */
     size_t size;
 } Frame;
 
@@ -31,7 +31,7 @@ typedef struct Reservation {
     struct Reservation *next;
     char *base;
     size_t size;
-    uint32_t *units; /* for each unit, the size of the mapping that begins there; 0: none */
+    uint32_t *units; /* for each unit, the bytes of the mapping that begins there; 0: no mapping begins there */
 } Reservation;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the variables below */
@@ -42,9 +42,9 @@ static atomic_size_t physical;
 
 /* --- fork --- */
 
-static int fork_pipe[2] = {-1, -1}; /* the child closes it when its copies are complete */
+static int fork_pipe[2] = {-1, -1}; /* the child closes its end when its copies of the pages are complete */
 
-/* Replaces mapped pages by a private copy; if there is no memory for it, by inaccessible pages. */
+/* Replaces mapped pages by a private copy, or by inaccessible pages if there is no memory for a copy. */
 static void pages_copy(char *address, size_t size)
 {
     void *copy = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -66,8 +66,8 @@ static void fork_prepare(void)
     }
 }
 
-/* In the child of a fork: replaces the shared pages of the file by private copies, so that the child's writes
-   do not reach the parent. A child never maps or frees pages (`_ort.pyx`). */
+/* Called in a forked child: replaces the shared pages of the file by private copies, so that the parent does not see
+   the child's writes.  A child never maps or frees pages of a pool (`_ort.pyx`). */
 static void fork_child(void)
 {
     for (Reservation *one = reservations; one != NULL; one = one->next) {
@@ -85,7 +85,7 @@ static void fork_child(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* Waits until the child has its copies, so that later writes of this thread are not in them. */
+/* Called in the parent after a fork: waits until the child has its copies, so that they do not get later writes. */
 static void fork_parent(void)
 {
     if (fork_pipe[0] >= 0) {
@@ -204,7 +204,7 @@ aclError host_release(void *address)
     return ACL_SUCCESS;
 }
 
-/* Returns where the size of a mapping at this address is stored; NULL outside all reservations. */
+/* Returns the place where the size of a mapping at this address is stored; NULL if no reservation has the address. */
 static uint32_t *units_at(const char *address, size_t size)
 {
     uint32_t *found = NULL;
@@ -259,7 +259,7 @@ aclError host_map(
     if (units == NULL || *units != 0 || offset > frame->size || size > frame->size - offset) {
         return WRONG;
     }
-    /* Populated immediately, because the core maps pages that it is about to use. */
+    /* MAP_POPULATE: the kernel allocates the memory now, because the core uses a page as soon as it is mapped. */
     if (mmap(address, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, file,
             frame->offset + (off_t)offset)
         == MAP_FAILED) {
@@ -289,7 +289,7 @@ size_t host_physical_bytes(void)
     return atomic_load(&physical);
 }
 
-/* --- the rest of a driver --- */
+/* --- the other functions of a driver --- */
 
 aclError host_malloc(void **address, size_t size, aclrtMemMallocPolicy policy)
 {

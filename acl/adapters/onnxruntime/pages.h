@@ -1,8 +1,8 @@
 /* The driver functions that the allocator's core calls, for host memory.
 
-   Frames are pieces of one sparse file in memory. So a frame can move to another address with its contents,
-   and can have several addresses.  A reservation is inaccessible address space.  Work on the host is complete
-   when its call returns, so streams are always complete.  Segments and events are not supported (207000).
+   A frame is a part of one sparse file in memory.  So it can be mapped at another address with its content, and at
+   several addresses.  A reservation is inaccessible address space.  A call that does work on the host returns when
+   the work is done, so streams are always complete.  Segments and events are not supported (status 207000).
 
    Any thread may call any function.  The file is shared with the children of a fork; they get copies of the mapped
    pages, and must not map or free pages. */

@@ -1,1 +1,1 @@
-"""The library that torch_npu and MindSpore open as their allocator."""
+"""The shared library from which torch_npu and MindSpore allocate memory."""

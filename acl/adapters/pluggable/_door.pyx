@@ -1,18 +1,18 @@
-"""The pool as the pluggable allocator of a framework: torch_npu, MindSpore.
+"""The pool as the pluggable allocator of a framework: torch_npu or MindSpore.
 
 The file of this extension module is the shared library that frameworks open. `entry.c` exports
 `aclpool_malloc`, `aclpool_free` and others, which call the functions here.  A *seat* is one such
-pair of functions; seat 0 serves the whole process, each other seat one pool.  A *front* is the part
-of a seat for one device: a pool, its counters, its arenas.
+pair of functions: seat 0 serves the whole process, each other seat serves one pool.  A *front* is
+the part of a seat for one device: a pool, with the counters and the arenas that the framework uses.
 
 A framework with a task queue frees a block before it submits the work that uses the block.  So its
-arenas (`ROLE_FRAMEWORK`) use a freed block again for the same stream only, whose later work also
-comes later in the queue. A free records nothing, waits for nothing and returns no memory to the
-driver. Pages leave these arenas only after `drain`, which empties the queue.
+arenas (`ROLE_FRAMEWORK`) use a freed block again only for the block's own stream, because that
+stream's later work is also later in the queue.  A free records no event, does not wait, and returns
+no memory to the driver.  Pages are taken from these arenas only after `drain` emptied the queue.
 
-Any thread may call the C functions. They take the GIL only in threads that Python knows: to
-register a pool that they made, and to record a stack.  Fronts and their pools are kept until the
-process ends, because a framework may free memory at any time.
+Any thread may call the C functions.  They take the GIL only in threads that have a Python thread
+state, to register a pool that they made, and to record a stack.  Fronts and their pools are kept
+until the process ends, because a framework may free memory at any time.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -127,28 +127,28 @@ cdef struct Front:
     CorePool *pool
     SpinLock lock               # protects the counters
     DoorStats stats
-    uint32_t role               # the role of its arenas
+    uint32_t role               # the role of its arenas: ROLE_FRAMEWORK or another
     size_t padding              # bytes added to each block
-    bint adopted                # a Python Pool exists for its pool
+    bint adopted                # True if a Python Pool exists for its pool
     int made                    # fork_count when it was made
-    int64_t pages_begun[2]      # pages taken and returned, when the counters were reset
-    size_t limit                # the limit that the owner set, while the framework sets a fraction
-    size_t limit_set            # the limit that the fraction gave
+    int64_t pages_begun[2]      # pages taken and returned until the last reset of the counters
+    size_t limit                # the owner's limit in bytes, while the framework sets a fraction
+    size_t limit_set            # the limit in bytes that the framework's fraction has set
     void *recent[64]            # Arena pointers, by a hash of the stream
 
 cdef struct Seat:
     SpinLock lock               # held while a front is added
     bint open
     bint framework              # the framework frees blocks before it launches their work
-    bint blind                  # ignore the device argument; use the current device
-    bint makes                  # make a pool when a device without one is first used
+    bint blind                  # ignore the device argument and use the current device
+    bint makes                  # at the first use of a device without a pool, make a pool
     void *fronts[64]            # Front pointers, by device
 
 cdef Seat seats[16]
 cdef uint64_t refused_count = 0             # frees of addresses that are not live blocks
 # The framework's function that submits its queue and waits for the device.
 cdef c_bool (*queue_drain)(c_bool check_error) noexcept nogil
-# The framework's functions for events that are recorded through its queue.
+# The framework's functions for queue markers: make one, ask whether it is reached, delete it.
 cdef void *(*queue_mark)(int device, void *stream) noexcept nogil
 cdef c_bool (*queue_mark_done)(void *mark) noexcept nogil
 cdef void (*queue_mark_drop)(void *mark) noexcept nogil
@@ -160,7 +160,7 @@ SEATS = DOOR_SEATS
 # ---- fronts -------------------------------------------------------------------------------------
 
 cdef CorePool *pool_make(int32_t device) noexcept nogil:
-    """Make a pool with default options. The caller has made its device current."""
+    """Make a pool with default options.  The caller must have made the device current."""
     cdef PoolOptions options
     memset(&options, 0, sizeof(PoolOptions))
     options.device = device
@@ -176,7 +176,7 @@ cdef CorePool *pool_make(int32_t device) noexcept nogil:
 
 
 cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogil:
-    """Return the seat's front for a device; make it, and a pool if none is given, if missing."""
+    """Return the seat's front for a device; if none exists, make it, with `pool` or a new pool."""
     cdef Front *front
     cdef Front *made
     front = <Front *> pointer_read(&seat.fronts[device])
@@ -200,7 +200,7 @@ cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogi
         made.pool.queue.mark = on_mark
     else:
         made.role = <uint32_t> (ROLE_USER if made.pool.options.early_frees else ROLE_STREAM)
-    # Two threads may get here at once. The later one's front is not used: some host memory is lost.
+    # If two threads make a front at the same time, the second one is unused, and its memory leaks.
     spin_enter(&seat.lock)
     front = <Front *> seat.fronts[device]
     if front is NULL:
@@ -211,7 +211,7 @@ cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogi
 
 
 cdef Arena *front_arena(Front *front, aclrtStream stream) noexcept nogil:
-    """Return a stream's arena. A remembered one is checked, as handles are reused."""
+    """Return a stream's arena.  A cached arena is checked, because ACL uses handles again."""
     cdef size_t hash = <size_t> stream
     cdef Arena *arena
     hash = (hash >> 6 ^ hash >> 12 ^ hash >> 20) % RECENT
@@ -226,7 +226,7 @@ cdef Arena *front_arena(Front *front, aclrtStream stream) noexcept nogil:
 # ---- the device ---------------------------------------------------------------------------------
 
 cdef bint device_enter(int32_t device, aclrtContext *previous) noexcept nogil:
-    """Make a device current. `previous` becomes the context to restore; NULL: none."""
+    """Make a device current; set `previous` to the context to restore later, or to NULL."""
     cdef int32_t ordinal = -1
     previous[0] = NULL
     libacl_open()
@@ -243,9 +243,9 @@ cdef void device_leave(aclrtContext previous) noexcept nogil:
 
 
 cdef bint on_drain(CorePool *pool) noexcept nogil:
-    """Submit all that the framework has queued, and wait for the device.
+    """Submit the framework's queued work and wait for the device.
 
-    Pages are detached before this call and unmapped after it, so blocks freed meanwhile are safe.
+    Pages are detached before this and unmapped after it, so blocks that are freed in it are safe.
     """
     cdef aclrtContext previous = NULL
     cdef bint done
@@ -269,7 +269,7 @@ cdef void on_mark_drop(void *mark) noexcept nogil:
 
 
 cdef bint pages_reclaim(CorePool *pool, size_t bytes) noexcept nogil:
-    """Empty the framework's queue, and take free pages from all its streams."""
+    """Empty the framework's queue, and take free pages for `bytes` from all its arenas."""
     cdef uint64_t want = bytes // pool.options.granule + 2
     cdef uint64_t found = 0
     cdef uint32_t index
@@ -281,10 +281,10 @@ cdef bint pages_reclaim(CorePool *pool, size_t bytes) noexcept nogil:
     return True
 
 
-# ---- behind the exported symbols ----------------------------------------------------------------
+# ---- the functions that the exported symbols call -----------------------------------------------
 
 cdef Block *alloc_slow(Front *front, Arena *arena, size_t bytes) noexcept nogil:
-    """Allocate with driver calls. The thread may have no current device, or another one."""
+    """Allocate with driver calls, with the pool's device current: the thread may have another."""
     cdef aclrtContext previous = NULL
     cdef Block *block
     if not device_enter(front.pool.options.device, &previous):
@@ -306,7 +306,7 @@ cdef Front *front_find(uint32_t seat, int device) noexcept nogil:
 
 
 cdef int device_of(uint32_t seat, int named) noexcept nogil:
-    """Return the device that a call is meant for."""
+    """Return the device of a call: `named`, or the current device if the seat is blind."""
     cdef int32_t ordinal = named
     if seats[seat].blind and aclrtGetDevice(&ordinal) != 0:
         return named
@@ -314,7 +314,7 @@ cdef int device_of(uint32_t seat, int named) noexcept nogil:
 
 
 cdef Front *front_first(uint32_t seat, int device) noexcept nogil:
-    """Make the front for the first allocation on a device, if the seat makes pools."""
+    """Make and return the front at a device's first allocation; NULL if the seat makes no pools."""
     cdef aclrtContext previous = NULL
     cdef Front *front
     if not seats[seat].makes or device < 0 or device >= DOOR_DEVICES:
@@ -323,8 +323,8 @@ cdef Front *front_first(uint32_t seat, int device) noexcept nogil:
         return NULL
     front = front_open(&seats[seat], device, NULL)
     if front is not NULL and not leaving and Py_IsInitialized():
-        # A thread that Python knows may take the GIL here, as torch does to record a stack. One of
-        # the framework must not: a thread that holds the GIL may be waiting for it.
+        # A thread with a Python thread state may take the GIL.  The framework's own threads must
+        # not take it, because a thread that holds the GIL may wait for them.
         if PyGILState_GetThisThreadState() is not NULL:
             on_made(NULL)
         else:
@@ -339,7 +339,7 @@ cdef int on_made(void *argument) noexcept with gil:
 
 
 cdef bint stack_note(CorePool *pool) noexcept nogil:
-    """Store the Python stack of this thread for recordings that want it; True if it was stored."""
+    """Store the thread's Python stack if a recording needs it; return True if it was stored."""
     if pool.notes.python == 0 or leaving or PyGILState_GetThisThreadState() is NULL:
         return False
     with gil:
@@ -428,7 +428,7 @@ cdef c_bool on_stats(uint32_t seat, int device, DoorStats *stats) noexcept nogil
 
 
 cdef void pages_count(Front *front, int64_t *taken, int64_t *given) noexcept nogil:
-    """Count the pages that the pool has taken and returned so far."""
+    """Set `taken` and `given` to the number of pages that the pool took and returned so far."""
     cdef CorePool *pool = front.pool
     cdef size_t held = stale_read(&pool.source.reserved)
     given[0] = <int64_t> (
@@ -452,7 +452,7 @@ cdef void on_reset(uint32_t seat, int device, c_bool peaks) noexcept nogil:
 
 
 cdef void on_empty(uint32_t seat) noexcept nogil:
-    """Empty the framework's queue and return free memory to the driver, on every device."""
+    """Empty the framework's queue and return a seat's free memory on all devices to the driver."""
     cdef aclrtContext previous
     cdef Front *front
     cdef int32_t device
@@ -465,7 +465,7 @@ cdef void on_empty(uint32_t seat) noexcept nogil:
 
 
 cdef void *on_base(void *address, size_t *size) noexcept nogil:
-    """Return a block's own address and size, because the mapping below it belongs to the pool."""
+    """Return a block's address and size, not the driver's allocation, which belongs to the pool."""
     cdef Address entry
     cdef Block *block
     if not address_find(address, &entry):
@@ -477,7 +477,7 @@ cdef void *on_base(void *address, size_t *size) noexcept nogil:
 
 
 cdef void on_fraction(uint32_t seat, int device, double fraction) noexcept nogil:
-    """Set the limit to a fraction of the device, but never above the owner's limit."""
+    """Set a pool's limit to a fraction of the device's memory, but not above the owner's limit."""
     cdef aclrtContext previous = NULL
     cdef size_t room = 0, total = 0
     cdef Front *front = front_find(seat, device)
@@ -490,9 +490,9 @@ cdef void on_fraction(uint32_t seat, int device, double fraction) noexcept nogil
 
 
 cdef void limit_share(Front *front, size_t share) noexcept nogil:
-    """Set the limit to `share` bytes if that is below the limit that the owner set."""
+    """Set a pool's limit to `share` bytes, but not above the owner's limit."""
     cdef size_t here = front.pool.options.limit
-    if here != front.limit_set:                 # the owner has set another limit since
+    if here != front.limit_set:                 # the owner has changed the limit
         front.limit = here
     front.limit_set = share if front.limit == 0 or share < front.limit else front.limit
     front.pool.options.limit = front.limit_set
@@ -517,7 +517,7 @@ cdef bint is_closed(CorePool *pool) noexcept nogil:
 
 
 cdef c_bool on_why(uint32_t seat, int device, size_t size, char *text, size_t room) noexcept nogil:
-    """Write why an allocation failed; True if it was for lack of memory."""
+    """Write to `text` why an allocation failed; return True if memory ran out."""
     cdef int ordinal = device_of(seat, device)
     cdef Front *front = front_find(seat, ordinal)
     cdef CorePool *pool
@@ -580,7 +580,7 @@ cdef Front *front_of(int seat, int device) except? NULL:
 
 
 def path():
-    """Return the path of the shared library with the exported symbols, which is this module."""
+    """Return the path of the shared library with the exported symbols: the file of this module."""
     return __file__
 
 
@@ -590,21 +590,21 @@ def attach(Pool pool, *, bint early, bint own=False, bint blind=False):
     Parameters
     ----------
     pool : Pool or None
-        It is kept until the process ends.  None, with `own`: each device gets a pool when it is
-        first used.
+        The pool, which is kept until the process ends.  None, with `own`: each device gets a pool
+        when it is first used.
     early : bool
-        The framework frees blocks before it launches the work that uses them. Otherwise it frees
-        only blocks that the device has finished with.
+        True if the framework frees blocks before it launches the work that uses them.  False if it
+        frees only blocks whose work is complete.
     own : bool
-        Use a seat for this pool alone, not seat 0, which serves the process and is `early`.
+        True to use a seat for this pool alone.  False to use seat 0, which serves the process and
+        is `early`.
     blind : bool
-        The framework passes wrong device numbers: use the thread's current device.
+        True if the framework passes wrong device numbers; then the thread's current device is used.
 
     Returns
     -------
     int
-        The number N of the seat. The names of its symbols end in ``_N``; those of seat 0 have no
-        ending.
+        The number N of the seat.  The names of its symbols end in ``_N``; for seat 0, without it.
     """
     cdef int seat = 0
     cdef Front *front
@@ -628,7 +628,7 @@ def attach(Pool pool, *, bint early, bint own=False, bint blind=False):
 
 
 cdef int seat_find(Pool pool, bint early) except -1:
-    """Return the pool's seat, or the first free one."""
+    """Return the number of the pool's seat, or of the first free seat."""
     cdef int seat
     for seat in range(1 if pool is not None else DOOR_SEATS, DOOR_SEATS):
         if held.get((seat, pool.device)) is pool and seats[seat].framework == early:
@@ -649,29 +649,29 @@ cdef int fronts_adopt() except -1:
         for device in range(DOOR_DEVICES):
             front = front_find(<uint32_t> seat, device)         # not negative
             if front is not NULL and not front.adopted:
-                front.adopted = True            # before `pool_adopt`, in which other threads run
+                front.adopted = True         # set before `pool_adopt`, which lets other threads run
                 held[seat, device] = pool_adopt(front.pool)
     return 0
 
 
 def pools(int seat=0):
-    """Return the seat's pools by device."""
+    """Return the pools of a seat as a dict from the device."""
     front_of(seat, 0)
     fronts_adopt()
     return {device: pool for (number, device), pool in held.items() if number == seat}
 
 
 def hook(*, drain=None, marks=None, throw_memory=None, throw_refusal=None):
-    """Set addresses of the framework's C functions. None leaves one unchanged, 0 removes it.
+    """Set the addresses of the framework's C functions; None changes nothing, 0 removes a function.
 
     Parameters
     ----------
     drain : int
-        ``bool f(bool)``: submit all that is queued, and wait for the device.
+        ``bool f(bool)``: submits all queued work, and waits for the device.
     marks : tuple of three int
-        ``void *f(int device, aclrtStream)``: put a mark for a stream at the end of the queue, or
-        return NULL; ``bool f(void *)``: true if the stream has reached the mark; ``void f(void
-        *)``: drop it.
+        ``void *f(int device, aclrtStream)``: puts a queue marker for a stream at the end of the
+        queue and returns it, or NULL; ``bool f(void *)``: returns true if the stream has reached
+        the marker; ``void f(void *)``: deletes the marker.
     throw_memory, throw_refusal : int
         ``void f(const char *)``: throws a C++ exception with that message.
     """
@@ -695,9 +695,9 @@ def hook(*, drain=None, marks=None, throw_memory=None, throw_refusal=None):
 
 
 def failure():
-    """Return, once, why the thread's last allocation at a seat above 0 failed: (seat, text).
+    """Return (seat, text) if the thread's last allocation at a seat above 0 failed, else None.
 
-    None if it succeeded.
+    The text says why.  A second call returns None.
     """
     cdef char[DOOR_TEXT] text
     cdef uint32_t seat = door_failure(text)
@@ -705,25 +705,25 @@ def failure():
 
 
 def share(size_t address, size_t stream):
-    """Note that another stream uses a block; True if the address is a live block."""
+    """Note that another stream uses a block; return True if a live block has this address."""
     return on_share(<void *> address, <void *> stream)
 
 
 def empty(int seat=0):
-    """Empty the framework's queue, and return free memory to the devices."""
+    """Empty the framework's queue, and return a seat's free memory to the devices."""
     front_of(seat, 0)
     with nogil:
         on_empty(<uint32_t> seat)                   # not negative
 
 
 def reset(int device, *, bint peaks, int seat=0):
-    """Restart the peaks from the present values, or the accumulated counters from 0."""
+    """If `peaks`, set the peaks to the current values; else set the accumulated counters to 0."""
     front_of(seat, device)
     on_reset(<uint32_t> seat, device, peaks)        # not negative
 
 
 def refused():
-    """Return how many addresses were freed that were not live blocks."""
+    """Return how often the framework freed an address that was not a live block."""
     return refused_count
 
 
@@ -734,7 +734,7 @@ cdef dict stat_dict(DoorStat *stat):
 
 
 def stats(int device, *, int seat=0):
-    """Return the front's counters as a dict; None if nothing was allocated on the device."""
+    """Return a seat's counters for a device as a dict; None if the device was not used."""
     cdef DoorStats found
     cdef int kind
     front_of(seat, device)
@@ -752,7 +752,7 @@ def stats(int device, *, int seat=0):
 
 
 cdef list range_runs(Arena *arena, Range *span):
-    """List the mapped parts of a range: lists of (address, bytes, state, requested bytes)."""
+    """Return the mapped parts of a range; each is a list of (address, bytes, state, requested)."""
     cdef Block *block = span.first
     runs = []
     fresh = True
@@ -772,13 +772,13 @@ cdef list range_runs(Arena *arena, Range *span):
 
 
 def segments(int device, *, int seat=0):
-    """List the mapped memory of the front's arenas.
+    """Return the mapped memory of a seat's arenas on a device.
 
     Returns
     -------
     list of (int, bool, list of (int, int, str, int))
-        For each contiguous part: the stream, True for memory of small blocks, and the blocks:
-        address, bytes, ``"live"``, ``"waiting"`` or ``"free"``, requested bytes.
+        For each contiguous part: the stream, True for memory of small blocks, and for each block
+        its address, bytes, state (``"live"``, ``"waiting"`` or ``"free"``) and requested bytes.
     """
     cdef Front *front = front_of(seat, device)
     cdef Arena *arena

@@ -1,8 +1,8 @@
-/* A hash table of live blocks by address: open addressing, in stripes that each have a spin lock.
+/* A hash table of live blocks by address.  It has several stripes, each with a spin lock and open addressing.
 
-   Frameworks free an address, and their other arguments cannot be trusted. So every live block has one entry
-   here.  A stripe doubles when it is two thirds full, and never shrinks.  A removal moves later entries up, so
-   there are no entries for removed blocks. */
+   When a framework frees a block, only the address is reliable, not the other arguments.  So every live block has
+   an entry here.  A stripe doubles when it is two thirds full, and never shrinks.  A removal moves later entries up,
+   so there are no entries that mark removed blocks. */
 #include "adapters/pluggable/door.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ typedef struct Stripe {
 
 static Stripe stripes[DOOR_STRIPES];
 
-/* Blocks are at multiples of 512 bytes. The multiplication spreads the upper bits over all bits. */
+/* An address is a multiple of 512, so its lower 9 bits are dropped.  The multiplication spreads the others. */
 static inline uint64_t address_hash(const void *address) {
     return ((uint64_t)(uintptr_t)address >> 9) * UINT64_C(0x9E3779B97F4A7C15);
 }
@@ -73,7 +73,7 @@ bool address_put(const Address *entry) {
     return room;
 }
 
-/* Closes the gap at `place`: moves each later entry up, unless that would be before its first place. */
+/* Closes the gap at `place`: moves each later entry up, except past the place that its hash gives. */
 static void stripe_close(Stripe *stripe, size_t place) {
     size_t next = place;
     for (;;) {

@@ -4,8 +4,8 @@
    extension module `acl.adapters.pluggable._door`: entry.c has the symbols, `_door.pyx` the functions that
    they call, and addresses.c finds a block by its address.
 
-   Any thread may call any function.  They need no GIL and use no Python object.  Sizes are as the framework gives
-   them: exact bytes, perhaps 0. */
+   Any thread may call any function, without the GIL; the functions use no Python object.  Sizes are the exact bytes
+   that the framework requests, and may be 0. */
 #ifndef ACL_DOOR_DOOR_H
 #define ACL_DOOR_DOOR_H
 
@@ -28,19 +28,19 @@ typedef struct DoorCalls {
     void (*empty)(uint32_t seat);
     void (*fraction)(uint32_t seat, int device, double fraction);
     void *(*base)(void *address, size_t *size);
-    /* Returns false if the reason was not a lack of memory. */
+    /* Writes why an allocation failed; returns false if the reason is not a lack of memory. */
     bool (*why)(uint32_t seat, int device, size_t size, char *text, size_t room);
 } DoorCalls;
 extern DoorCalls door_calls;
 
-/* Writes why this thread's last allocation at a seat above 0 returned NULL (DOOR_TEXT bytes), and forgets it.
-   Returns the seat, or 0 if the allocation succeeded. */
+/* If this thread's last allocation at a seat above 0 returned NULL: writes why (at most DOOR_TEXT bytes), forgets it,
+   and returns the seat.  Returns 0 if the allocation succeeded. */
 uint32_t door_failure(char *text);
 
 /* Throws a C++ exception with a message, for frameworks that do not check for NULL. */
 typedef void (*DoorThrow)(const char *message);
-extern DoorThrow door_throw_memory;  /* no memory, at seat 0 */
-extern DoorThrow door_throw_refusal; /* the call is not supported */
+extern DoorThrow door_throw_memory;  /* called if seat 0 has no memory; NULL: return NULL instead */
+extern DoorThrow door_throw_refusal; /* called if seat 0 fails for another reason, or a call is not supported */
 
 /* An entry of the table of live blocks. */
 typedef struct Address {
@@ -52,16 +52,16 @@ typedef struct Address {
     size_t bytes; /* bytes of the block */
 } Address;
 
-bool address_put(const Address *entry);           /* adds it; false if there is no host memory */
-bool address_take(void *address, Address *entry); /* removes it; false if it is not in the table */
+bool address_put(const Address *entry);           /* adds an entry; false if there is no host memory */
+bool address_take(void *address, Address *entry); /* removes and copies an entry; false if there is none */
 bool address_find(void *address, Address *entry);
 
-/* Counts one block more, or one less. The caller holds the front's lock. */
+/* Count an allocated block and a freed block.  The caller holds the front's lock. */
 void stats_add(DoorStats *stats, size_t size, size_t bytes);
 void stats_drop(DoorStats *stats, size_t size, size_t bytes);
 void stats_reset(DoorStats *stats, bool peaks);
-/* Converts the number of pages, given as `pages[0]`, to bytes for each kind of block.  A page may have blocks of both
-   kinds. The pages that the small blocks would fill count as theirs, the rest as those of the large blocks. */
+/* Converts the number of pages, given as `pages[0]`, to bytes for each kind of block.  A page may have small and large
+   blocks.  The pages that the small blocks would fill count for them; the other pages count for the large blocks. */
 void stats_pages(DoorStats *stats, int64_t granule);
 
 #endif

@@ -1,10 +1,10 @@
 /* The exported symbols: `aclpool_malloc` and `aclpool_free` with the ABI of torch_npu's and MindSpore's pluggable
-   allocators, and such a pair for each further seat (`aclpool_malloc_1` ...), because a framework does not say
-   for which of its pools it calls.
+   allocators.  Each further seat has its own pair (`aclpool_malloc_1` ...), because the arguments of a call do not
+   say for which pool it is.
 
-   A program that opened the file by its path may call them before Python has loaded
-   `acl.adapters.pluggable._door`; then they refuse.  Compiled with -fexceptions, because the functions that throw
-   instead of returning NULL throw through these frames. */
+   If a program opens this file by its path and calls the functions before Python has loaded
+   `acl.adapters.pluggable._door`, they fail.  This file is compiled with -fexceptions, because C++ exceptions pass
+   through its functions (`DoorThrow`). */
 #include "adapters/pluggable/door.h"
 
 #include <stdio.h>
@@ -15,8 +15,8 @@
 DoorCalls door_calls;
 DoorThrow door_throw_memory;
 DoorThrow door_throw_refusal;
-static char unknown_stream; /* its address stands for an unknown stream */
-/* The seat above 0 at which this thread's last allocation returned NULL; 0: it succeeded. */
+static char unknown_stream; /* its address is used as the handle of an unknown stream */
+/* The seat of this thread's last allocation at a seat above 0 if that returned NULL; 0 if it succeeded. */
 static _Thread_local uint32_t failed_seat;
 static _Thread_local char failure[DOOR_TEXT];
 
@@ -95,11 +95,11 @@ SEAT(13, _13)
 SEAT(14, _14)
 SEAT(15, _15)
 
-/* For torch's optional hooks, which use seat 0. */
+/* The next functions are for torch's optional hooks, which use seat 0. */
 
 EXPORT void aclpool_reset(bool check_error);
 EXPORT void aclpool_reset(bool check_error) {
-    /* With false the framework empties its cache at exit, where nothing needs to be freed. */
+    /* If it is false, the framework calls this at exit, where nothing needs to be freed. */
     if (check_error && door_calls.empty != NULL) {
         door_calls.empty(0);
     }
@@ -115,8 +115,8 @@ EXPORT bool aclpool_share(void *address, void *stream) {
     return door_calls.share != NULL && door_calls.share(address, stream);
 }
 
-/* torch_npu passes its stream object by a hidden pointer. Only C++ that is compiled against torch_npu can find its
-   ACL stream.  So the use counts as one on an unknown stream. */
+/* torch_npu passes its stream object by a pointer.  Only C++ code that is compiled against torch_npu can get the ACL
+   stream from it.  So this function notes a use by an unknown stream. */
 EXPORT void aclpool_share_unknown(void *address, const void *stream);
 EXPORT void aclpool_share_unknown(void *address, const void *stream) {
     (void)stream;
@@ -144,8 +144,8 @@ EXPORT void aclpool_fraction(double fraction, int device) {
     }
 }
 
-/* Refuses to capture: memory of a captured graph must not be used again before the graph is destroyed, and torch's
-   hooks do not say which graph a block belongs to.  Arguments that C++ passes by reference are ignored. */
+/* Refuses a graph capture.  Memory of a captured graph must not be used again before the graph is destroyed, but torch's
+   hooks do not say to which graph a block belongs.  Arguments that C++ passes by reference are ignored. */
 EXPORT void aclpool_refuse_capture(int device);
 EXPORT void aclpool_refuse_capture(int device) {
     (void)device;

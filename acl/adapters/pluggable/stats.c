@@ -1,7 +1,7 @@
-/* A front's counters in torch's form: current, peak, and the sums of increases and decreases. */
+/* The counters of a front as torch has them: current value, peak, sum of the increases, sum of the decreases. */
 #include "adapters/pluggable/door.h"
 
-enum { SMALL_BYTES = 1 << 20 }; /* torch's largest block of its pool for small ones */
+enum { SMALL_BYTES = 1 << 20 }; /* largest block in torch's pool of small blocks */
 
 static void stat_add(DoorStat *stat, int64_t amount) {
     stat->current += amount;

@@ -9,11 +9,11 @@ enum { DOOR_KINDS = 3 };
 typedef struct DoorStat {
     int64_t current;
     int64_t peak;
-    int64_t increased; /* since the start, or since the last reset of the accumulated counters */
+    int64_t increased; /* sum of the increases since the start or the last reset of the accumulated counters */
     int64_t decreased;
 } DoorStat;
 
-/* The counters of one device, each for all blocks, for those of at most 1 MiB, and for larger ones. */
+/* The counters of one device.  Each has three values: for all blocks, for blocks of at most 1 MiB, for larger blocks. */
 typedef struct DoorStats {
     DoorStat blocks[DOOR_KINDS];
     DoorStat bytes[DOOR_KINDS];     /* bytes of blocks, rounded and padded */

@@ -1,1 +1,1 @@
-"""The C++ part of `acl.torch`, and its conversion of statistics to torch's forms."""
+"""The C++ part of `acl.torch`, and the conversion of statistics to torch's dicts."""

@@ -1,10 +1,10 @@
-"""Builds and loads the C++ part of `acl.torch`, against the installed torch, when it is first used.
+"""Builds and loads the C++ part of `acl.torch` for the installed torch, at its first use.
 
-`torch_shim.cpp` is compiled once for each pair of versions of torch and torch_npu. The library is kept in the
+`torch_shim.cpp` is compiled once for each pair of versions of torch and torch_npu.  The library is stored in the
 folder of torch's extensions (`TORCH_EXTENSIONS_DIR`, else torch's default).  Several processes may build it at
-the same time: each writes its own file and renames it.
+the same time, because each writes its own file and renames it.
 
-`load` raises OSError if there is no compiler or it fails. `acl.torch` then works without the C++ part.
+`load` raises OSError if there is no compiler or the compiler fails.  `acl.torch` then works without the C++ part.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FLAGS = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
 
 
 def _target(root: Path, compiler: str) -> Path:
-    """Return the path of the library for these versions."""
+    """Return the path of the library for the installed versions, this source and this compiler."""
     parts = [_SOURCE.read_bytes(), _HEADER.read_bytes(), " ".join([compiler, *_FLAGS]).encode()]
     parts += [importlib.metadata.version(name).encode() for name in ("torch", "torch_npu")]
     return root / "aclpool" / f"torch_shim-{hashlib.sha256(b'/'.join(parts)).hexdigest()[:16]}.so"
@@ -51,12 +51,12 @@ def _command(compiler: str, cpp_extension: Any, target: str) -> list[str]:
 
 
 def build() -> Path:
-    """Return the library's file, which is compiled if it does not exist.
+    """Return the path of the library; compile it if it does not exist.
 
     Raises
     ------
     OSError
-        If there is no compiler, or it fails, or setuptools, which torch needs for this, is not installed.
+        There is no compiler, the compiler fails, or setuptools, which torch needs for this, is not installed.
     """
     try:
         cpp_extension: Any = importlib.import_module("torch.utils.cpp_extension")

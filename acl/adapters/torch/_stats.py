@@ -1,7 +1,7 @@
-"""Converts a front's counters to torch's forms: `memory_stats` and `memory_snapshot`.
+"""Converts the counters of the adapter (`DoorStats`) to the dicts of torch's `memory_stats` and `memory_snapshot`.
 
-They can be tested without torch.  Instead of torch's segments, pages are counted.  Torch's counters of inactive and
-split blocks are 0, because the pool has none.
+This module can be tested without torch.  Torch's counters of segments have the number of pages.  Torch's counters of
+inactive and split blocks are 0, because the pool has no such blocks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _by_kind(stats: Sequence[Mapping[str, int]]) -> dict[str, dict[str, int]]:
 
 
 def nested_stats(stats: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the dict of `torch.npu.memory_stats_as_nested_dict`.
+    """Return a dict in the form of `torch.npu.memory_stats_as_nested_dict`.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def _segment(device: int, stream: int, small: bool, run: Sequence[tuple[int, int
 
 
 def snapshot(devices: Mapping[int, Sequence[tuple[int, bool, Sequence[tuple[int, int, str, int]]]]]) -> dict[str, Any]:
-    """Return the dict of `torch_npu.npu.memory._snapshot`, without a history.
+    """Return a dict in the form of `torch_npu.npu.memory._snapshot`, without a history.
 
     Parameters
     ----------

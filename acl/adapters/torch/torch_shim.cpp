@@ -1,7 +1,7 @@
-/* Torch's optional hooks that need C++. Compiled against the installed torch and torch_npu at the first
+/* Torch's optional hooks that need C++.  The file is compiled against the installed torch and torch_npu at the first
    `acl.torch.install()` (acl/adapters/torch/_shim.py).
 
-   They convert our counters to torch's DeviceStats, find the ACL stream of torch's stream object, record
+   The functions convert our counters to torch's DeviceStats, get the ACL stream from torch's stream object, record
    events through torch_npu's task queue, and throw torch's own out-of-memory error.
    Nothing here takes the GIL. */
 #include <c10/core/CachingDeviceAllocator.h>
@@ -25,10 +25,10 @@ namespace {
 bool (*door_stats)(int device, DoorStats *stats);
 bool (*door_share)(void *address, void *stream);
 
-// The torch streams of `record_stream` calls, by their ACL handles.
+// The torch streams that were passed to `record_stream`, by their ACL handles.
 std::mutex streams_mutex;
 std::unordered_map<void *, c10::Stream> streams;
-// True on the program's threads. The thread of the task queue must not queue anything itself.
+// True on the program's threads, false on the thread of the task queue, which must not put work into the queue.
 thread_local bool is_callers = false;
 
 void stat_copy(StatArray &to, const DoorStat *from) {
@@ -68,7 +68,7 @@ EXPORT DeviceStats aclpool_shim_stats(c10::DeviceIndex device) {
 }
 
 EXPORT void aclpool_shim_record(void *address, c10_npu::NPUStream stream) {
-    void *raw = stream.stream(false); // without waiting for the task queue
+    void *raw = stream.stream(false); // false: do not wait for the task queue
     is_callers = true;
     {
         std::lock_guard<std::mutex> guard(streams_mutex);

@@ -1,1 +1,1 @@
-"""A module with the ABI of vLLM-Ascend's extension module, for `acl.vllm`."""
+"""A replacement for vLLM-Ascend's extension module, with the same ABI, for `acl.vllm`."""

@@ -1,7 +1,7 @@
-/* The two C symbols by which torch_npu's NPUPluggableAllocator calls an allocator of vLLM-Ascend.
+/* The two exported C functions by which torch_npu's NPUPluggableAllocator allocates and frees for vLLM-Ascend.
 
-   The signatures are those of vLLM-Ascend. `vllm_ascend_C.pyx` sets once what they call.  Any thread may call
-   them, with or without the GIL. */
+   Their signatures are those of vLLM-Ascend.  `vllm_ascend_C.pyx` sets, once, the functions that they call.  Any
+   thread may call them, with or without the GIL. */
 #ifndef VLLM_CAMEM_H
 #define VLLM_CAMEM_H
 

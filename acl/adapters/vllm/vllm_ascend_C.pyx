@@ -1,20 +1,22 @@
-"""The allocator of vLLM-Ascend's extension module, with the same ABI: memory that can sleep.
+"""A replacement for vLLM-Ascend's extension module, with its ABI: an allocator with a sleep mode.
 
-torch_npu allocates segments by `my_malloc` and frees them by `my_free`. vLLM-Ascend's `camem.py` is
-informed of each by two Python functions. It releases the physical memory and restores it by
-`python_unmap_and_release` and `python_create_and_map`.  The addresses stay reserved in between.
+torch_npu allocates segments with `my_malloc` and frees them with `my_free`.  Each call also calls a
+Python function of vLLM-Ascend's `camem.py`.  `camem.py` releases a segment's physical memory with
+`python_unmap_and_release` and restores it with `python_create_and_map`.  Between these calls the
+addresses stay reserved.
 
-A segment is one physical handle of the driver.  After `serve` it is a block of a pool instead: then
-the pool can use the memory of sleeping segments, its limit applies, and the blocks have
-`camem.py`'s tags.
+By default, a segment is one physical handle of the driver.  After `serve`, new segments are blocks
+of a pool.  Then other blocks of the pool can use the memory of sleeping segments, the pool's limit
+applies, and the blocks have `camem.py`'s tags.
 
-The file must have this name, because `camem.py` looks for it in the process's memory map.  A
-segment is reported to the Python functions that were set when it was made; they are kept until
-their last segment is freed.  A segment that is freed asleep has no memory to return.
+This file must keep its name, because `camem.py` looks for the name in the process's memory map.  A
+segment is reported to the Python functions that were set when it was made; they are kept until the
+last of their segments is freed.  If a segment is freed while it sleeps, it has no memory to return.
 
-Refused: handles of other modules, mapping a mapped segment, unmapping an unmapped one.  Any thread
-may call, with or without the GIL. The GIL protects the tables; driver calls are made without it.
-When the interpreter exits nothing is returned to the driver, because the system frees everything.
+A handle of another module is refused, and so is mapping a mapped or unmapping an unmapped segment.
+Any thread may call these functions, with or without the GIL.  The GIL protects the tables; it is
+released around driver calls.  When the interpreter exits, nothing is returned to the driver,
+because the system frees everything.
 """
 
 import atexit
@@ -54,11 +56,11 @@ __all__ = [
 ]
 
 cdef enum:
-    EXIT_LIMIT_MS = 500         # how long the exit waits for calls that have begun
-    GRANULE = 2 << 20           # bytes of a page if the driver does not say
+    EXIT_LIMIT_MS = 500         # longest wait, at exit, for calls that have begun
+    GRANULE = 2 << 20           # bytes of a page, if the driver does not report the page size
 
 cdef struct Segment:
-    aclrtDrvMemHandle handle    # the first member, for `camem.py`; NULL for a block of a pool
+    aclrtDrvMemHandle handle    # first member: `camem.py` reads it; NULL for a block of a pool
     void *base
     size_t size
     int device
@@ -66,14 +68,14 @@ cdef struct Segment:
     bint mapped
 
 cdef struct Request:            # the arguments and the result of a C call
-    void *address               # the argument of a free, the result of a malloc
+    void *address               # argument of `my_free`, result of `my_malloc`
     ssize_t size
     int device
 
-# address -> (address of the Segment, function to call when it is freed, owner of the block, its
-# tag). The GIL protects it.
+# By a segment's address: (address of its Segment, function to call when it is freed, owner of its
+# block, tag).  The GIL protects the dict.
 cdef dict living = {}
-cdef Blocks shelf = None        # blocks of the pool that serves its device; None: the driver serves
+cdef Blocks shelf = None        # allocates from the pool given to `serve`; None: from the driver
 cdef object tell_malloc = None
 cdef object tell_free = None
 
@@ -86,7 +88,7 @@ cdef void prop_fill(aclrtPhysicalMemProp *prop, int device) noexcept nogil:
     prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED
     prop.memAttr = ACL_HBM_MEM_HUGE
     prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
-    prop.location.id = <uint32_t> device            # a device number: not negative
+    prop.location.id = <uint32_t> device            # a device number is not negative
 
 
 cdef size_t granule_of(int device) noexcept nogil:
@@ -100,7 +102,7 @@ cdef size_t granule_of(int device) noexcept nogil:
 
 
 cdef int segment_map(Segment *segment, Blocks blocks) except -1:
-    """Put physical memory behind the addresses. If that fails the segment is unchanged."""
+    """Map physical memory at the segment's addresses.  If that fails, nothing is changed."""
     cdef aclrtPhysicalMemProp prop
     cdef aclError status = ACL_SUCCESS
     if blocks is not None:
@@ -131,8 +133,9 @@ cdef int device_rest() except -1:
 
 
 cdef int segment_unmap(Segment *segment, Blocks blocks) except -1:
-    """Wait for the device and release the physical memory. What the driver refuses to release is
-    kept.
+    """Wait for the device and release a segment's physical memory.
+
+    If the driver refuses to release it, the segment keeps it.
     """
     cdef aclError status
     if segment.mapped:
@@ -140,7 +143,7 @@ cdef int segment_unmap(Segment *segment, Blocks blocks) except -1:
         if blocks is not None:
             try:
                 blocks.sleep(<size_t> segment.base)
-            finally:                            # a block that sleeps in part must be woken, too
+            finally:                            # also after an error: a block may sleep in part
                 segment.mapped = not blocks.asleep(<size_t> segment.base)
             return 0
         with nogil:
@@ -156,10 +159,10 @@ cdef int segment_unmap(Segment *segment, Blocks blocks) except -1:
 
 
 cdef int segment_end(Segment *segment, Blocks blocks) except -1:
-    """Return all of a segment to the driver or to the pool."""
+    """Return the memory and the addresses of a segment to the driver or to the pool."""
     cdef aclError status
     if blocks is not None:
-        device_rest()                           # wait, so that the block's next user need not
+        device_rest()                        # wait now, so that the block's next user need not wait
         blocks.give(<size_t> segment.base)
         free(segment)
         return 0
@@ -172,7 +175,10 @@ cdef int segment_end(Segment *segment, Blocks blocks) except -1:
 
 
 cdef object tag_of(object teller):
-    """Return camem.py's present tag, if `teller` is a method of camem.py; otherwise None."""
+    """Return the tag that camem.py has set.
+
+    None if `teller` is not a method of camem.py's allocator.
+    """
     tag = getattr(getattr(teller, "__self__", None), "current_tag", None)
     return tag if isinstance(tag, str) and tag else None
 
@@ -208,7 +214,7 @@ cdef Segment *segment_make(ssize_t size, int device, Blocks blocks) except NULL:
 # --- the thread's device ------------------------------------------------------------------------
 
 cdef int device_enter(int device, aclrtContext *before) except -1:
-    """Make a device current. `before` becomes the context to restore, or NULL."""
+    """Make a device current.  Set `before` to the context to restore, or to NULL."""
     cdef int32_t current = -1
     cdef aclError status
     before[0] = NULL
@@ -227,7 +233,7 @@ cdef void device_leave(aclrtContext before) noexcept:
         aclrtSetCurrentContext(before)
 
 
-# --- what torch_npu calls -----------------------------------------------------------------------
+# --- functions that torch_npu calls -------------------------------------------------------------
 
 cdef tuple handle_of(Segment *segment):
     return (segment.device, segment.size, <size_t> segment.base, <size_t> segment)
@@ -268,7 +274,7 @@ cdef object free_run(Request *request):
         raise ValueError(f"my_free of {address:#x}, which is no segment of this module")
     segment = <Segment *> <size_t> entry[0]
     if segment.made != fork_count:
-        return                                  # the parent's memory: a child cannot free it
+        return                                  # a forked child cannot free memory of its parent
     device_enter(segment.device, &before)
     try:
         told = entry[1](address)
@@ -281,7 +287,7 @@ cdef object free_run(Request *request):
             device_leave(before)
 
 
-# Exceptions of these functions go to `sys.unraisablehook`, because C cannot handle them.
+# If these functions raise, Cython passes the exception to `sys.unraisablehook`: C cannot handle it.
 
 cdef void malloc_enter(void *argument) noexcept with gil:
     malloc_run(<Request *> argument)
@@ -318,16 +324,16 @@ cdef void on_free(void *address, ssize_t size, int device, void *stream) noexcep
         guard_run(free_step, &request)
 
 
-# --- what camem.py calls ------------------------------------------------------------------------
+# --- functions that camem.py calls --------------------------------------------------------------
 
 def serve(Pool pool):
-    """Allocate segments on the pool's device from the pool from now on; None: from the driver
-    again.
+    """From now on, allocate segments on a pool's device from the pool.
 
     Parameters
     ----------
     pool : Pool or None
-        A pool with virtual memory.  Segments of other devices still come from the driver.
+        A pool with virtual memory; None to allocate from the driver again.  Segments on other
+        devices are still allocated from the driver.
     """
     global shelf
     if pool is not None:
@@ -338,14 +344,14 @@ def serve(Pool pool):
 
 
 def init_module(python_malloc, python_free):
-    """Set the functions that are called when segments are allocated and freed from now on.
+    """Set the functions that are called for segments which are allocated from now on.
 
     Parameters
     ----------
     python_malloc : callable
         Called with one tuple ``(device, size, address, handle)`` for each new segment.
     python_free : callable
-        Called with the address of a segment that is freed; returns that tuple.
+        Called with the address of a segment that is freed; returns the segment's tuple.
     """
     global tell_malloc, tell_free
     for name, function in (("python_malloc", python_malloc), ("python_free", python_free)):
@@ -369,7 +375,7 @@ cdef Segment *segment_find(tuple handle) except NULL:
 
 
 def python_create_and_map(device, size, d_mem, p_memHandle):
-    """Put physical memory behind a segment again. Its former contents are lost.
+    """Wake a segment: give it physical memory again.  Its old content is lost.
 
     Raises `OutOfMemoryError` if the device has no memory; the segment then stays asleep.
     """
@@ -385,7 +391,10 @@ def python_create_and_map(device, size, d_mem, p_memHandle):
 
 
 def python_unmap_and_release(device, size, d_mem, p_memHandle):
-    """Release a segment's physical memory when the device is idle. Its addresses stay reserved."""
+    """Wait for the device, then release a segment's physical memory.
+
+    Its addresses stay reserved.
+    """
     cdef Segment *segment = segment_find((device, size, d_mem, p_memHandle))
     cdef aclrtContext before
     if not segment.mapped and segment.handle == NULL:
@@ -398,7 +407,7 @@ def python_unmap_and_release(device, size, d_mem, p_memHandle):
 
 
 def segments():
-    """List the live segments as ``(device, size, address, mapped)``."""
+    """Return a list of the live segments as ``(device, size, address, mapped)``."""
     cdef Segment *segment
     found = []
     for entry in living.values():
@@ -408,7 +417,7 @@ def segments():
 
 
 def driver_parts(device):
-    """List the segments from the driver that are mapped on a device, as (tag, bytes)."""
+    """Return a list (tag, bytes) of a device's mapped segments that are not blocks of a pool."""
     cdef Segment *segment
     found = []
     for entry in list(living.values()):
@@ -420,7 +429,7 @@ def driver_parts(device):
 
 
 def leave():
-    """At exit: refuse new calls, and wait for those that have begun."""
+    """Called at exit: refuse new calls, and wait for calls that have begun."""
     with nogil:
         guard_close(EXIT_LIMIT_MS)
 
