@@ -1,11 +1,13 @@
-/* Accounting of physical memory: every reserved byte of device memory, by the kind of its holder.
+/* Accounting of physical memory: counts the bytes of device memory that are in use, by the kind of
+ * call that allocated them and by the kind of their pages.
  *
  * B1  total    a device's total == the sum over its kinds == the sum over its page sizes
- * B2  limit    total, and what other processes hold (shared_capacity.h), <= the device's configured
- *              capacity (unless that was lowered later)
- * B3  peak     peak >= total since the last reset
+ * B2  limit    total + the bytes that other processes hold (shared_capacity.h) <= the device's
+ *              configured capacity (unless that was lowered later)
+ * B3  peak     peak == the largest total since the last reset of the peak
  *
- * Thread rule: atomics only; books_take never lets two threads exceed the capacity together. */
+ * Thread rule: the counts are atomics; two threads that call books_take together never exceed the
+ * capacity. */
 #ifndef SIM_ACCOUNTING_H
 #define SIM_ACCOUNTING_H
 
@@ -25,14 +27,14 @@ typedef struct BookView {
     size_t pages[PAGE_KINDS];
 } BookView;
 
-/* Reserves `bytes`; false, with nothing reserved, if the device has less. */
+/* Adds `bytes` to the counts; false, and nothing is added, if the device has fewer bytes left. */
 bool books_take(int32_t device, BookKind kind, PageKind page, size_t bytes);
 void books_give(int32_t device, BookKind kind, PageKind page, size_t bytes);
 void books_view(int32_t device, BookView *view);
-/* Returns the bytes of the device that are not reserved. */
+/* Returns how many bytes of the device are left. */
 size_t books_free(int32_t device);
 
-/* The control API's access to the accounting (sim.h). */
+/* The part of the control API that reads the accounting: total and peak in bytes, and the reset of the peak. */
 SIM_SHARED size_t acl_sim_physical_bytes(int32_t device);
 SIM_SHARED size_t acl_sim_physical_peak(int32_t device);
 SIM_SHARED void acl_sim_physical_reset_peak(int32_t device);

@@ -1,8 +1,8 @@
 /* What an address belongs to, whether it may be touched, and the address at which the simulator
  * itself reaches the same byte.
  *
- * Addresses that the simulator never gave out are treated as ordinary host memory; the kernel
- * says whether touching it would fault (hostprobe.c). */
+ * Addresses that the simulator never gave out are treated as ordinary host memory; hostprobe.c asks
+ * the kernel whether an access to them would fault. */
 #include "base/checks.h"
 #include "memory/memory.h"
 
@@ -59,7 +59,8 @@ bool memory_find(const void *address, Memory *memory)
     return true;
 }
 
-/* True if all the bytes are in the allocation or the mappings that `memory` describes. */
+/* True if all the bytes can be accessed: they lie in the allocation or the mappings that `memory` describes, or in
+ * host memory that does not fault. */
 static bool memory_holds(const Memory *memory, uintptr_t begin, size_t bytes, bool write)
 {
     if (begin + bytes < begin) {
@@ -77,8 +78,8 @@ static bool memory_holds(const Memory *memory, uintptr_t begin, size_t bytes, bo
     return memory->kind != MEMORY_HOLE && inside;
 }
 
-/* For the checker of unwritten memory (ACL_SIM_CHECK=init): notes bytes that a call itself writes, such as a
- * model's weights. The bytes that a task writes are noted by its `touch` function. */
+/* For the check of unwritten memory (ACL_SIM_CHECK=init): reports bytes that a call writes without a task, such as a
+ * model's weights. A task reports the bytes that it writes through its `touch` function. */
 static void wrote(const void *address, size_t bytes, bool write)
 {
     if (write && check_on(CHECK_INIT) && stream_running() == NULL) {
@@ -99,8 +100,8 @@ bool memory_reachable(const void *address, size_t bytes, bool write)
     return memory_holds(&memory, begin, bytes, write);
 }
 
-/* Returns the address at which the simulator itself reaches the byte. Private to this file, because it does not
- * check the address, which may fault. */
+/* Returns the address at which the simulator itself reaches the byte. Private to this file, because it does not check
+ * that an access to the address does not fault. */
 static void *memory_inner(const void *address)
 {
     uintptr_t at = (uintptr_t)address;
@@ -156,7 +157,7 @@ aclError memory_for_task(const Stream *stream, const char *what, const void *add
     return ACL_SUCCESS;
 }
 
-/* ---- windows for kernels, which get the users' addresses ------------------------ */
+/* ---- windows: access to users' addresses in strict mode, while a kernel runs ---- */
 static void device_protect(int32_t device, bool open)
 {
     Arena *arena = arena_existing(device);

@@ -1,9 +1,10 @@
-/* Ranges of addresses that the simulator knows of: arenas, reservations, registered host memory,
- * imported memory. They are in one sorted array: a search is binary, and adding an entry moves
- * the entries behind it.
+/* The table of address ranges that the simulator knows: arenas, reservations, registered host
+ * memory, imported memory. They are in one sorted array: a search is binary, and adding an entry
+ * moves the entries behind it.
  *
- * Thread rule: a reader-writer lock; callers get a copy of an entry. What its `object` points to
- * is never unmapped; its owner checks under a lock of its own whether it is alive. */
+ * Thread rule: a reader-writer lock guards the table; callers get a copy of an entry. The object
+ * to which `object` points is never unmapped; the file that defines it has a lock of its own, and
+ * checks under this lock whether the object is still in use. */
 #ifndef SIM_ADDRESS_TABLE_H
 #define SIM_ADDRESS_TABLE_H
 
@@ -25,10 +26,10 @@ typedef struct Range {
     uint32_t flags; /* RANGE_REGISTERED: the flags of the registration */
 } Range;
 
-/* Adds a range. False without host memory, or if it overlaps another one (which is copied to
- * *other if `other` is not NULL). */
+/* Adds a range. False without host memory, or if it overlaps a range of the table (which is copied
+ * to *other if `other` is not NULL). */
 bool range_add(const Range *range, Range *other);
-/* Removes the range of that kind which begins there; false if there is none. */
+/* Removes the range of that kind which begins at `begin` and copies it to *removed; false if there is none. */
 bool range_remove(uintptr_t begin, RangeKind kind, Range *removed);
 bool range_find(uintptr_t address, Range *range);
 

@@ -1,6 +1,6 @@
-/* Arenas: where the malloc families take their memory from; see memory.h.
+/* Arenas: the memory of a device, or of the host, from which the malloc families allocate; see memory.h.
  *
- * Not here: the policies and messages of the API (memory.c, hostmem.c). */
+ * The policies and messages of the API are in memory.c and hostmem.c. */
 #include "base/checks.h"
 #include "base/fork.h"
 #include "memory/memory.h"
@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The least address space of a zone. Fragmentation wastes addresses, not memory, so a zone has
- * several times the addresses of its device's capacity. */
+/* The least address space of a zone, in bytes. Fragmentation wastes addresses, not memory, so a zone
+ * has several times as many addresses as its device has memory. */
 static const size_t LEAST_SPAN = (size_t)64 << 30;
 static const size_t LESS_SPAN = (size_t)4 << 30; /* used if the host refuses LEAST_SPAN, as under valgrind */
 static const size_t MOST_SPAN = (size_t)1 << 42;
@@ -40,7 +40,7 @@ static void arena_purge(void *argument, size_t offset, size_t bytes)
     const Arena *arena = part->arena;
     size_t at = part->begin + offset;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t end = (at + bytes) / page * page; /* whole pages only: other blocks share the pages at both ends */
+    size_t end = (at + bytes) / page * page; /* only whole pages: other blocks may share the first and the last page */
     at = (at + page - 1) / page * page;
     if (at >= end) {
         return;
@@ -84,8 +84,8 @@ static bool span_map(const Arena *arena, uintptr_t at, int protection)
     return true;
 }
 
-/* Maps the arena a second time, for the simulator itself; strict mode makes the first mapping
- * inaccessible. This is done once. */
+/* Maps the arena a second time, for the simulator itself, because strict mode makes the first mapping
+ * inaccessible. Does nothing if the second mapping exists. False if the host refuses it. */
 static bool arena_map_inner(Arena *arena)
 {
     uintptr_t inner = arena->alias != 0 ? 0 : span_reserve(arena->bytes);
@@ -104,8 +104,9 @@ static bool arena_map(Arena *arena)
            (!strict || arena_map_inner(arena));
 }
 
-/* Divides the arena into zones. Blocks below 4 KiB share pages and are charged by their unit, so
- * the zone of small blocks has addresses for the whole capacity. */
+/* Divides the arena into zones; false if the host refuses the memory. Blocks below 4 KiB share pages
+ * and are charged in units of 512 bytes, so small blocks can use the whole capacity, and their zone
+ * has addresses for it. */
 static bool arena_divide(Arena *arena, size_t capacity, size_t least)
 {
     size_t span = capacity < least ? least : capacity > MOST_SPAN ? MOST_SPAN : capacity;
@@ -142,7 +143,7 @@ static bool arena_make(Arena *arena, int32_t device, size_t capacity, size_t lea
     return divided && arena_map(arena) && arena_announce(arena);
 }
 
-/* Undoes a partly made arena after the host refused a part of it. */
+/* Frees all parts of an arena, which may be complete or made only in part. */
 static void arena_unmake(Arena *arena)
 {
     for (int i = 0; i < ZONE_COUNT; i++) {
@@ -175,8 +176,8 @@ static bool arena_open(Arena *arena, int32_t device)
     return false;
 }
 
-/* Makes an arena's memory accessible or not, as the mode says. Without address space it changes
- * nothing and returns false. */
+/* Makes the users' addresses of an arena inaccessible (`strict`) or accessible. If there is no address
+ * space for the second mapping that strict mode needs, changes nothing and returns false. */
 static bool arena_follow(Arena *arena, bool strict)
 {
     if (strict && !arena_map_inner(arena)) {
@@ -199,8 +200,8 @@ static void arena_forget(int32_t device)
     atomic_store(&arenas[device], NULL);
 }
 
-/* Frees the arenas that are too small because a device's configured capacity was raised, if nothing is
- * allocated in them. The next allocation makes a larger arena. */
+/* Frees the arenas that have become too small because the configured capacity of their device was raised; only
+ * arenas in which nothing is allocated. The next allocation makes a larger arena. */
 static void arenas_grow(void)
 {
     BookView view;
@@ -241,8 +242,8 @@ Arena *arena_existing(int32_t device)
     return atomic_load_explicit(&arenas[device], memory_order_acquire);
 }
 
-/* In a forked child: frees the arenas of devices, because their pages would be shared with the
- * parent. The host's pages were copied at the fork. */
+/* In a forked child: frees the arenas of devices, because parent and child would share their pages.
+ * The arena of the host is kept: the fork has copied its pages. */
 void arenas_forked(void)
 {
     for (int32_t device = 0; device < DEVICE_MAX; device++) {
@@ -291,8 +292,8 @@ static Zone *zone_at(Arena *arena, uintptr_t address, size_t *offset)
     return &arena->zones[index];
 }
 
-/* Returns the bytes that a block is charged: a block of less than a page shares pages and is charged in
- * units of 512 bytes, any other block in whole pages. */
+/* Returns how many bytes the accounting charges for a block: a block of less than a page shares pages and is charged
+ * in units of 512 bytes, any other block in whole pages. */
 static size_t block_bytes(size_t bytes, PageKind page)
 {
     size_t unit = page == PAGE_NORMAL && bytes < UNITS[ZONE_PAGE] ? UNITS[ZONE_SMALL]
@@ -300,12 +301,12 @@ static size_t block_bytes(size_t bytes, PageKind page)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Allocates a block for the checker: with one unit more behind it, which is not the program's. If
- * there are no addresses, empties the quarantine and tries once more. */
+/* Allocates a block in a process with the checker: with one unit more behind it, for guard bytes. If
+ * there are no free addresses, empties the quarantine and tries once more. */
 static size_t guarded_take(Zone *zone, size_t bytes, const BlockInfo *info)
 {
     BlockInfo guarded = *info;
-    guarded.guarded = info->kind != MEMORY_POOL; /* a pool splits its blocks, so they have no such unit */
+    guarded.guarded = info->kind != MEMORY_POOL; /* blocks of a pool have no guard unit, because the pool splits them */
     bytes += guarded.guarded ? zone->unit : 0;
     size_t offset = zone_take(zone, bytes, &guarded);
     if (offset == SIZE_MAX && checks.quarantine_empty()) {
@@ -322,7 +323,7 @@ uintptr_t arena_take(Arena *arena, size_t bytes, PageKind page, BookKind book,
     }
     size_t whole = block_bytes(bytes, page);
     if (check_on(CHECK_ANY) && arena->device == BOOK_HOST) {
-        whole = (whole + UNITS[ZONE_PAGE] - 1) / UNITS[ZONE_PAGE] * UNITS[ZONE_PAGE]; /* so that blocks share no page */
+        whole = (whole + UNITS[ZONE_PAGE] - 1) / UNITS[ZONE_PAGE] * UNITS[ZONE_PAGE]; /* blocks then share no page */
     }
     if (!books_take(arena->device, book, page, whole)) {
         return 0;

@@ -20,11 +20,11 @@ static const uint64_t MAGIC = UINT64_C(0x61636c73696d3031);
 
 typedef struct ShareTable {
     uint64_t magic;
-    pthread_mutex_t lock; /* guards the importers and the owner; can be taken over if its holder died */
+    pthread_mutex_t lock; /* guards `kept` and `users` of all entries; robust: it can be locked after its holder died */
     ShareEntry entries[ENTRIES];
 } ShareTable;
 
-/* A table that this process has mapped: its own or another's. */
+/* A table of another process that this process has mapped. */
 typedef struct ShareView {
     pid_t pid;
     ino_t inode;
@@ -62,7 +62,7 @@ static ShareTable *table_lock(ShareEntry *entry)
     return table;
 }
 
-/* True if a live process has imported the entry's memory. Removes importers that died. The
+/* True if a process that is still running uses the entry's memory as an importer. Removes importers that died. The
    table's lock is held. */
 static bool users_left(ShareEntry *entry)
 {
@@ -82,8 +82,8 @@ static bool same_process(Process a, Process b)
     return a.pid == b.pid && a.start == b.start;
 }
 
-/* Returns this process's place among the importers, or a free place; NULL if there are too many
-   importers. */
+/* Returns the place of this process in the entry's list of importers, or else a free place; NULL if there are too many
+   importers. The table's lock is held. */
 static ShareUser *user_place(ShareEntry *entry)
 {
     Process self = process_self();
@@ -140,8 +140,7 @@ void shares_forked(void)
     }
 }
 
-/* Takes the entry at `index` for new use, unless this process or a live importer still has it;
-   then false. */
+/* Takes the entry at `index` for a new export. False if this process or an importer still uses it. */
 static bool entry_claim(uint32_t index)
 {
     ShareEntry *entry = &own->entries[index];
@@ -191,7 +190,7 @@ void share_publish(ShareEntry *entry)
     atomic_store_explicit(&entry->state, SHARE_LIVE, memory_order_release);
 }
 
-/* Returns the table's entry of that token if it is live and of that kind, else NULL. */
+/* Returns the entry of the table to which the token belongs if the entry is live and of that kind, else NULL. */
 static ShareEntry *entry_of(ShareTable *table, uint64_t token, ShareKind kind)
 {
     ShareEntry *entry = &table->entries[token_part(token, GENERATION_BITS, INDEX_BITS)];
@@ -272,7 +271,8 @@ static ShareTable *table_map(int fd, const struct stat *status)
     return table;
 }
 
-/* Returns the table of another process; NULL if it has none (any more). */
+/* Returns the table of another process, mapped if needed; NULL if the process has no table or has ended. `number` is
+   the descriptor of the table's file in that process. */
 static ShareTable *table_of(pid_t pid, int number)
 {
     struct stat status;
@@ -316,8 +316,8 @@ static bool entry_admits(ShareEntry *entry, pid_t owner)
     return false;
 }
 
-/* Counts this process as an importer; false if the owner has given the entry up, or there are too
-   many importers. */
+/* Counts one more import of this process; false if the owner has given the entry up, or if there are too many
+   importers. */
 static bool entry_enter(ShareTable *table_of_entry, ShareEntry *entry, uint64_t token,
                         ShareKind kind)
 {
@@ -331,7 +331,7 @@ static bool entry_enter(ShareTable *table_of_entry, ShareEntry *entry, uint64_t 
     return user != NULL;
 }
 
-/* Finds the live entry of that token, in the table of any process. */
+/* Returns the live entry of that token, and in *table its table, which may be of any process; NULL if there is none. */
 static ShareEntry *entry_find(uint64_t token, ShareKind kind, ShareTable **table)
 {
     pid_t pid = token_pid(token);
@@ -376,7 +376,7 @@ void share_import_gone(ShareEntry *entry, int fd)
         user->times--;
     }
     bool last = atomic_load(&entry->state) == SHARE_GONE && !users_left(entry);
-    if (last && fd >= 0) { /* under the lock: else the owner could use the memory again before it is freed here */
+    if (last && fd >= 0) { /* with the lock held: else the owner could reuse the memory before it is freed here */
         (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
                         (off_t)bytes);
     }

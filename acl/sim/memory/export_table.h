@@ -1,12 +1,13 @@
 /* The table by which other processes can use memory of this process.
  *
- * Each process that shares has a table in a file in memory, which others open through
- * /proc/PID/fd; so a token that names process, file and entry is enough to import the memory, and
- * no thread has to serve imports. An entry says in which file of the owner, and at which offset,
- * the memory lies, and which processes may import it. It also lists the importers; importers that
- * died do not count.
+ * Each process that exports memory has a table in a file in memory, which other processes open
+ * through /proc/PID/fd. So a token that names process, file and entry is enough to import the
+ * memory, and no thread has to serve imports. An entry contains the owner's file and the offset
+ * in it at which the memory lies, and which processes may import it. It also lists the importers;
+ * importers that died do not count.
  *
- * Thread rule: any thread, any process.  The kernel refuses other users' processes. */
+ * Thread rule: any thread of any process.  The kernel lets only processes of the same user open
+ * the file. */
 #ifndef SIM_EXPORT_TABLE_H
 #define SIM_EXPORT_TABLE_H
 
@@ -26,43 +27,44 @@ typedef struct ShareUser {
 typedef struct ShareEntry {
     _Atomic uint32_t state;      /* ShareState */
     uint32_t index;              /* index of the entry in its table */
-    bool kept;                   /* the owner uses the entry; like `users`, guarded by the table's lock */
+    bool kept;                   /* the owner still needs the entry, at least until the last importer is done; guarded
+                                    by the table's lock, as `users` is */
     ShareUser users[SHARE_USERS];
-    _Atomic uint32_t generation; /* differs between the entries that have used this place one after another */
+    _Atomic uint32_t generation; /* number of exports that have used this entry; part of the token */
     uint32_t kind;               /* ShareKind */
     int32_t fd;                  /* the owner's descriptor of the file with the memory */
     int32_t device;              /* the owner's device; BOOK_HOST: host memory */
     uint32_t page;               /* PageKind */
-    _Atomic uint32_t anyone;     /* not 0: any process may import, its id is not checked */
-    uint64_t offset, bytes;      /* the pages in the file */
-    uint64_t skip, size;         /* where the exported memory begins in these pages, and its bytes */
-    aclrtPhysicalMemProp prop;   /* only if `kind` is SHARE_PHYSICAL: the properties of the memory */
+    _Atomic uint32_t anyone;     /* not 0: any process may import; `pids` is not checked */
+    uint64_t offset, bytes;      /* the whole pages with the memory: offset in the file and length, in bytes */
+    uint64_t skip, size;         /* the exported memory: offset in these pages and length, in bytes */
+    aclrtPhysicalMemProp prop;   /* the properties of the memory; valid only if `kind` is SHARE_PHYSICAL */
     _Atomic uint32_t attribute;  /* value set by aclrtIpcMemSetAttr */
-    _Atomic uint32_t pid_count;  /* number of processes in `pids`, which may import */
-    _Atomic int32_t pids[SHARE_PIDS];
+    _Atomic uint32_t pid_count;  /* number of entries of `pids` that are used */
+    _Atomic int32_t pids[SHARE_PIDS]; /* the processes that may import the memory */
 } ShareEntry;
 
-/* Makes an entry of this process and its token; NULL without a free one. The caller fills the
- * entry and then publishes it. */
+/* Makes an entry in the table of this process, and its token; NULL if no entry is free. The caller
+ * fills in the entry and then calls share_publish. */
 ShareEntry *share_new(uint64_t *token);
 void share_publish(ShareEntry *entry);
 uint64_t share_token(const ShareEntry *entry);
-/* Returns this process's live entry of that token, or NULL. */
+/* Returns the live entry of that token if it is in the table of this process, else NULL. */
 ShareEntry *share_own(uint64_t token, ShareKind kind);
-/* Allows processes to import; false if they are too many. */
+/* Allows these processes to import the memory; false if there are more than SHARE_PIDS. */
 bool share_allow(ShareEntry *entry, const int32_t *pids, size_t count);
-/* The owner gives the entry up: it cannot be imported any more. Returns true if no importer is
- * left; then the owner must not read the entry again. */
+/* Called when the owner does not need the entry any more: ends further imports. Returns true if no
+ * importer is left; then the owner must not read the entry again. */
 bool share_owner_gone(ShareEntry *entry);
-/* As share_owner_gone, for an entry that was given up before: true if no importer is left. */
+/* For an entry after share_owner_gone: true if no importer is left; then the owner must not read the entry again. */
 bool share_is_over(ShareEntry *entry);
 
 /* Imports memory of another process (or of this one): counts the caller as an importer and opens
  * the file. 107000 if the token is unknown, 207006 if this process may not import. */
 aclError share_import(const char *function, uint64_t token, ShareKind kind, ShareEntry **entry,
                       int *fd);
-/* The importer does not need the memory any more. If the owner has given the entry up, the last
- * importer frees the pages. */
+/* Called when an import ends. If the owner has given the entry up and this was the last import, frees
+ * the pages in the file `fd`, unless `fd` is -1. */
 void share_import_gone(ShareEntry *entry, int fd);
 
 #endif

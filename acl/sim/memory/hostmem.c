@@ -1,6 +1,6 @@
-/* Pinned host memory, and host memory that users register.
+/* Pinned host memory, and ordinary host memory that users register.
  *
- * The device address of a registered page is its host address, because kernels and copies of the
+ * The device address of registered memory is its host address, because kernels and copies of the
  * simulator run on the host. */
 #include "base/checks.h"
 #include "generated/exports.h"
@@ -49,7 +49,7 @@ static bool host_attribute_valid(const aclrtMallocAttribute *attr)
 {
     switch (attr->attr) {
     case ACL_RT_MEM_ATTR_MODULE_ID:
-    case ACL_RT_MEM_ATTR_VA_FLAG: /* host and device share all addresses here */
+    case ACL_RT_MEM_ATTR_VA_FLAG: /* no effect: host and device have the same addresses in the simulator */
         return true;
     default:
         return false;
@@ -73,7 +73,7 @@ aclError sim_aclrtMallocHostWithCfg(void **ptr, uint64_t size, aclrtMallocConfig
     return host_take(__func__, ptr, size);
 }
 
-/* Lets the checkers check a block of host memory before it is freed. */
+/* Called before a block of host memory is freed: reports the free to the order checker and the checker of programs. */
 static void host_free_look(const char *function, Arena *arena, const void *address)
 {
     uintptr_t at = (uintptr_t)address;
@@ -139,8 +139,8 @@ static aclError host_register(const char *function, void *address, size_t bytes,
     return ACL_SUCCESS;
 }
 
-/* Pinned memory that the program has registered. Devices can use any pinned memory, but the program
- * gets its device address only while it is registered. */
+/* Pinned memory that the program has registered. Devices can use any pinned memory, but the program can
+ * get the device address of pinned memory only while it is registered. */
 typedef struct Pinned {
     struct Pinned *next;
     const void *address;
@@ -159,7 +159,8 @@ static bool memory_is_of_malloc_host(const void *address, size_t bytes)
            end <= memory.base + memory.bytes;
 }
 
-/* Returns the link to the entry of that address, or the list's last link; the lock is held. */
+/* Returns the address of the pointer to the entry of that address; if there is none, of the NULL at the list's end. The
+ * lock is held. */
 static Pinned **pinned_find(const void *address)
 {
     Pinned **link = &pinned;
@@ -215,7 +216,7 @@ static bool pinned_forget(const void *address)
     return found != NULL;
 }
 
-/* True if exactly that range is registered: registering the same range twice is allowed. */
+/* True if exactly this range is registered. To register a range twice is allowed. */
 static bool host_is_registered(const void *address, size_t bytes)
 {
     Range range;

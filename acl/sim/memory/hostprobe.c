@@ -1,15 +1,15 @@
-/* hostprobe.c: which bytes of ordinary host memory can be touched without a fault.
+/* hostprobe.c: finds out which bytes of ordinary host memory can be accessed without a fault.
 
-   A program may pass more bytes than its array has. With a device that gives an error status of
-   the driver; here a memcpy would crash the process. So before a copy the kernel is asked to map
-   the pages in: MADV_POPULATE_READ and _WRITE (Linux 5.14) change no byte, so they cannot race
-   with other writers. An older kernel is asked to read one byte of each page, which does not tell
+   A program may pass a size that is larger than its array. On a device the driver then returns an
+   error; here a memcpy would crash the process. So before a copy the kernel is asked to map the
+   pages in: MADV_POPULATE_READ and _WRITE (Linux 5.14) change no byte, so they cannot race with
+   other writers. An older kernel is asked to read one byte of each page, which does not show
    whether the page can be written.
 
-   The answer is for whole pages: bytes behind an array on its last page count as reachable, even if
-   they are not the program's.
+   The result is for whole pages: bytes behind an array on its last page count as accessible, even
+   if they do not belong to the program.
 
-   No state: any thread. */
+   There is no state: any thread. */
 #include "memory/memory.h"
 
 #include <errno.h>
@@ -21,11 +21,11 @@
 enum { MADV_POPULATE_READ = 22, MADV_POPULATE_WRITE = 23 };
 #endif
 
-static const uintptr_t ADDRESS_MOST = UINTPTR_MAX >> 1; /* higher addresses are the kernel's */
+static const uintptr_t ADDRESS_MOST = UINTPTR_MAX >> 1; /* higher addresses belong to the kernel */
 enum { PROBES = 64 }; /* pages for each system call of an older kernel */
 
-/* Reads one byte of each page; true if all can be read, and also where a sandbox forbids the
-   system call. */
+/* Reads one byte of each page. True if all pages can be read, and also if a sandbox forbids the system call, because
+   then it is not known. */
 static bool pages_readable(uintptr_t begin, uintptr_t end, size_t page)
 {
     char bytes[PROBES];
@@ -44,7 +44,7 @@ static bool pages_readable(uintptr_t begin, uintptr_t end, size_t page)
     return true;
 }
 
-/* Asks the kernel to map in the pages from `begin` on. Returns 0, or an error's number. */
+/* Asks the kernel to map in the pages from `begin` on. Returns 0, or the errno of the failure. */
 static int pages_populate(uintptr_t begin, size_t bytes, bool write)
 {
     int status;
@@ -60,9 +60,9 @@ static bool pages_touchable(uintptr_t begin, uintptr_t end, size_t page, bool wr
     if (error != EINVAL) {
         return error == 0;
     }
-    /* EINVAL means that the pages have no permission, or that the kernel does not know the
-       request. If the request fails in the same way for this thread's own stack, the kernel does
-       not know it. */
+    /* EINVAL means that the access is not permitted, or that the kernel does not know the request.
+       If the request also fails with EINVAL for the stack of this thread, the kernel does not know
+       it. */
     uintptr_t own = (uintptr_t)&error & ~(page - 1);
     return pages_populate(own, page, write) == EINVAL && pages_readable(begin, end, page);
 }

@@ -1,8 +1,8 @@
 /* Device memory of the malloc family for other processes: see ipc.h.
  *
- * A key names a share entry (export_table.h). The importer maps whole pages, so it also gets the
- * bytes of other blocks in the same pages. If a block is freed while importers have it, it is
- * kept until they are done, and freed at the next call to this file. */
+ * A key contains the token of a share entry (export_table.h). The importer maps whole pages, so it
+ * also gets the bytes of other blocks in these pages. If the program frees a block while importers
+ * have it, the block is kept until the importers are done, and freed at the next call to this file. */
 #include "memory/ipc.h"
 
 #include "generated/exports.h"
@@ -20,12 +20,12 @@ static const char KEY_FORMAT[] = "acl-sim-ipc-%016llx";
 
 /* An allocation that this process exported. */
 typedef struct Export {
-    uintptr_t block; /* where the allocation begins */
+    uintptr_t block; /* address at which the allocation begins */
     ShareEntry *entry;
     struct Export *next;
 } Export;
 
-/* A block that was freed while importers still have it. */
+/* A block that the program freed while importers still have it. */
 typedef struct Lingering {
     Arena *arena;
     uintptr_t block;
@@ -39,7 +39,7 @@ typedef struct Import {
     uint64_t token;
     ShareEntry *entry;
     int fd;
-    uintptr_t base;  /* of the mapped pages */
+    uintptr_t base;  /* address of the mapped pages */
     size_t bytes;
     ptrdiff_t alias;
     unsigned times;  /* imports that are not closed yet */
@@ -48,7 +48,7 @@ typedef struct Import {
 
 FILE_LOCK(lock);
 static Export *exports;
-static Export *closed; /* exports that still have importers; their keys are dead */
+static Export *closed; /* exports whose key was closed, but which still have importers */
 static Lingering *lingering;
 static Import *imports;
 
@@ -78,7 +78,7 @@ static aclError key_unknown(const char *function)
 }
 
 /* ---- exporting ------------------------------------------------------------------ */
-/* Drops the exports without importers from the list. */
+/* Removes the exports without importers from the list and frees them. */
 static void exports_collect(Export **list)
 {
     while (*list != NULL) {
@@ -92,7 +92,7 @@ static void exports_collect(Export **list)
     }
 }
 
-/* Frees the blocks whose importers are done; the lock is held. */
+/* Frees the lingering blocks whose importers are done; the lock is held. */
 static void lingering_collect_locked(void)
 {
     exports_collect(&closed);
@@ -124,7 +124,7 @@ static void exports_move(Export **from, uintptr_t block, Export **to)
     }
 }
 
-/* Ends the block's exports and returns the list of those that have importers; the lock is held. */
+/* Ends all exports of the block. Returns the list of the exports that still have importers; the lock is held. */
 static Export *exports_end_locked(uintptr_t block)
 {
     Export *ended = NULL, *used = NULL;
@@ -165,7 +165,7 @@ bool ipc_block_freed(Arena *arena, uintptr_t address, const ZoneView *view)
     return used == NULL;
 }
 
-/* Gives the arena and the block that begins at the address; 107000 if it cannot be exported. */
+/* Gives the arena and the block that begins at the address; 107000 if the block cannot be exported with this size. */
 static aclError block_check(const char *function, void *devPtr, size_t size, Arena **arena,
                             ZoneView *view)
 {
@@ -354,7 +354,8 @@ aclError sim_aclrtIpcMemImportByKey(void **devPtr, const char *key, uint64_t fla
     return status;
 }
 
-/* Takes away one import of that token; true if there was one. The lock is held. */
+/* Closes one import of that token, and unmaps the memory if it was the last; true if there was one. The lock is
+ * held. */
 static bool import_close_locked(uint64_t token)
 {
     Import **at = &imports;
@@ -369,8 +370,9 @@ static bool import_close_locked(uint64_t token)
     return one != NULL;
 }
 
-/* Closes a key for the exporter: the key is dead from now on. While importers have the memory,
- * the export and its share entry are kept, because its block must not be used again. */
+/* Closes a key for the exporter: it cannot be imported any more. False if this process has not exported
+ * the key. While importers have the memory, the export and its share entry are kept, because the block
+ * must not be used again. */
 static bool export_close_locked(uint64_t token)
 {
     ShareEntry *entry = share_own(token, SHARE_IPC);

@@ -4,11 +4,11 @@
 
 #include "memory/memory.h"
 
-/* Called when the held block at that address is freed: its keys are dead. True if it can be freed
- * now. False if importers still have it: it is freed when they are done. */
+/* Called when the program frees an exported block, which is held: ends its keys. True if the caller can
+ * free the block now. False if importers still have it: this file frees it when they are done. */
 bool ipc_block_freed(Arena *arena, uintptr_t address, const ZoneView *view);
 
-/* Frees blocks whose importers are done or have died. */
+/* Frees blocks that the program freed before, and whose importers are done or have died. */
 void ipc_collect(void);
 
 #endif

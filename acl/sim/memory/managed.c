@@ -1,7 +1,7 @@
 /* Managed memory: one address for the host and all devices.
  *
- * Pages do not move in the simulator, so advice and prefetches are only stored, for the
- * allocation as a whole, and returned by the attributes.
+ * Pages do not move in the simulator. So advice and prefetches are only stored, for the allocation
+ * as a whole, and returned when a program queries them.
  *
  * Thread rule: one mutex guards all stored data. */
 #include "memory/managed.h"
@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOCATION_HOST = -1, LOCATION_NONE = -2 }; /* location ids that are not a device's */
+enum { LOCATION_HOST = -1, LOCATION_NONE = -2 }; /* ids of locations that are not devices */
 
 typedef struct Managed {
     bool read_mostly;
     aclrtMemManagedLocation preferred, prefetched;
-    uint64_t accessed_by; /* bit d: device d */
+    uint64_t accessed_by; /* bit d: the program advised that device d accesses the memory */
     bool host_accesses;
 } Managed;
 
@@ -214,7 +214,7 @@ aclError sim_aclrtMemManagedPrefetchBatchAsync(const void **ptrs, size_t *sizes,
 }
 
 /* ---- attributes ----------------------------------------------------------------- */
-/* Returns the location's id for callers: the device's id, LOCATION_HOST or LOCATION_NONE. */
+/* Returns the id that queries give for a location: the device's id, LOCATION_HOST or LOCATION_NONE. */
 static int32_t location_id(const aclrtMemManagedLocation *location)
 {
     return location->type == ACL_MEM_LOCATIONTYPE_DEVICE    ? location->id
@@ -222,8 +222,8 @@ static int32_t location_id(const aclrtMemManagedLocation *location)
                                                             : LOCATION_HOST;
 }
 
-/* Writes the ids of the host and the devices that access it; fills the rest of the array with
- * LOCATION_NONE. */
+/* Writes the ids of the locations (host, devices) that access the memory, and LOCATION_NONE to the
+ * remaining entries of the array. */
 static void accessors_tell(const Managed *managed, int32_t *data, size_t room)
 {
     size_t told = 0;

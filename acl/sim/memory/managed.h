@@ -2,7 +2,7 @@
 #ifndef SIM_MANAGED_H
 #define SIM_MANAGED_H
 
-/* Forgets what is stored about an allocation, which is being freed. */
+/* Called when managed memory is freed: deletes the data stored about it. `owner` is BlockInfo.owner. */
 void managed_freed(void *owner);
 
 #endif

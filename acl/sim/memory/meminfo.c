@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The kinds of pages that a memory attribute counts. */
+/* What a memory attribute of aclrtGetMemInfo counts. */
 typedef struct InfoPart {
-    bool on_hbm, on_ddr; /* counted on a chip with HBM, on a chip without */
-    bool normal, huge, giant;
+    bool on_hbm, on_ddr; /* counts on chips with HBM; counts on chips without */
+    bool normal, huge, giant; /* the kinds of pages that it counts */
 } InfoPart;
 
 static const InfoPart INFO_PARTS[] = {
@@ -34,9 +34,9 @@ static const InfoPart INFO_PARTS[] = {
     [ACL_MEM_P2P_HUGE1G] = {true, true, false, false, true},
 };
 
-/* Counts free and total bytes. A device's free memory is one amount: its whole huge pages count
- * as huge, the rest as normal, so normal + huge is all of it. Whole giant pages of it are counted
- * as giant, too. */
+/* Counts free and total bytes. Free memory can be allocated as pages of any kind. It is reported as
+ * huge as far as it makes whole huge pages, and the remainder as normal, so normal + huge is all free
+ * memory. In addition, it is reported as giant as far as it makes whole giant pages. */
 static void info_count(const InfoPart *part, int32_t device, size_t *unused, size_t *total)
 {
     BookView view;
@@ -83,8 +83,8 @@ aclError sim_aclrtGetMemInfo(aclrtMemAttr attr, size_t *free, size_t *total)
     return ACL_SUCCESS;
 }
 
-/* Gives one row for each kind of holder, the largest first. (The runtime gives one row for each
- * of its modules.) */
+/* Gives one row for each kind of call that allocates memory, the row with most bytes first. (The runtime
+ * gives one row for each of its modules.) */
 aclError sim_aclrtGetMemUsageInfo(int32_t deviceId, aclrtMemUsageInfo *memUsageInfo,
                                   size_t inputNum, size_t *outputNum)
 {
@@ -179,7 +179,7 @@ aclError sim_aclrtCheckMemType(void **addrList, uint32_t size, uint32_t memType,
     return ACL_SUCCESS;
 }
 
-/* ---- caches and peers: all devices and the host see the same bytes here --------- */
+/* ---- caches and peers: no work, because host and devices see the same bytes ----- */
 static aclError device_range(const char *function, void *address, size_t bytes)
 {
     Seen seen;

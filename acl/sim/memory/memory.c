@@ -1,8 +1,8 @@
-/* The malloc family, freeing, and what a pointer is.
+/* The malloc family and aclrtFree.
  *
- * Sizes: aclrtMalloc and aclrtMallocCached pad as the SoC requires, all others only align to 32
- * bytes. Pages: more than 1 MiB comes in huge pages if the policy allows, and falls back to
- * normal ones when the device has no whole huge page left. Neither malloc nor free waits for a
+ * Sizes: aclrtMalloc and aclrtMallocCached add the padding of the SoC; all other calls only round
+ * up to 32 bytes. Pages: requests of more than 1 MiB get huge pages if the policy allows it, or
+ * normal pages if the device has no whole huge page left. Neither malloc nor free waits for a
  * stream. */
 #include "memory/memory.h"
 
@@ -17,7 +17,7 @@
 
 static const size_t ALIGN = 32;
 static const size_t HUGE_OVER = (size_t)1 << 20;
-enum { POLICY_BASE = 7 }; /* lowest bits: the page policy; the bits above choose bandwidth and access */
+enum { POLICY_BASE = 7 }; /* mask of the page policy; the bits above it choose bandwidth and access */
 
 typedef struct PagePlan {
     PageKind page;
@@ -40,7 +40,7 @@ static PagePlan plan_huge_first(size_t bytes)
     return bytes > HUGE_OVER ? (PagePlan){PAGE_HUGE, true} : (PagePlan){PAGE_NORMAL, false};
 }
 
-/* The pages for aclrtMalloc's policy: P2P policies get normal pages. */
+/* Returns the pages for a policy of aclrtMalloc. P2P policies get normal pages, HUGE1G_ONLY_P2P giant pages. */
 static PagePlan plan_plain(aclrtMemMallocPolicy policy, size_t bytes)
 {
     switch (policy) {
@@ -59,8 +59,8 @@ static PagePlan plan_plain(aclrtMemMallocPolicy policy, size_t bytes)
     }
 }
 
-/* The pages for aclrtMallocWithCfg's policy: a page policy or-ed with bits for bandwidth and
- * access. */
+/* Returns the pages for a policy of aclrtMallocWithCfg, which is a page policy or-ed with bits for
+ * bandwidth and access. */
 static PagePlan plan_with_bits(aclrtMemMallocPolicy policy, size_t bytes)
 {
     unsigned all = (unsigned)policy;
@@ -79,7 +79,7 @@ static PagePlan plan_with_bits(aclrtMemMallocPolicy policy, size_t bytes)
     }
 }
 
-/* Allocates `bytes`, of which the program asked for `asked`; the rest is padding. */
+/* Allocates `bytes` bytes: the `asked` bytes that the program asked for, and padding. */
 static aclError take(const char *function, void **out, size_t bytes, size_t asked, PagePlan plan,
                      uint16_t module)
 {
@@ -153,8 +153,8 @@ aclError sim_aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy 
                        known ? policy : ACL_MEM_MALLOC_HUGE_FIRST);
 }
 
-/* Checks the attributes of a device allocation; if one kind is given several times, the last
- * counts. */
+/* Checks the attributes of an allocation on a device, and gives its module. If an attribute is given
+ * several times, the last one has effect. */
 static aclError attributes_check(const char *function, const aclrtMallocConfig *cfg,
                                  int32_t device, uint16_t *module)
 {
@@ -263,8 +263,8 @@ aclError sim_aclrtFreeWithDevSync(void *devPtr)
     return memory_free(__func__, devPtr);
 }
 
-/* Called at the device's last reset. Live memory stays allocated, as it does when a context ends;
- * pages that were freed are returned to the host. */
+/* Called at the device's last reset. Returns freed pages to the host. Memory that the program has not
+ * freed stays allocated, as it does when a context ends. */
 static void free_pages_return(int32_t device)
 {
     Arena *arena = arena_existing(device);

@@ -1,16 +1,18 @@
 /* Stream-ordered memory pools (aclrtMemPool*).
  *
- * A pool takes blocks of whole 2 MiB pages from its device. aclrtMemPoolFreeAsync makes a block
- * CACHED at once: the same stream may get it again at once, other streams only when the stream
- * has reached the free. A block that is longer than a request is split. When the stream has
- * reached the free, cached blocks beyond the release threshold are returned to the device.
+ * A pool allocates blocks of whole 2 MiB pages from its device. aclrtMemPoolFreeAsync makes a block
+ * CACHED immediately. The stream on which it was freed may then get it again; other streams may get
+ * it only after that stream has reached the free, that is, has run the free's task. A block that is
+ * longer than a request is split. When a stream has reached a free, cached blocks beyond the release
+ * threshold are returned to the device.
  *
  * S1  used      used == the sum of BUSY blocks; reserved == the sum of all blocks; used <= reserved
  * S2  limit     reserved <= limit
- * S3  order     a CACHED block whose free was not reached goes only to the stream it was freed on
+ * S3  order     a CACHED block whose free was not reached is allocated only to the stream of its free
  * S4  binned    a block is in one bin <=> it is CACHED
  *
- * Thread rule: each pool has a mutex. A pool's slot is in use until its last block is freed. */
+ * Thread rule: each pool has a mutex. The slot of a pool's handle is in use until the pool is
+ * destroyed and its last block is freed. */
 #include "memory/mempool.h"
 
 #include "generated/exports.h"
@@ -20,13 +22,13 @@
 
 typedef enum PoolBlockState { POOL_BUSY, POOL_CACHED } PoolBlockState;
 
-/* The position of a free in its stream. If the freed block is split, its parts share it. */
+/* The position of a free in its stream. If the freed block is split, its parts share this object. */
 typedef struct FreePlace {
-    uint32_t users;          /* references: the free's task, and each block */
+    uint32_t users;          /* number of references: the task of the free, and each block */
     bool reached;            /* the stream has reached the free */
     uint32_t stream;         /* id of the stream */
     struct RaceBox *order;   /* for the order checker */
-    struct PoolBlock *first; /* list of the blocks, until the free is reached */
+    struct PoolBlock *first; /* list of the blocks with this position; empty once the free is reached */
 } FreePlace;
 
 typedef struct PoolBlock {
@@ -34,12 +36,12 @@ typedef struct PoolBlock {
     uintptr_t address;
     size_t bytes;
     PoolBlockState state;
-    FreePlace *place;               /* CACHED: the position of its free */
-    struct PoolBlock *next, **link; /* CACHED: in a bin (S4) */
-    struct PoolBlock *other;        /* CACHED: the next block with the same `place` */
+    FreePlace *place;               /* the position of its free; valid while CACHED */
+    struct PoolBlock *next, **link; /* next block in the bin, and the pointer to this one; valid while CACHED (S4) */
+    struct PoolBlock *other;        /* the next block with the same `place`; valid while CACHED */
 } PoolBlock;
 
-enum { BINS = 44, LOOKS_MOST = 64 }; /* a bin has the blocks from one power of two of pages up to the next */
+enum { BINS = 44, LOOKS_MOST = 64 }; /* bin b has the blocks of 2^b to 2^(b + 1) - 1 pages */
 
 typedef struct MemPool {
     pthread_mutex_t lock;
@@ -49,7 +51,7 @@ typedef struct MemPool {
     uint32_t reuse[ACL_RT_MEM_POOL_REUSE_ALLOW_INTERNAL_DEPENDENCIES + 1];
     size_t reserved, reserved_high, used, used_high;
     size_t blocks, tasks;        /* number of blocks; number of queued frees */
-    PoolBlock *bins[2][BINS];    /* first index: whether the block's free was reached */
+    PoolBlock *bins[2][BINS];    /* first index: 1 if the block's free was reached, else 0 */
     bool destroyed;
 } MemPool;
 
@@ -159,8 +161,8 @@ static bool block_usable(const PoolBlock *block, size_t bytes, uint32_t stream)
     return block->bytes >= bytes && (block->place->reached || block->place->stream == stream);
 }
 
-/* Returns a block from the first bin that has a usable one: the shortest of the first `looks`
-   blocks of that bin. */
+/* Searches the bins from that of `bytes` on, and at most `looks` blocks of each. Returns the shortest usable block of
+   the first bin in which it found one; NULL if there is none. */
 static PoolBlock *bins_search(MemPool *pool, bool reached, size_t bytes, uint32_t stream, int looks)
 {
     for (int bin = bin_of(bytes); bin < BINS; bin++) {
@@ -181,7 +183,7 @@ static PoolBlock *bins_search(MemPool *pool, bool reached, size_t bytes, uint32_
     return NULL;
 }
 
-/* Returns a cached block that the stream may use, or NULL. */
+/* Returns a cached block of at least `bytes` that the stream may use, or NULL. */
 static PoolBlock *block_find(MemPool *pool, size_t bytes, uint32_t stream, int looks)
 {
     PoolBlock *ready = bins_search(pool, true, bytes, stream, looks);
@@ -279,7 +281,7 @@ static PoolBlock *pool_take(MemPool *pool, size_t bytes, Stream *on, aclError *s
     return block;
 }
 
-/* Unlocks the pool. If it is destroyed and no block is left, its slot may be used again. */
+/* Unlocks the pool. If it is destroyed and has no blocks and no queued frees, retires its slot. */
 static void pool_unlock(MemPool *pool)
 {
     bool over = pool->destroyed && pool->blocks == 0 && pool->tasks == 0;
@@ -297,8 +299,8 @@ static void pool_unref(MemPool *const *pool)
 }
 #define POOL_REF(name) MemPool *name __attribute__((cleanup(pool_unref))) = NULL
 
-/* Finds the live pool of that handle, takes a reference until the end of the caller's scope, and
- * locks it. */
+/* Gives the live pool of that handle, locked and with a reference; false if there is none. The variable
+ * is declared as POOL_REF, so that the end of its scope ends the reference. */
 static bool pool_enter(aclrtMemPool handle, MemPool **pool)
 {
     if (!handle_follow(handle, HANDLE_MEM_POOL)) {
@@ -427,8 +429,8 @@ static void place_reach(MemPool *pool, FreePlace *place)
     pool_trim(pool, pool->threshold);
 }
 
-/* The free was reached. Its blocks may have been returned to the device in the meantime, or
- * allocated and freed again. */
+/* Runs the task of a free: the stream has reached the free. The freed blocks may meanwhile have been
+ * returned to the device, or allocated and freed again. */
 static aclError free_run(Stream *stream, const void *payload)
 {
     const FreeTask *task = payload;
@@ -439,7 +441,8 @@ static aclError free_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-/* Ends a free that was dropped. It counts as reached, because its stream has dropped the work before it, too. */
+/* Frees what the task owns. If the task was dropped without running, the free counts as reached, because its stream has
+ * dropped all earlier tasks, too. */
 static void free_drop(void *payload)
 {
     const FreeTask *task = payload;
@@ -450,8 +453,8 @@ static void free_drop(void *payload)
     pool_unlock(task->pool);
 }
 
-/* States the free as a write to the block, because all work that uses the block must be ordered before the
-   free: the next user of the block is ordered after the free only. */
+/* For the order checker, the free is a write to the whole block, so that all work on the block must be ordered before
+   the free: the next user of the block is ordered only after the free. */
 static void free_touch(const void *payload, Touch *touch)
 {
     const FreeTask *task = payload;
@@ -483,8 +486,8 @@ static void plain_touch(const void *payload, Touch *touch)
 
 static const TaskClass plain_class = {.name = "free", .run = plain_run, .touch = plain_touch};
 
-/* Undoes a free that could not be queued: the block is live again, unless this stream has already
- * got it once more. */
+/* Undoes a free whose task could not be queued: the block is busy again, unless another call has
+ * allocated it in the meantime. */
 static void free_undo(MemPool *pool, PoolBlock *block, FreePlace *place)
 {
     pthread_mutex_lock(&pool->lock);
@@ -497,7 +500,7 @@ static void free_undo(MemPool *pool, PoolBlock *block, FreePlace *place)
     pool_unlock(pool);
 }
 
-/* Caches the block at the start of its free; the lock is held. */
+/* First step of a free: makes the block CACHED; 107000 if it was freed already. The lock is held. */
 static aclError free_begin(const char *function, PoolBlock *block, FreePlace *place)
 {
     if (block->state != POOL_BUSY) {
@@ -585,7 +588,7 @@ static bool attribute_is_reuse(aclrtMemPoolAttr attr)
            (int)attr <= (int)ACL_RT_MEM_POOL_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
 }
 
-/* False if the attribute or its value is refused; the lock is held. */
+/* Sets an attribute of the pool; false if the attribute or its value is refused. The lock is held. */
 static bool attribute_set_locked(MemPool *pool, aclrtMemPoolAttr attr, void *value)
 {
     if (attribute_is_reuse(attr)) {

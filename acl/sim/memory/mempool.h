@@ -6,7 +6,8 @@
 
 struct PoolBlock;
 
-/* aclrtFree of a pool's block: returns it to the device at once. The view is of the held block. */
+/* Called by aclrtFree for a block of a pool, which is held: returns it to the device immediately. `view`
+ * describes the held block. */
 aclError pool_free_now(const char *function, struct PoolBlock *block, Arena *arena,
                        const ZoneView *view);
 

@@ -12,15 +12,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The backing file of one device. It is sparse and has more offsets than needed: new parts are
-   taken upwards. */
+/* The backing file of one device. It is sparse, and much longer than needed: each new home begins at the
+   first offset that was never used. */
 typedef struct Backing {
     pthread_mutex_t lock;
     int fd;
     uint64_t next;  /* first offset that was never used */
-    Home *unused;   /* homes of closed reservations, to use again */
-    Zone spill;     /* for memory whose place in its home is taken */
-    uint64_t spill_offset;
+    Home *unused;   /* list of homes whose reservation was closed, and which can be used again */
+    Zone spill;     /* allocates places for memory that cannot lie in a home */
+    uint64_t spill_offset; /* offset of the spill zone in the file, in bytes */
     bool open;
 } Backing;
 
@@ -143,7 +143,7 @@ void home_unref(Home *home)
     pthread_mutex_unlock(&backing->lock);
 }
 
-/* Marks the granules as used, unless one of them is marked; then false. */
+/* Marks the granules as used; false, and nothing is marked, if one of them is used already. */
 static bool home_take(Home *home, size_t granule, size_t count)
 {
     bool clear = granule + count <= home->granules;
@@ -167,14 +167,14 @@ static void home_give(Home *home, size_t granule, size_t count)
     pthread_mutex_unlock(&home->lock);
 }
 
-/* ---- places that importers have ------------------------------------------------- */
-/* A place in the file whose Physical was freed while an importer still has the memory. */
+/* ---- places that importers still use -------------------------------------------- */
+/* A place in the file whose Physical was freed while importers still use the memory. */
 typedef struct Lingering {
     struct Lingering *next;
     ShareEntry *share;
     int32_t device;
     int fd;
-    Home *home; /* NULL: in the backing's spill zone */
+    Home *home; /* the home that contains the place; NULL: it is in the spill zone of the backing file */
     uint64_t offset;
     size_t bytes;
 } Lingering;
@@ -196,7 +196,7 @@ static void place_give(const Lingering *place)
     }
 }
 
-/* Frees the places whose importers are done. */
+/* Frees the lingering places whose importers are done. */
 static void lingering_collect(void)
 {
     pthread_mutex_lock(&physicals_lock);
@@ -271,7 +271,7 @@ bool physical_place(Physical *memory, Home *home, size_t granule)
     return placed;
 }
 
-/* Frees the memory's pages: at once, or when the last importer is done with them. */
+/* Frees the memory's pages and its place in the file: now, or when the last importer is done with them. */
 static void physical_unplace(Physical *memory)
 {
     Lingering place = {NULL, memory->share, memory->device, memory->fd, memory->home,
@@ -281,7 +281,7 @@ static void physical_unplace(Physical *memory)
         return;
     }
     Lingering *kept = malloc(sizeof *kept);
-    if (kept != NULL) { /* without host memory the place is lost; its pages are freed by the last importer */
+    if (kept != NULL) { /* without host memory, the place is never used again; the last importer frees its pages */
         *kept = place;
         pthread_mutex_lock(&physicals_lock);
         kept->next = lingering;
@@ -337,8 +337,8 @@ static aclError handle_unknown(const char *function, aclrtDrvMemHandle handle)
                      (void *)handle);
 }
 
-/* Gives the memory of a slot, with a reference. False if the handle is dead: the memory's object
-   may already belong to another handle. */
+/* Gives the memory of a handle's slot, with a reference; false if the handle is dead. The handle is checked after the
+   reference was taken, because before that the Physical may come to belong to another handle. */
 static bool handle_memory(const PhysicalHandle *slot, Physical **memory)
 {
     *memory = slot->memory;
@@ -377,7 +377,7 @@ PhysicalHandle *physical_handle(Physical *memory)
     return handle;
 }
 
-/* Changes how often the handle must still be freed; false if that is 0 already. */
+/* Adds `change` to the number of times that the handle must still be freed; false if this number is 0. */
 static bool users_add(PhysicalHandle *handle, int change)
 {
     unsigned users = atomic_load(&handle->users);
@@ -398,7 +398,7 @@ PhysicalHandle *physical_retain(Physical *memory)
         }
     }
     physical_ref(memory);
-    handle = physical_handle(memory); /* all its handles were freed: make a new one */
+    handle = physical_handle(memory); /* a new handle, because all earlier handles of the memory were freed */
     if (handle == NULL) {
         physical_unref(memory);
     }
@@ -411,13 +411,13 @@ static bool location_is_host(aclrtMemLocationType type)
     return type == ACL_MEM_LOCATION_TYPE_HOST || type == ACL_MEM_LOCATION_TYPE_HOST_NUMA;
 }
 
-/* Returns the kind of pages that the attribute asks for; PAGE_KINDS if physical memory cannot
-   have the attribute at that location. */
+/* Returns the kind of pages for a memory attribute; PAGE_KINDS if physical memory at that location cannot have the
+   attribute. */
 static PageKind attribute_page(aclrtMemAttr attr, bool on_host)
 {
     switch (attr) {
     case ACL_HBM_MEM_HUGE:
-    case ACL_HBM_MEM_NORMAL: /* the documentation says that these get huge pages */
+    case ACL_HBM_MEM_NORMAL: /* the documentation says that physical memory with a NORMAL attribute gets huge pages */
     case ACL_MEM_HUGE:
     case ACL_MEM_NORMAL:
     case ACL_MEM_P2P_HUGE:
@@ -449,7 +449,7 @@ static aclError attribute_check(const char *function, const aclrtPhysicalMemProp
     return ACL_SUCCESS;
 }
 
-/* Makes the checks of the runtime and of the driver. */
+/* Makes the checks of the runtime and of the driver, and gives the device (BOOK_HOST: the host). */
 static aclError location_check(const char *function, const aclrtPhysicalMemProp *prop,
                                PageKind page, int32_t *device)
 {
@@ -513,7 +513,7 @@ static aclError physical_new(const char *function, size_t size, const aclrtPhysi
         memory->device = device;
         memory->bytes = size;
         memory->prop = *prop;
-        *handle = physical_handle(memory); /* last: another thread may use a handle that it had */
+        *handle = physical_handle(memory); /* last: a reused slot may have a value that another thread still uses */
         if (*handle == NULL) {
             physical_unref(memory);
         }
@@ -556,7 +556,7 @@ aclError sim_aclrtFreePhysical(aclrtDrvMemHandle handle)
         if (freed && atomic_load(&slot->users) == 0 && handle_kill(slot)) {
             PhysicalHandle *latest = slot;
             atomic_compare_exchange_strong(&slot->memory->handle, &latest, NULL);
-            physical_unref(slot->memory); /* drops the reference that the handle holds */
+            physical_unref(slot->memory); /* the reference of the handle */
             handle_retire(slot);
         }
         handle_drop(slot);

@@ -1,11 +1,12 @@
-/* race_lookup.c: which memory lies behind an address, for the order checker (RaceMemory).
+/* race_lookup.c: finds the physical memory behind an address, for the order checker (RaceMemory).
  *
  * Thread rule: any thread. */
 #include "memory/memory.h"
 #include "memory/vmm.h"
 #include "races/race_inside.h"
 
-/* Gives the part of the range that one mapping covers. */
+/* Gives the first part of the range as bytes of one mapping's physical memory; false if nothing is mapped at the
+ * address. */
 static bool mapped_bytes(uintptr_t address, size_t bytes, RaceBytes *found)
 {
     Reservation *reservation = reservation_lock(address);
@@ -50,8 +51,9 @@ static void pieces_tell(const void *address, size_t bytes, TouchKind kind, RaceE
     }
 }
 
-/* Returns the bytes that a pointer stands for: in an allocation, all from the pointer to its end;
- * in mapped pages, which the program divides itself, only one byte. */
+/* Returns how many bytes a kernel may access through a pointer: in an allocation all bytes from the
+ * pointer to the end; in mapped pages only one byte, because the program divides them itself; 0 for
+ * other memory. */
 static size_t pointer_reach(uintptr_t pointer)
 {
     Memory memory;

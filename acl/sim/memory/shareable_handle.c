@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The content of a fabric handle: the same token, with a mark. */
+/* The content of a fabric handle: a mark and the token, which is also the value of a default handle. */
 typedef struct FabricData {
     char mark[8];
     uint64_t token;
@@ -37,7 +37,8 @@ static void entry_describe(ShareEntry *entry, const Physical *memory)
     entry->prop = memory->prop;
 }
 
-/* Gives the token of the memory's entry, which is made at the first export and used by all. */
+/* Gives the token of the memory's entry in the export table. The first export makes the entry, further exports use it.
+ * False without memory or a free entry. */
 static bool export_once(Physical *memory, uint64_t flags, uint64_t *token)
 {
     if (!physical_place(memory, NULL, 0)) {
@@ -143,7 +144,7 @@ static aclError import(const char *function, uint64_t token, int32_t device,
         memory->page = (PageKind)entry->page;
         memory->prop = entry->prop;
         memory->device = entry->device == BOOK_HOST ? BOOK_HOST : device;
-        made = physical_handle(memory); /* last: another thread may use a handle that it had */
+        made = physical_handle(memory); /* last: a reused slot may have a value that another thread still uses */
         if (made == NULL) {
             physical_unref(memory);
         }

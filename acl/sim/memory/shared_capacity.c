@@ -28,8 +28,8 @@ static bool slot_lives(const Slot *slot)
     return process_lives((Process){atomic_load(&slot->pid), atomic_load(&slot->start)});
 }
 
-/* Takes a free slot, or the slot of a process that has died. The file is locked, so only one
- * process searches at a time. */
+/* Takes a free slot, or the slot of a process that has died; NULL if all are in use. The caller has
+ * locked the file, so only one process searches at a time. */
 static Slot *slot_claim(void)
 {
     Process self = process_self();
@@ -56,20 +56,20 @@ static bool slots_open(const char *path)
         return false;
     }
     void *base = MAP_FAILED;
-    errno = posix_fallocate(file, 0, SLOTS * (off_t)sizeof(Slot)); /* a full disk fails here, not later by SIGBUS */
+    errno = posix_fallocate(file, 0, SLOTS * (off_t)sizeof(Slot)); /* else a full disk would raise SIGBUS later */
     if (errno == 0) {
         base = mmap(NULL, SLOTS * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     }
     if (base != MAP_FAILED && flock(file, LOCK_EX) == 0) {
         slots = base;
         own = slot_claim();
-        flock(file, LOCK_UN); /* the mapping would keep the lock after close */
+        flock(file, LOCK_UN); /* necessary, because close does not end the lock while the file is mapped */
     }
     close(file);
     return own != NULL;
 }
 
-/* Takes a slot for a forked child, so that its memory stops counting when it ends. */
+/* Takes a slot for a forked child. The bytes in a slot count until the process of the slot ends. */
 void neighbours_forked(void)
 {
     own = NULL;
@@ -93,7 +93,7 @@ __attribute__((constructor(104))) static void slots_from_environment(void)
 __attribute__((destructor)) static void slot_leave(void)
 {
     int32_t self = (int32_t)getpid();
-    if (own != NULL) { /* a forked child may still have its parent's pointer; it does not clear the parent's slot */
+    if (own != NULL) { /* in a forked child `own` may be the parent's slot, which the compare then leaves unchanged */
         atomic_compare_exchange_strong(&own->pid, &self, 0);
     }
 }

@@ -15,7 +15,9 @@ static void *books_map(size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* ---- the bitmap of starts (Z4): a bit of a level is set if its word one level below is not 0  */
+/* ---- the bitmap of starts (Z4) ---------------------------------------------------
+ * Level 0 has a bit for each unit. A bit of any other level is set if the 64-bit word with the bit's index, one level
+ * below, is not 0. */
 static void start_set(Zone *zone, uint32_t unit)
 {
     for (uint32_t level = 0; level < zone->levels; level++) {
@@ -41,8 +43,8 @@ static void start_clear(Zone *zone, uint32_t unit)
     }
 }
 
-/* Returns the last unit at or before `unit` where a block begins; a block always begins at unit
- * 0. */
+/* Returns the last unit at or before `unit` where a block begins. There is one, because a block always
+ * begins at unit 0. */
 static uint32_t start_before(const Zone *zone, uint32_t unit)
 {
     uint32_t level = 0;
@@ -112,8 +114,9 @@ static void bin_remove(Zone *zone, uint32_t first)
     }
 }
 
-/* Returns a free block of at least `units`: the first block of a bin where all blocks are long
- * enough, or one of the first few blocks of the bin that also has shorter ones. */
+/* Returns the first unit of a free block of at least `units`, or ZONE_NONE. Looks at the first 8 blocks
+ * of the bin of `units`, where some blocks may be too short; then takes the first block of a bin of
+ * longer blocks. */
 static uint32_t bin_search(const Zone *zone, uint32_t units)
 {
     BinIndex own = bin_of(units);
@@ -286,8 +289,8 @@ bool zone_hold(Zone *zone, size_t offset, ZoneView *view)
     }
     uint32_t first = (uint32_t)(offset / zone->unit);
     pthread_mutex_lock(&zone->lock);
-    /* The entry may be left from an older block and lie inside a live one now; the bitmap of
-     * starts (Z4) tells. */
+    /* The entry may be that of an older block, and its unit inside another live block now; so the
+     * bitmap of starts (Z4) is checked, too. */
     bool live = zone->blocks[first].state == BLOCK_LIVE && start_before(zone, first) == first;
     if (live) {
         zone->blocks[first].state = BLOCK_HELD;
@@ -332,7 +335,7 @@ bool zone_mark_exported(Zone *zone, size_t offset)
 }
 
 /* ---- giving memory back --------------------------------------------------------- */
-/* Adds a freed range to the stale ranges; true if it is time to purge. */
+/* Adds a freed range to the stale ranges; true if the caller must now call zone_purge. The lock is held. */
 static bool stale_add(Zone *zone, uint32_t first, uint32_t units)
 {
     for (uint32_t i = 0; i < zone->stale_count; i++) {
@@ -380,7 +383,8 @@ static ZoneRange block_hold_part(Zone *zone, uint32_t first, const ZoneRange *ra
     return (ZoneRange){from, to - from};
 }
 
-/* Takes the free parts of the stale ranges out of the zone; returns how many there are. */
+/* Makes held blocks of the free parts of the stale ranges, at most `room`, and empties the list of stale ranges as far
+ * as possible; returns how many blocks. The lock is held. */
 static uint32_t stale_hold(Zone *zone, ZoneRange *held, uint32_t room)
 {
     uint32_t count = 0;
@@ -434,7 +438,7 @@ void zone_purge(Zone *zone)
 void zone_give(Zone *zone, size_t offset)
 {
     uint32_t first = (uint32_t)(offset / zone->unit);
-    uint32_t units = zone->blocks[first].units; /* no lock needed: no other thread changes a held block */
+    uint32_t units = zone->blocks[first].units; /* read without the lock: no other thread changes a held block */
     size_t bytes = units * zone->unit;
     bool at_once = bytes >= PURGE_AT_ONCE;
     if (at_once) {

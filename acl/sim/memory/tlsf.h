@@ -1,10 +1,10 @@
-/* A zone: address space allocated in blocks of whole units. The bookkeeping is outside the memory
- * itself, so that a program which writes past its block cannot damage it.
+/* A zone: address space allocated in blocks of whole units. The bookkeeping is outside the memory of
+ * the blocks, so that a program that writes past its block cannot damage the bookkeeping.
  *
  * A zone has an array with one entry for each unit, of which only the first and the last entry of
  * a block are used (boundary tags); bins of free blocks by size; and a bitmap of the units where
- * a block begins, by which the block that contains an address is found. All operations take
- * bounded time.
+ * a block begins, with which the block that contains an address is found. The time of each operation
+ * does not depend on the number of blocks.
  *
  * Z1  contiguity  the blocks tile the zone: first + units of a block == first of the next block
  * Z2  coalesced   two adjacent blocks are never both FREE
@@ -21,10 +21,10 @@
 #include <stdint.h>
 
 enum {
-    ZONE_LEVELS = 6,      /* 64^6 units are more than a zone may have */
-    ZONE_CLASSES = 32,    /* powers of two of a block's units */
-    ZONE_SUBCLASSES = 16, /* parts of each power of two */
-    ZONE_STALE_MAX = 32,  /* freed ranges remembered until they are given back to the system */
+    ZONE_LEVELS = 6,      /* most levels of the bitmap: enough for 64^6 units, more than a zone can have */
+    ZONE_CLASSES = 32,    /* number of classes of bins: one for each power of two of a block's units */
+    ZONE_SUBCLASSES = 16, /* number of bins in each class */
+    ZONE_STALE_MAX = 32,  /* most freed ranges that are listed until they are returned to the system */
 };
 #define ZONE_NONE UINT32_MAX
 
@@ -33,13 +33,13 @@ typedef enum BlockState { BLOCK_NONE, BLOCK_FREE, BLOCK_LIVE, BLOCK_HELD } Block
 /* Data of the zone's user about a block; the zone only stores it. */
 typedef struct BlockInfo {
     size_t size;     /* bytes that the program asked for */
-    void *owner;     /* the pool that has the block, or NULL */
+    void *owner;     /* the PoolBlock of a pool's block, the Managed of managed memory, or NULL */
     void *record;    /* the checker's record, or NULL */
     uint8_t kind;    /* MemoryKind */
-    uint8_t page;    /* the PageKind by which it was charged */
-    uint16_t module; /* the module of the program that asked for it (ACL_RT_MEM_ATTR_MODULE_ID) */
-    bool exported;   /* exported by IPC: freeing it must end its keys */
-    bool guarded;    /* for the checker: its last unit is not the program's */
+    uint8_t page;    /* PageKind: how the block was charged in the accounting */
+    uint16_t module; /* the module of the program that allocated it (ACL_RT_MEM_ATTR_MODULE_ID) */
+    bool exported;   /* exported by IPC: a free of the block must end its keys */
+    bool guarded;    /* for the checker: the last unit of the block is for guard bytes */
 } BlockInfo;
 
 typedef struct ZoneBlock {
@@ -71,31 +71,32 @@ typedef struct Zone {
     uint32_t bins[ZONE_CLASSES][ZONE_SUBCLASSES];
     ZonePurge purge;
     void *purge_argument;
-    ZoneRange stale[ZONE_STALE_MAX]; /* freed ranges that are not returned to the system yet */
+    ZoneRange stale[ZONE_STALE_MAX]; /* freed ranges whose memory was not returned to the system yet */
     uint32_t stale_count;
     size_t stale_bytes;
 } Zone;
 
-/* A block as zone_find found it. */
+/* A copy of a block's data: its offset in the zone and its length, in bytes, and its BlockInfo. */
 typedef struct ZoneView {
     size_t offset, bytes;
     BlockInfo info;
 } ZoneView;
 
-/* False without memory for the bookkeeping. */
+/* Initialises a zone of `bytes` bytes in units of `unit` bytes; false without memory for the bookkeeping. */
 bool zone_open(Zone *zone, size_t bytes, size_t unit, ZonePurge purge, void *argument);
-/* Frees the bookkeeping, also of a zone that was never opened or only in part. */
+/* Frees the bookkeeping; allowed also if zone_open was not called or failed. */
 void zone_close(Zone *zone);
 /* Allocates a block and returns its offset; SIZE_MAX if no free block is long enough. */
 size_t zone_take(Zone *zone, size_t bytes, const BlockInfo *info);
 /* Describes the live block that covers `offset`; false if there is none. */
 bool zone_find(Zone *zone, size_t offset, ZoneView *view);
-/* If a live block begins at `offset`, makes it a held one: no other thread can free it, and its
- * addresses are not used again before zone_give. */
+/* If a live block begins at `offset`, makes it a held block: no other thread can free it, and its
+ * addresses are not used again before zone_give. False if no live block begins there. */
 bool zone_hold(Zone *zone, size_t offset, ZoneView *view);
-/* Marks the live block that begins there as exported; false if none does. */
+/* Marks the live block that begins at `offset` as exported; false if there is none. */
 bool zone_mark_exported(Zone *zone, size_t offset);
-/* Splits the live block that begins there in two, described by *front and *rest. */
+/* Splits the live block that begins at `offset` in two: the first has `bytes` bytes and the data *front, the second the
+ * remaining bytes and the data *rest. */
 void zone_split(Zone *zone, size_t offset, size_t bytes, const BlockInfo *front,
                 const BlockInfo *rest);
 /* zone_record returns the checker's record of the live or held block that covers `offset`, or
@@ -106,9 +107,9 @@ void zone_set_record(Zone *zone, size_t offset, void *record);
 void zone_unhold(Zone *zone, size_t offset);
 /* Frees a held block. */
 void zone_give(Zone *zone, size_t offset);
-/* Returns all freed memory to the system. */
+/* Returns the memory of all stale ranges to the system. */
 void zone_purge(Zone *zone);
-/* Returns the number of the first invariant that does not hold, or 0.  For tests. */
+/* For tests: returns the number n of the first invariant Zn that does not hold; 0 if all hold. */
 int zone_check(Zone *zone);
 
 #endif

@@ -1,5 +1,5 @@
-/* Virtual memory: reserving, mapping, unmapping; see vmm.h. A part of a handle cannot be mapped,
- * as in the runtime. */
+/* Virtual memory: reserving, mapping, unmapping; see vmm.h. As with the runtime, the memory of a handle
+ * can be mapped only as a whole. */
 #include "memory/vmm.h"
 
 #include "generated/exports.h"
@@ -48,8 +48,8 @@ static void reservation_unuse(Reservation *reservation)
     pthread_mutex_unlock(&lists_lock);
 }
 
-/* Reserves inaccessible address space, aligned to a granule, at `wanted` if that is free; 0 if
- * there is none. */
+/* Reserves inaccessible address space, aligned to a granule: at `wanted` if these addresses are free,
+ * else anywhere. Returns its address; 0 if the kernel refuses it. */
 static uintptr_t span_reserve(size_t bytes, uintptr_t wanted)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -59,7 +59,7 @@ static uintptr_t span_reserve(size_t bytes, uintptr_t wanted)
             return wanted;
         }
         if (there != MAP_FAILED) {
-            munmap(there, bytes); /* the kernel treated the address as a hint only */
+            munmap(there, bytes); /* an old kernel ignores MAP_FIXED_NOREPLACE and may choose another address */
         }
     }
     char *memory = mmap(NULL, bytes + GRANULE, PROT_NONE, flags, -1, 0);
@@ -103,8 +103,8 @@ static bool reservation_open(Reservation *reservation, size_t bytes, uintptr_t w
     return true;
 }
 
-/* Closes a reservation in which nothing is mapped; the lock is held. No other thread finds it
- * afterwards. */
+/* Closes a reservation in which nothing is mapped: frees its addresses and removes it from the address
+ * table, so that no other thread finds it. The lock is held. */
 static void reservation_close_locked(Reservation *reservation)
 {
     size_t bytes = reservation->end - reservation->base;
@@ -266,8 +266,8 @@ int protection_of(aclrtMemAccessFlags access)
                                                        : PROT_NONE;
 }
 
-/* Returns the protection of a mapping at the user's addresses. A reservation made before strict
- * mode has no second mapping and remains accessible. */
+/* Returns the protection of a mapping at the user's addresses. A reservation made before strict mode was
+ * switched on has no second mapping (`alias` 0), so it remains accessible. */
 static int user_protection(const Mapping *mapping, ptrdiff_t alias)
 {
     bool hidden = alias != 0 && memory_strict() && mapping->memory->device != BOOK_HOST;
@@ -280,11 +280,13 @@ static bool file_map(uintptr_t at, const Mapping *mapping, int protection)
                 mapping->memory->fd, (off_t)mapping->memory->offset) != MAP_FAILED;
 }
 
-/* ---- unmapping at the limit of mappings: it can split a mapping, so the kernel needs a free one --- */
+/* ---- unmapping at the kernel's limit of mappings ---------------------------------
+ * To unmap a part of a kernel mapping splits it in two, which fails at the limit. Then the spare mappings are unmapped
+ * first. */
 enum { SPARE_PAGES = 8 };
 FILE_LOCK(spare_lock);
-static char *spare; /* pages that are unmapped to get below the limit; each is a mapping of its own, because its
-                       protection differs from the next one's */
+static char *spare; /* pages that are unmapped to get below the limit; each page is one kernel mapping, because its
+                       protection differs from that of the pages beside it */
 
 static void spare_make_locked(void)
 {
@@ -363,7 +365,8 @@ bool mapping_protect(const Mapping *mapping, ptrdiff_t alias)
 }
 
 /* ---- mapping -------------------------------------------------------------------- */
-/* Returns why the mapping is not possible there, or NULL; the lock is held. */
+/* Returns the reason why the mapping cannot be made in the reservation, as text for a message; NULL if it can. The lock
+ * is held. */
 static const char *mapping_objection(const Reservation *reservation, const Mapping *mapping)
 {
     const Physical *memory = mapping->memory;
@@ -383,7 +386,8 @@ static const char *mapping_objection(const Reservation *reservation, const Mappi
     return NULL;
 }
 
-/* Enters the mapping as BUSY and makes the reservation's home if there is none; the lock is held. */
+/* Enters the mapping into the reservation's slots as BUSY. Makes a home for the reservation if it has none on the
+ * memory's device. The lock is held. */
 static void mapping_begin_locked(Reservation *reservation, Mapping *mapping)
 {
     if (reservation->mappings == 0) {

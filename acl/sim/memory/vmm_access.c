@@ -12,7 +12,7 @@ static bool access_known(aclrtMemAccessFlags flags)
            flags == ACL_RT_MEM_ACCESS_FLAGS_READWRITE;
 }
 
-/* Returns the field that has a location's access to a mapping. */
+/* Returns the field of the mapping that has the access of a location (host or device). */
 static aclrtMemAccessFlags *access_of(Mapping *mapping, const aclrtMemLocation *location)
 {
     bool host = location->type != ACL_MEM_LOCATION_TYPE_DEVICE;
@@ -37,7 +37,7 @@ static aclError location_check(const char *function, const aclrtMemLocation *loc
     return ACL_SUCCESS;
 }
 
-/* True if mappings cover exactly those addresses; the lock is held. */
+/* True if the addresses are covered by whole mappings without a gap; the lock is held. */
 static bool mappings_tile(const Reservation *reservation, uintptr_t base, size_t bytes)
 {
     uintptr_t end = base + bytes;
@@ -114,7 +114,8 @@ aclError sim_aclrtMemGetAccess(void *virPtr, aclrtMemLocation *location, uint64_
 }
 
 /* ---- from an address to its memory ---------------------------------------------- */
-/* Returns the physical memory mapped at the address, with a reference, or NULL. */
+/* Returns the physical memory mapped at the address, with a reference, and in *base where the mapping begins; NULL if
+ * nothing is mapped there. */
 static Physical *physical_at(uintptr_t address, uintptr_t *base)
 {
     Physical *memory = NULL;
@@ -149,8 +150,8 @@ aclError sim_aclrtMemRetainAllocationHandle(void *virPtr, aclrtDrvMemHandle *han
     return ACL_SUCCESS;
 }
 
-/* Maps the memory at the source a second time at the destination, block by block. The indices
- * choose between links; in the simulator all links are the same. */
+/* Maps the memory at the source a second time at the destination, one mapping after another. `linkIdx`
+ * chooses a link between devices; it has no effect in the simulator. */
 aclError sim_aclrtMemMapSelectedLink(void *virPtrDst, size_t size, void *virPtrSrc,
                                      uint32_t linkIdx)
 {
