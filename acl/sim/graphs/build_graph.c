@@ -1,10 +1,11 @@
 /* Graphs built by hand (aclmdlRIBuildBegin), and the control flow that only such graphs have.
  *
- * Tasks of a bound stream go into the graph.  An execution runs the streams that were bound with
- * ACL_MODEL_STREAM_FLAG_HEAD, one after another; labels jump, aclrtActiveStream and
- * aclrtSwitchStream run another bound stream.  Outside such a graph these calls give 107005.
+ * Tasks that are submitted to a bound stream are added to the graph, on the stream's lane.  An
+ * execution runs the lanes of the streams that were bound with ACL_MODEL_STREAM_FLAG_HEAD, one after
+ * another.  A switch by label jumps to the label; aclrtActiveStream and aclrtSwitchStream run the
+ * lane of another bound stream.  Outside such a graph these calls return 107005.
  *
- * Thread rule: one graph is built by one thread at a time; the graph's lock guards the tasks. */
+ * Thread rule: one thread at a time builds a graph; the graph's lock guards the tasks. */
 #include "graphs/build_graph.h"
 #include "generated/exports.h"
 #include "memory/memory.h"
@@ -31,7 +32,7 @@ typedef struct StreamSwitch {
     Stream *if_true;
 } StreamSwitch;
 
-/* Does nothing: lane_run reads a control task and acts on it. */
+/* The run function of tasks that change the control flow. It does nothing, because lane_run executes them. */
 static aclError control_run(Stream *stream, const void *payload)
 {
     (void)stream;
@@ -90,8 +91,8 @@ static aclError stream_run(const Graph *graph, Stream *on, const Stream *bound, 
     return ACL_ERROR_RT_STREAM_MODEL;
 }
 
-/* Finds the position after the label that the value in memory selects (the last label if the
- * value is too big). */
+/* Finds the position after a label in the graph: the label whose index is in device memory, or the
+ * last label of the list if the index is too large. */
 static aclError label_find(const Graph *graph, const Stream *on, const LabelSwitch *jump,
                            uint32_t *lane, size_t *at)
 {
@@ -139,7 +140,7 @@ static bool condition_holds(aclrtCondition condition, int64_t left, int64_t righ
     }
 }
 
-/* Gives the stream to run next; NULL if the condition does not hold. */
+/* Gives the stream that a switch selects; NULL if its condition does not hold. */
 static aclError switch_decide(const Stream *on, const StreamSwitch *jump, const Stream **next)
 {
     int64_t left, right;
@@ -218,7 +219,7 @@ static aclError building_resolve(aclmdlRI modelRI, aclrtStream handle, Graph **g
     return ACL_SUCCESS;
 }
 
-/* Binds the stream to the graph; the graph's and the stream's locks are held. */
+/* Binds the stream to the graph; the locks of the graph and of the stream are held. */
 static aclError stream_bind_locked(Graph *graph, Stream *stream, bool is_head)
 {
     if (atomic_load(&graph->state) != GRAPH_BUILDING) {
@@ -393,7 +394,7 @@ aclError sim_aclrtCreateLabelList(aclrtLabel *labels, size_t num, aclrtLabelList
     return ACL_SUCCESS;
 }
 
-/* Finds a label list and takes a reference for a task. */
+/* Gives the label list of a handle, with a hold for a task; 107017 if the handle is not live. */
 static aclError list_resolve(aclrtLabelList handle, LabelList **list)
 {
     *list = handle;

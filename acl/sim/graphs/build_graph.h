@@ -5,10 +5,10 @@
 #include "graphs/capture.h"
 
 typedef struct Label {
-    bool is_set; /* the label was set on a stream; this can be done once */
+    bool is_set; /* true after the label was set on a stream; it can be set only once */
 } Label;
 
-/* Runs the streams that were bound with ACL_MODEL_STREAM_FLAG_HEAD; the graph is complete. */
+/* Executes a complete built graph: runs the lanes of the streams bound with ACL_MODEL_STREAM_FLAG_HEAD. */
 aclError built_run(const Graph *graph, Stream *on);
 
 #endif

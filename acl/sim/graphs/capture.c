@@ -1,4 +1,4 @@
-/* Capturing a stream: tasks go into a graph instead of the queue.
+/* Capturing a stream: tasks that are submitted to it are added to a graph instead of the stream's queue.
  *
  * Another stream joins the capture by waiting for an event that was recorded in it. Before the
  * capture ends, the first stream must wait for an event of each stream that joined. While a
@@ -6,8 +6,8 @@
  * the thread of the capture. If the mode is global, they are refused in all threads except those
  * that exchanged their mode.
  *
- * Thread rule: a stream's lock guards the pointer to the graph that takes its tasks. An event's
- * lock guards the place where it was recorded, and is taken before a stream's lock. */
+ * Thread rule: a stream's lock guards the pointer to the graph that gets its tasks. An event's
+ * lock guards the data about where it was recorded, and is taken before a stream's lock. */
 #include "graphs/capture.h"
 #include "generated/exports.h"
 
@@ -71,8 +71,8 @@ static aclError capture_push(Stream *stream, Graph *graph, const TaskClass *sort
     return status;
 }
 
-/* Stores in the event where in the graph it was recorded; the event's and the graph's locks are
- * held. */
+/* Stores in the event the position in the graph at which it was recorded; the locks of the event and
+ * of the graph are held. */
 static aclError event_note(Event *event, Graph *graph, Stream *stream)
 {
     uint32_t lane = graph_lane(graph, stream);
@@ -113,8 +113,8 @@ static bool graph_has_number(const Graph *graph, const void *number)
     return graph->number == *(const uint64_t *)number;
 }
 
-/* Adds the edge for lane `to`, which waits for the event; false without memory. The event's and
- * the graph's locks are held. */
+/* Adds an edge: lane `to` waits for the event, which was recorded in this capture. False without
+ * memory. The locks of the event and of the graph are held. */
 static bool lane_join(Graph *graph, const Event *event, uint32_t to)
 {
     GraphLane *from = &graph->lanes[event->captured_lane];
@@ -132,8 +132,8 @@ static bool lane_join(Graph *graph, const Event *event, uint32_t to)
     return true;
 }
 
-/* Adds a wait of the stream to the capture in which the event was recorded. The event's lock is
- * held, so the record cannot change. */
+/* Adds a wait of the stream to the capture in which the event was recorded. The event's lock is held,
+ * so that the event is not recorded again at the same time. */
 static aclError wait_note(Stream *stream, Event *event)
 {
     GRAPH_REF(graph);
@@ -180,8 +180,8 @@ static aclError capture_wait_event(Stream *stream, Event *event)
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-/* Opens a graph for a capture of the stream. The graph must be in the state `from`. If it has
- * tasks already, the stream's lane continues after all of them. */
+/* Opens a graph for a capture of the stream. The graph must be in the state `from`. If it has tasks
+ * already, new tasks of the stream's lane run after all of them. */
 static aclError graph_open(Graph *graph, Stream *stream, GraphState from, aclmdlRICaptureMode mode)
 {
     if (atomic_load(&graph->state) != from || graph->is_built
@@ -265,7 +265,8 @@ aclError sim_aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI,
     return capture_start(resolved, graph, GRAPH_READY, mode);
 }
 
-/* True if every other lane was waited for at its end; the graph's lock is held. */
+/* True if, for every lane except the origin, another lane has waited for its last step. The graph's
+ * lock is held. */
 static bool lanes_are_joined(const Graph *graph)
 {
     for (uint32_t i = 0; i < graph->lane_count; i++) {
@@ -276,7 +277,7 @@ static bool lanes_are_joined(const Graph *graph)
     return true;
 }
 
-/* True if the capture began with that stream. */
+/* True if the capture began on that stream. */
 static bool capture_is_of(Graph *graph, const Stream *stream)
 {
     pthread_mutex_lock(&graph->lock);
@@ -286,7 +287,8 @@ static bool capture_is_of(Graph *graph, const Stream *stream)
     return is;
 }
 
-/* Ends the capture: the graph can be executed if it is valid and all lanes are joined. */
+/* Ends the capture. True, and the graph can be executed, if the capture was valid and all lanes are
+ * joined; else the graph becomes invalid. */
 static bool capture_complete(Graph *graph)
 {
     pthread_mutex_lock(&graph->lock);

@@ -9,26 +9,27 @@
 
 typedef struct GraphTask {
     Task task;
-    uint32_t lane;
+    uint32_t lane; /* index of its lane in the graph */
     bool disabled;
-    void *handle; /* the handle that aclmdlRIGetTasksByStream gave, or NULL */
+    void *handle; /* the handle that aclmdlRIGetTasksByStream returned, or NULL */
 } GraphTask;
 
-/* A lane as an entry of its stream's list (graph_lanes.c). */
+/* The entry of a lane in the list that its stream has (graph_lanes.c). */
 typedef struct GraphPart GraphPart;
 
-/* A stream that takes part in a graph. A step is a task or a wait. */
+/* A lane: the tasks and waits of a graph that come from one stream. A step is a task or a wait. */
 typedef struct GraphLane {
     Stream *stream;
     uint32_t stream_id;
     uint32_t steps;  /* number of steps so far */
-    uint32_t joined; /* number of the last step that another lane waited for */
-    bool is_head;    /* in a built graph: runs when the graph is executed */
+    uint32_t joined; /* another lane has waited for the first `joined` steps */
+    bool is_head;    /* only in a built graph: an execution of the graph runs this lane */
     GraphPart *part;
 } GraphLane;
 
-/* Lane `to` may run task `at` when two conditions hold: lane `from` has run its tasks before
- * `before`, and the edges to `from` among the first `known` edges are met. */
+/* An edge: lane `to` may run its tasks from index `at` of the graph on when two conditions hold: lane
+ * `from` has run its tasks with an index below `before`, and those of the graph's first `known` edges
+ * that lead to lane `from` are met. */
 typedef struct GraphEdge {
     uint32_t to, from;
     size_t at, before, known;
@@ -40,7 +41,7 @@ typedef struct DestroyCallback {
     void *argument;
 } DestroyCallback;
 
-/* A stream that is executing a graph; lies on its worker's stack. */
+/* A stream that is executing a graph; the struct lies on the stack of the stream's worker thread. */
 typedef struct Execution {
     Stream *on;
     struct Execution *other;
@@ -55,11 +56,11 @@ typedef struct Graph {
     Context *context;
     aclmdlRICaptureMode mode;
     bool is_built;   /* made by aclmdlRIBuildBegin, not captured */
-    bool is_branch;  /* made with a conditional task; its handle ends with the task */
+    bool is_branch;  /* made by a conditional task for itself; its handle ends with the task */
     pthread_t owner; /* the thread that began the capture */
     _Atomic GraphState state;
-    _Atomic uint32_t users;   /* references: the handle, each queued execution, each call that uses the graph */
-    _Atomic uint32_t running; /* executions queued and not done; raised from 0 only under the lock */
+    _Atomic uint32_t users;   /* number of references: the handle, each queued execution, each call that uses it */
+    _Atomic uint32_t running; /* number of executions that are queued and not done; changed from 0 only under `lock` */
     pthread_mutex_t lock;     /* guards the fields below; taken after a stream's lock */
     GraphTask **tasks;
     size_t count, room;
@@ -70,22 +71,22 @@ typedef struct Graph {
     uint32_t origin;         /* lane of the stream that the capture began with */
     struct Condition *conditions;
     struct TaskGroup *groups;
-    struct Execution *executions; /* list of the executions that are running */
+    struct Execution *executions; /* list of the executions that are running now */
     struct Graph *next_capture; /* next in the list of open captures; guarded by graph_lanes.c's lock */
     DestroyCallback *on_destroy;
     struct RaceGraph *race; /* for the order checker */
 } Graph;
 
-/* Returns the capture that the stream takes part in, with a reference, or NULL. */
+/* Returns the graph of the capture in which the stream takes part, with a reference; NULL if there is none. */
 struct Graph *capture_of(Stream *stream);
-/* graph_run.c: runs the tasks from that one on, with the lanes side by side. */
+/* graph_run.c: runs the tasks from index `from` on; while a task would have to wait, runs tasks of other lanes. */
 aclError graph_run_lanes(const Graph *graph, Stream *stream, size_t from);
 
 /* graph_lanes.c */
 /* Adds an edge; false without memory. The graph's lock is held. */
 bool graph_edge(Graph *graph, GraphEdge edge);
 void capture_enter(Graph *graph);
-/* Ends a capture: its streams queue their tasks again. False if it had ended before. */
+/* Ends a capture: its streams queue their tasks again. False if the capture had ended before. */
 bool capture_leave(Graph *graph);
 /* Returns an open capture for which fits() is true, with a reference; or NULL. */
 Graph *capture_find(bool (*fits)(const Graph *graph, const void *argument), const void *argument);
@@ -105,18 +106,18 @@ void conditions_begin(Graph *graph);
 void conditions_end(Graph *graph);
 
 /* graph_update.c */
-/* The task takes the place of the next task of the group; the stream's lock is held. */
+/* Replaces the next task of the group by the given task; the stream's lock is held. */
 aclError group_replace(struct TaskGroup *group, const TaskClass *sort, const void *payload,
                        size_t size);
-/* The stream no longer updates a group. */
+/* Ends the stream's update of a group, if it has one. */
 void group_leave(Stream *stream);
 void groups_end(Graph *graph);
 
 /* graph.c */
 aclError graph_new(Context *context, GraphState state, Graph **graph);
-/* Gives the live graph of that handle with a reference; 107017 if there is none. It remains valid
- * until graph_release, even if another thread destroys it. Declare the variable as GRAPH_REF:
- * then the end of the scope releases the graph. */
+/* Gives the graph of a handle, with a reference; 107017 if the handle is not live. The graph remains
+ * valid until graph_release, even if another thread destroys it. A variable declared with GRAPH_REF
+ * releases the graph at the end of its scope. */
 aclError graph_resolve(aclmdlRI handle, Graph **graph);
 bool graph_try_hold(Graph *graph);
 /* Ends the graph's handle; false if that was done before. */
@@ -124,16 +125,16 @@ bool graph_end(Graph *graph);
 void graph_release(Graph *graph);
 void graph_ref_end(Graph **graph);
 #define GRAPH_REF(name) Graph *name __attribute__((cleanup(graph_ref_end))) = NULL
-/* Returns the graph of a part, with a reference; the part begins with a pointer to its graph.
- * NULL if the part is dead or of another kind. The part is valid as long as the reference is
- * held. */
+/* Returns the graph to which an object with a handle of its own belongs (a task, group or condition),
+ * with a reference. The object begins with a pointer to its graph, and remains valid as long as the
+ * reference is held. NULL if the object is dead or of another kind. */
 Graph *graph_of_part(const void *part, HandleKind kind);
 /* Appends a task; the graph's lock is held. */
 aclError graph_push(Graph *graph, uint32_t lane, const TaskClass *sort, const void *payload,
                     size_t size);
 /* Returns 107037 if an execution is queued; the graph's lock is held. */
 aclError graph_check_still(const Graph *graph);
-/* Counts an execution: until it ends, the graph's tasks cannot change. 107027 if the graph is not
+/* Counts an execution: until graph_finish, the graph's tasks cannot change. 107027 if the graph is not
  * complete. */
 aclError graph_begin(Graph *graph);
 void graph_finish(Graph *graph);

@@ -1,9 +1,8 @@
 /* Graphs: tasks recorded by a capture or a build, which can be executed any number of times.
  *
- * The tasks are kept in the order in which they were recorded. That order respects every edge (an
- * event is recorded before it is waited for), so an execution runs them one after another on the
- * stream that it was given to; it switches between lanes only if a task would have to wait
- * (graph_run.c).
+ * The tasks are kept in the order in which they were recorded. This order respects every edge,
+ * because an event is recorded before a stream waits for it. So an execution runs the tasks one after
+ * another on one stream; it switches between lanes only if a task would have to wait (graph_run.c).
  *
  * Thread rule: `graph->lock` guards the tasks while they are recorded; a ready graph's tasks do
  * not change while an execution is queued. A function that uses a pointer to a graph holds a
@@ -65,8 +64,8 @@ aclError graph_resolve(aclmdlRI handle, Graph **graph)
     return ACL_SUCCESS;
 }
 
-/* Returns the graph of a part. A part's handle dies before its graph's slot is used again; so if
- * the handle is live while a reference on the graph is held, the part belongs to that graph. */
+/* The handle of a graph's part dies before the slot of the graph is used again. So if the handle is
+ * still live after a reference to the graph was taken, the part belongs to that graph. */
 Graph *graph_of_part(const void *part, HandleKind kind)
 {
     if (!handle_follow(part, kind)) {
@@ -146,7 +145,7 @@ void graph_release(Graph *graph)
 
 /* ---- execution ------------------------------------------------------------------------------- */
 
-/* The time that aclmdlRIDestroy waits for an execution, as in the runtime. */
+/* How long aclmdlRIDestroy waits until no execution is queued, as in the runtime. */
 enum { DESTROY_PATIENCE_MS = 10000 };
 
 static bool graph_is_still(const void *argument)
@@ -235,7 +234,7 @@ static void execution_leave(Graph *graph, const Execution *self)
     pthread_mutex_unlock(&graph->lock);
 }
 
-/* The depth is limited, because a graph can run other graphs as branches, and so even itself. */
+/* The depth is limited, because a graph can run other graphs as branches of conditional tasks. */
 aclError graph_execute(Graph *graph, Stream *on)
 {
     enum { DEPTH_MAX = 64 };
@@ -299,8 +298,8 @@ aclError sim_aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream)
     return graph_submit(graph, on);
 }
 
-/* Runs the graph on a stream made for this call, which ends with it. If the timeout passes, the
- * tasks that have not run are dropped. */
+/* Runs the graph on a stream that is made for this call and destroyed at its end. If the timeout
+ * passes, the tasks that have not run are dropped. */
 aclError sim_aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout)
 {
     GRAPH_REF(graph);
@@ -337,7 +336,8 @@ static void callbacks_call(Graph *graph)
     }
 }
 
-/* Ends a graph whose handle has ended, and drops the handle's reference. */
+/* Second step of ending a graph, after its handle was killed: ends a capture, unbinds the streams, calls
+ * the user's callbacks, and drops the handle's reference. */
 static void graph_bury(Graph *graph)
 {
     (void)capture_leave(graph);
@@ -355,8 +355,8 @@ bool graph_end(Graph *graph)
     return true;
 }
 
-/* Ends the handle if no execution is queued. The lock is held for both, so that no execution
- * begins in between. */
+/* Kills the handle if no execution is queued. The lock is held during both steps, so that no execution
+ * begins between them. */
 static aclError still_kill(Graph *graph)
 {
     pthread_mutex_lock(&graph->lock);
@@ -377,7 +377,7 @@ aclError sim_aclmdlRIDestroy(aclmdlRI modelRI)
     if (atomic_load(&graph->state) == GRAPH_CAPTURING) {
         return fail(ACL_ERROR_RT_MODEL_CAPTURED, "modelRI %u is being captured", graph->id);
     }
-    if (stream_running() == NULL) { /* else the calling task would wait for itself */
+    if (stream_running() == NULL) { /* a call from a task does not wait: it could wait for its own execution */
         park_wait(&graph->running, graph_is_still, graph, deadline_after_ms(DESTROY_PATIENCE_MS));
     }
     TRY(still_kill(graph));
@@ -385,13 +385,13 @@ aclError sim_aclmdlRIDestroy(aclmdlRI modelRI)
     return ACL_SUCCESS;
 }
 
-/* Ends the executions that are running; work queued behind them is kept. */
+/* Ends the executions that are running; tasks that are queued on their streams behind them still run. */
 aclError sim_aclmdlRIAbort(aclmdlRI modelRI)
 {
     GRAPH_REF(graph);
     REQUIRE_RT(modelRI != NULL);
     TRY(graph_resolve(modelRI, &graph));
-    pthread_mutex_lock(&graph->lock); /* while it is held, no execution and no stream of one ends */
+    pthread_mutex_lock(&graph->lock); /* while it is held, no execution ends, so their streams exist */
     for (const Execution *e = graph->executions; e != NULL; e = e->other) {
         stream_skip(e->on);
     }

@@ -1,9 +1,9 @@
-/* Conditional tasks of graphs: if, while and switch over other graphs.
+/* Conditional tasks of graphs: `if`, `while` and `switch` tasks, which run other graphs.
  *
- * The condition is a number in device memory that kernels write; if its handle was made with the
- * flag for it, the condition is set to its default value when an execution starts. A conditional
- * task holds references on the graphs that it runs, its branches. It makes a branch, into which
- * the caller captures, unless the caller passes a graph.
+ * The condition is a number in device memory that kernels write. If its handle was made with
+ * ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT, each execution first sets it to its default value. The
+ * graphs that a conditional task runs are its branches; the task has a reference to each. For a
+ * branch the caller passes a graph; otherwise the task makes one, into which the caller captures.
  *
  * Thread rule: as for graphs; the conditions of a graph end with the graph. */
 #include "graphs/capture.h"
@@ -17,7 +17,7 @@ typedef struct Condition {
     uint64_t *value; /* device address of the value */
     uint32_t initial;
     bool assigns;
-    _Atomic uint32_t users;  /* references: the graph, and each conditional task, also of other graphs */
+    _Atomic uint32_t users;  /* number of references: its graph, and each conditional task of any graph that uses it */
     struct Condition *other; /* next condition of the same graph */
 } Condition;
 
@@ -29,7 +29,7 @@ static void condition_release(Condition *condition)
     }
 }
 
-/* Sets the default value. The memory may have been freed by the device's last reset. */
+/* Sets the condition to its default value. Does nothing if the device's last reset has freed its memory. */
 static void condition_assign(const Condition *condition)
 {
     void *at = memory_at(condition->value, sizeof(uint64_t), true);
@@ -70,8 +70,8 @@ aclError sim_aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchVa
     return ACL_SUCCESS;
 }
 
-/* Gives the condition of a handle, and its graph with a reference, which keeps the condition
- * valid. */
+/* Gives the condition of a handle, and its graph with a reference; the condition is valid as long as
+ * this reference is held. */
 static aclError condition_resolve(aclmdlRICondHandle handle, Graph **graph, Condition **condition)
 {
     *graph = graph_of_part(handle, HANDLE_COND);
@@ -93,8 +93,8 @@ aclError sim_aclmdlRICondHandleGetCondPtr(aclmdlRICondHandle handle, uint64_t **
     return ACL_SUCCESS;
 }
 
-/* Reads the value. The memory may have been freed by the device's last reset; then the stream
- * fails. */
+/* Reads the value of the condition. If the device's last reset has freed the memory, returns an error,
+ * with which the stream fails. */
 static aclError condition_value(const Condition *condition, const Stream *stream, uint64_t *value)
 {
     void *at;
@@ -132,11 +132,11 @@ typedef struct CondTask {
     Condition *condition;
     aclmdlRICondTaskType type;
     uint32_t count;
-    uint64_t made;    /* bit i: branch i was made with the task and ends with it */
-    Graph **branches; /* the task has a reference on each */
+    uint64_t made;    /* bit i: the task made branch i, which ends with the task */
+    Graph **branches; /* `count` graphs; the task has a reference to each */
 } CondTask;
 
-/* Runs a branch. It counts as an execution, so that no call changes the branch's tasks. */
+/* Runs a branch. This counts as an execution of the branch, so that no call changes its tasks. */
 static aclError branch_run(Graph *branch, Stream *stream)
 {
     TRY(graph_begin(branch));
@@ -193,7 +193,7 @@ static const TaskClass cond_task = {
     .touch = cond_touch,
 };
 
-/* One conditional task is added at a time. Otherwise two calls could make two graphs run each
+/* Held while a conditional task is added. Without it, two calls at the same time could make two graphs run each
    other. */
 FILE_LOCK(adding);
 
@@ -223,8 +223,8 @@ static aclError cond_check(const aclmdlRICondTaskParams *params)
     return ACL_SUCCESS;
 }
 
-/* True if the caller passes a graph of its own. The array is an output, too: any other content is
- * ignored, and so are graphs that another conditional task wrote there. */
+/* True if the caller passes a graph for a branch. The array of handles is also an output: entries that
+ * are not live graphs, and graphs that another conditional task has made, are ignored. */
 static bool branch_is_given(aclmdlRI handle)
 {
     return handle_is(handle, HANDLE_MODEL_RI) && !((const Graph *)handle)->is_branch;
@@ -252,7 +252,7 @@ static aclError branch_take(CondTask *task, aclmdlRI handle, const Graph *parent
     return ACL_SUCCESS;
 }
 
-/* Takes a reference on each given branch and makes the others; `adding` is held. */
+/* Takes a reference to each branch that the caller passes, and makes all other branches; `adding` is held. */
 static aclError branches_hold(CondTask *task, aclmdlRI *handles, const Graph *parent,
                               Context *context)
 {

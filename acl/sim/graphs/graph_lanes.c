@@ -1,11 +1,11 @@
-/* Which streams take part in a graph, which graphs a stream is part of, and which captures are
- * open.
+/* The lists that connect graphs and streams, and the list of open captures.
  *
- * A graph has a lane for each of its streams. A stream has a list of its parts in graphs, the
- * newest graph first. The graph and the stream can end in either order.
+ * A graph has a lane for each of its streams. A stream has a list of its lanes in graphs (entries of
+ * type GraphPart), the newest graph first. The graph and the stream can end in either order.
  *
  * Thread rule: a graph's lock guards its lanes; `lock` guards the lists of parts and of captures,
- * and is taken last. A graph found in a list gets a reference before `lock` is released. */
+ * and no other lock is taken while it is held. A call that finds a graph in a list takes a reference
+ * before it releases `lock`. */
 #include "graphs/capture.h"
 #include "base/fork.h"
 
@@ -14,7 +14,7 @@
 struct GraphPart {
     Graph *graph;
     uint32_t lane;
-    Stream *stream; /* NULL: it was destroyed */
+    Stream *stream; /* NULL: the stream was destroyed */
     GraphPart *older, *younger;
 };
 
@@ -152,7 +152,7 @@ static Stream *lane_stream(Graph *graph, uint32_t lane)
     return stream;
 }
 
-/* The streams whose tasks were put into the graph queue their tasks again. */
+/* Ends the capture or the binding of all streams of the graph: they queue their tasks again. */
 void graph_unbind(Graph *graph)
 {
     Stream *stream;

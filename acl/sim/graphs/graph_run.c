@@ -1,10 +1,9 @@
-/* Graphs whose lanes wait for each other not only by the events of the capture.
+/* Executions of captured graphs in which a task has to wait for a task of another lane.
  *
- * An execution runs the tasks in the order of their capture, which keeps every edge. A task of
- * one lane may have to wait for a notify, a value or an event from outside the graph, which a
- * task of another lane will set. From such a task on, the lanes are run side by side on the one
- * thread, each as far as its edges and its waits allow. Waits in branches of conditional tasks
- * are not considered.
+ * An execution runs the tasks in the order of their capture, which respects every edge. But a task may
+ * have to wait for a notify, a value or an event from outside the graph, which a task of another lane
+ * will set. From such a task on, the one thread switches between the lanes and runs each as far as its
+ * edges and its waits allow. Waits inside branches of conditional tasks are not considered.
  *
  * Thread rule: the stream's worker; a graph does not change while it runs. */
 #include "graphs/capture.h"
@@ -17,12 +16,12 @@ typedef struct Progress {
     const Graph *graph;
     bool *done;    /* for each task: it has run */
     bool *met;     /* for each edge: it is met; once true, it stays true */
-    bool *stopped; /* for each lane: its next task cannot run in this pass */
+    bool *stopped; /* for each lane: its next task cannot run now; cleared at the start of each pass */
     size_t left;   /* number of tasks that have not run */
 } Progress;
 
-/* True if the lane's tasks with an index below `before` are done, and of the first `known` edges
- * those that lead to the lane are met. */
+/* True if the lane's tasks with an index below `before` are done, and if those of the first `known`
+ * edges that lead to the lane are met. */
 static bool lane_reached(Progress *progress, uint32_t lane, size_t before, size_t known)
 {
     const Graph *graph = progress->graph;
@@ -65,7 +64,7 @@ static aclError task_run(Progress *progress, Stream *stream, size_t index)
                           : task->task.sort->run(stream, task_payload(&task->task));
 }
 
-/* Runs each task that can run now, once through the list; *ran: true if there was one. */
+/* Goes through all tasks once and runs each that can run now; *ran is true if any task ran. */
 static aclError lanes_pass(Progress *progress, Stream *stream, bool *ran)
 {
     const Graph *graph = progress->graph;
@@ -115,7 +114,7 @@ static aclError lanes_loop(Progress *progress, Stream *stream)
         TRY(lanes_pass(progress, stream, &ran));
         size_t only = ran ? progress->graph->count : only_task(progress);
         if (only != progress->graph->count) {
-            TRY(task_run(progress, stream, only)); /* the task waits itself, with its own time limit */
+            TRY(task_run(progress, stream, only)); /* the run function waits, with the time limit of the task */
         } else if (!ran) {
             (void)stream_park(stream, progress, never, NULL, now_ns() + LOOK_NS);
         }

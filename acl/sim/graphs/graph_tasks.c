@@ -1,7 +1,7 @@
-/* Listing a graph's streams and tasks, changing a task's parameters, and printing.
+/* Listing a graph's streams and tasks, changing a task's parameters, and printing a graph.
  *
- * A task's handle is valid as long as its graph. A parameter is changed at once; aclmdlRIUpdate only
- * checks that the graph may be changed.
+ * A task's handle is valid as long as its graph. A call that changes parameters has effect immediately;
+ * aclmdlRIUpdate only checks that the graph may be changed.
  *
  * Thread rule: the graph's lock; a graph with a queued execution is refused (107037). */
 #include "graphs/capture.h"
@@ -55,7 +55,7 @@ aclError sim_aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream *streams, uint32_t
     return streams != NULL ? room_check(room, count) : ACL_SUCCESS;
 }
 
-/* Returns the task's handle, made if needed; NULL without memory. The graph's lock is held. */
+/* Returns the task's handle; makes it if the task has none. NULL without memory. The graph's lock is held. */
 static void *task_handle(Graph *graph, GraphTask *task)
 {
     if (task->handle == NULL) {
@@ -106,7 +106,7 @@ aclError sim_aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, u
     return tasks != NULL ? room_check(room, count) : ACL_SUCCESS;
 }
 
-/* Reads the type under the lock, because an update may replace the task. */
+/* Returns the type of the task. Reads it under the graph's lock, because an update may replace the task. */
 static aclmdlRITaskType task_type(Graph *graph, const GraphTask *task)
 {
     pthread_mutex_lock(&graph->lock);
@@ -219,7 +219,7 @@ aclError sim_aclmdlRIUpdate(aclmdlRI modelRI)
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-/* Prints the name as the inside of a JSON string. */
+/* Prints the name as the content of a JSON string, without the quotes. */
 static void name_print(const char *name, FILE *to)
 {
     for (; *name != '\0'; name++) {

@@ -1,7 +1,7 @@
-/* Task groups: tasks of a capture that can be replaced later by submitting others.
+/* Task groups: tasks of a captured graph that a program can replace later.
  *
- * Between aclmdlRICaptureTaskUpdateBegin and End, tasks submitted to the stream replace the
- * group's tasks one after another; each must be of the same kind as the task that it replaces.
+ * Between aclmdlRICaptureTaskUpdateBegin and aclmdlRICaptureTaskUpdateEnd, each task that is submitted
+ * to the stream replaces the next task of the group; it must be of the same kind as that task.
  *
  * Thread rule: the stream's lock, then the graph's. */
 #include "graphs/capture.h"
@@ -14,8 +14,8 @@ typedef struct TaskGroup TaskGroup;
 struct TaskGroup {
     Graph *graph;
     uint32_t lane;
-    size_t first, end; /* the group's first task in the graph, and the position behind its last */
-    size_t next;       /* the task that the next submission replaces */
+    size_t first, end; /* index of the group's first task in the graph; index of its last task + 1 */
+    size_t next;       /* index from which the next task to replace is searched */
     TaskGroup *other;  /* next group of the same graph */
 };
 
@@ -40,7 +40,8 @@ static aclError capturing_resolve(aclrtStream handle, Stream **stream, Graph **g
     return ACL_SUCCESS;
 }
 
-/* Opens a group on the stream; it gets its handle when it is closed. */
+/* Opens a group on the stream; false if the stream has an open group or is not captured into the graph. The program
+ * gets the group's handle when the group is closed. */
 static bool group_open(Graph *graph, Stream *on, TaskGroup *group)
 {
     pthread_mutex_lock(&on->lock);
@@ -98,8 +99,8 @@ aclError sim_aclmdlRICaptureTaskGrpEnd(aclrtStream stream, aclrtTaskGrp *handle)
     return ACL_SUCCESS;
 }
 
-/* Lets the stream update the group. The stream has a reference on the graph until the update
- * ends. */
+/* Begins the update of the group by the stream, which has a reference to the graph until the update
+ * ends. False if the stream is updating another group, is captured or is being destroyed. */
 static bool group_enter(Stream *on, TaskGroup *group, Graph *graph)
 {
     pthread_mutex_lock(&on->lock);
@@ -142,7 +143,7 @@ aclError sim_aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp han
     return ACL_SUCCESS;
 }
 
-/* Returns the next task of the group, or NULL; the graph's lock is held. */
+/* Returns the next task of the group to replace; NULL after the last one. The graph's lock is held. */
 static GraphTask *group_next(TaskGroup *group)
 {
     while (group->next < group->end) {
@@ -156,7 +157,7 @@ static GraphTask *group_next(TaskGroup *group)
 
 static bool group_is_through(TaskGroup *group)
 {
-    pthread_mutex_lock(&group->graph->lock); /* tasks may be captured at the same time */
+    pthread_mutex_lock(&group->graph->lock); /* a capture may add tasks to the graph at the same time */
     bool through = group_next(group) == NULL;
     pthread_mutex_unlock(&group->graph->lock);
     return through;

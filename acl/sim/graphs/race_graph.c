@@ -1,13 +1,13 @@
 /* race_graph.c: the order inside captured graphs.
  *
- * For the checker a graph keeps, besides its tasks, the records and waits of its capture in their
- * order. An execution is one operation of its stream: each lane begins after the work before the
- * execution, tasks of different lanes are ordered only by the events of the capture, and the
- * execution ends when all lanes have ended. Executions of one graph follow one another. A built
- * graph has one lane, in the order of building. If the tasks that run can be chosen at run time,
- * the graph is not checked inside.
+ * For the order checker, a graph has a list of links: its tasks, and the records and waits of its
+ * capture, in the order of the capture. An execution is one operation of its stream. Each lane begins
+ * after the stream's tasks before the execution. Tasks of different lanes are ordered only by the
+ * events of the capture. The execution ends when all lanes have ended. Executions of one graph follow
+ * one another. A built graph counts as one lane, in the order of building. If a task decides at run
+ * time which tasks run, the tasks in the graph are not checked.
  *
- * Thread rule: the graph's lock guards its list; the clocks are under race_lock. */
+ * Thread rule: the graph's lock guards its list of links; race_lock guards the clocks. */
 #include "graphs/capture.h"
 #include "races/race_inside.h"
 
@@ -18,9 +18,9 @@ typedef enum LinkKind { LINK_TASK, LINK_RECORD, LINK_WAIT } LinkKind;
 typedef struct RaceLink {
     LinkKind kind;
     uint32_t lane;
-    size_t task;          /* LINK_TASK: index of the task in the graph */
-    const RaceSite *site; /* LINK_TASK: where the task was captured */
-    size_t record;        /* LINK_WAIT: index of the link that it waits for; LINK_RECORD: its own index */
+    size_t task;          /* index of the task in the graph; valid for LINK_TASK */
+    const RaceSite *site; /* place in the program where the task was captured; valid for LINK_TASK */
+    size_t record;        /* LINK_WAIT: index of the record for which it waits; LINK_RECORD: index of this link */
 } RaceLink;
 
 typedef struct RaceGraph {
@@ -129,7 +129,7 @@ static void link_task(Touch *touch, const Graph *graph, const RaceLink *link)
     }
 }
 
-/* Applies one link to the clocks. `boxes` has the place of each record of this execution. */
+/* Applies one link of an execution to the clocks. boxes[i] stores the clock of this execution's record i. */
 static void link_touch(Touch *touch, const Graph *graph, const RaceLink *link, RaceBox **boxes)
 {
     switch (link->kind) {

@@ -1,7 +1,8 @@
 /* binary.c: loading binaries and finding their functions (aclrtBinary*, aclrtCreateBinary).
  *
- * A shared object of the host is loaded from memory; two loads of the same file are independent.
- * Device code can be loaded and its functions found; kernel.c decides whether it can be launched. */
+ * A shared object of the host is loaded from memory; two loads of one file have separate code and
+ * data. Device code can also be loaded, and its functions can be found; kernel.c decides whether they
+ * can be launched. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 
 enum { MAGIC_CUBE = 0x43554245, MAGIC_VECTOR = 0x41415246, MAGIC_CPU = 0x41494343 };
 
-/* The arguments of aclrtCreateBinary; the bytes are read when the binary is loaded. */
+/* The arguments of aclrtCreateBinary. The bytes belong to the program and are read when the binary is loaded. */
 typedef struct BinaryData {
     const void *bytes;
     size_t length;
@@ -41,10 +42,10 @@ void code_release(Code *code)
     }
 }
 
-/* Makes a path to the open file that was never used before. For a path that it knows dlopen
- * returns the library of the earlier call, and descriptor numbers are used again. So a number is
- * written into the path, in bits: "/." is 1, "/" is 0; neither changes the file that the path
- * names. */
+/* Makes a path to the open file `fd` that no earlier call made. If dlopen gets a path for the second
+ * time, it returns the library of the first call; and the system reuses descriptor numbers. So the
+ * path contains the number of this call, with "/." for each bit that is 1 and "/" for each bit that
+ * is 0. Neither changes which file the path names. */
 static void path_make(int fd, char *path, size_t room)
 {
     static _Atomic uint32_t count;
@@ -180,11 +181,11 @@ aclError sim_aclrtBinaryLoadFromData(const void *data, size_t length,
     REQUIRE_RT(length > 0);
     TRY(options_check(options, &cpu_mode));
     REQUIRE_RT(
-        cpu_mode == -1 || cpu_mode == 2); /* data in memory can only be the bytes of a library */
+        cpu_mode == -1 || cpu_mode == 2); /* modes 0 and 1 are for files; mode 2: the data is the bytes of a library */
     return binary_new(data, length, cpu_mode == 2, binHandle);
 }
 
-/* Refuses options other than lazy loading: a file's content says what it is. */
+/* Refuses all options except lazy loading, because the kind of a binary follows from the file's content. */
 static aclError file_options_check(const aclrtBinaryLoadOptions *options)
 {
     for (size_t i = 0; options != NULL && i < options->numOpt; i++) {
@@ -295,8 +296,8 @@ void binary_unref(Binary *const *binary)
     }
 }
 
-/* Finds the binary of a part. A part's handle dies before its binary's slot is used again; so if
- * the handle is live while a reference on the binary is held, the part belongs to that binary. */
+/* The handle of a function or of arguments dies before the slot of its binary is used again. So if the
+ * handle is still live after a reference to the binary was taken, it belongs to that binary. */
 bool binary_of_part(const void *part, HandleKind kind, size_t offset, Binary **binary)
 {
     if (!handle_follow(part, kind)) {
@@ -413,7 +414,8 @@ aclError acl_sim_kernel_make(const char *name, KernelCode code, const uint32_t *
     return ACL_SUCCESS;
 }
 
-/* Returns the number at the end of a kernel's name (12 for "name_12"), 0 if there is none. */
+/* Returns the number at the end of a kernel's name (12 for "name_12"), which is the kernel's key; 0 if there is
+ * none. */
 static uint64_t name_key(const char *name)
 {
     const char *last = strrchr(name, '_');
@@ -425,8 +427,8 @@ static uint64_t name_key(const char *name)
     return *end == '\0' ? (uint64_t)key : 0;
 }
 
-/* Finds the function of that name or, if the name is NULL, of that key; it is made at the first
- * request. */
+/* Gives the function of that name or, if the name is NULL, of that key. Its Function is made at the
+ * first request. */
 static aclError function_find(
     Binary *binary, const char *name, uint64_t key, aclrtFuncHandle *handle)
 {
@@ -506,8 +508,8 @@ aclError sim_aclrtBinaryGetDevAddress(
     return ACL_SUCCESS;
 }
 
-/* In code that the host cannot run, a variable's memory is its bytes in the file, so they must
- * lie inside the file. */
+/* True if the bytes of a variable exist. The variable of code that the host cannot run has its bytes in
+ * the file, so they must lie inside the file. */
 static bool variable_fits(const Code *code, const ElfSymbol *symbol)
 {
     return code->kind == CODE_HOST

@@ -1,13 +1,13 @@
 /* copy_symbol.c: copies to and from device variables that a program names by their symbols.
 
-   A symbol is known when device code compiled into the program was registered. Only programs made
-   with the vendor's compiler do so. Other programs get the error that there is no such symbol, as
-   from aclrtGetSymbolAddress.
+   A symbol is known only if the program has registered device code that contains it, and only programs
+   made with the vendor's compiler do so. The simulator knows no symbols, so the calls return the error
+   of aclrtGetSymbolAddress: no such symbol.
 
-   Thread rule: no state; any thread. */
+   Thread rule: there is no state; any thread. */
 #include "generated/exports.h"
 
-/* Finds the address of `count` bytes at `offset` of a symbol; 107000 unless they lie inside it. */
+/* Gives the address of `count` bytes at `offset` of a symbol's variable; 107000 if they are not inside the variable. */
 static aclError symbol_part(
     const char *function, const void *symbol, size_t offset, size_t count, char **address)
 {

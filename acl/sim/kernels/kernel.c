@@ -1,7 +1,7 @@
 /* kernel.c: launching kernels, and attributes of functions.
 
-   The checks are made in the runtime's order: the ACL layer's NULL checks (with the number of
-   blocks for WithConfig and WithArgsArray), the handles, then sizes and configuration. */
+   The checks are made in the runtime's order: first the ACL layer's checks for NULL (WithConfig and
+   WithArgsArray also check the number of blocks), then the handles, then sizes and configuration. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 static bool attribute_valid(const aclrtLaunchKernelAttr *attr)
 {
     uint8_t low;
-    memcpy(&low, &attr->value, sizeof low); /* small values are read as one byte */
+    memcpy(&low, &attr->value, sizeof low); /* values of attributes with two settings are read as one byte */
     switch ((int)attr->id) {
     case ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE:
     case ACL_RT_LAUNCH_KERNEL_ATTR_BLOCK_TASK_PREFETCH:
@@ -73,7 +73,7 @@ static aclError config_read(const aclrtLaunchKernelCfg *cfg, int64_t *timeout)
 
 /* --- launching --- */
 
-/* Refuses code that the host cannot run. With ACL_SIM_DEVICE_CODE=skip it is accepted, and its launch
+/* Refuses a function whose code the host cannot run. With ACL_SIM_DEVICE_CODE=skip it is accepted, and the launch
    does nothing. */
 static aclError code_check(const Function *function)
 {
@@ -86,8 +86,8 @@ static aclError code_check(const Function *function)
         function->name);
 }
 
-/* Queues a launch whose handles and configuration are checked; takes over `copy`, also on
-   failure. */
+/* Queues a launch; the caller has checked handles and configuration. `copy` (malloc'ed, or NULL) is freed after the
+   launch, or here on failure. */
 static aclError function_launch(const Function *function, Stream *stream, uint32_t blocks,
     void *args, void *copy, size_t size, int64_t timeout)
 {
@@ -119,7 +119,7 @@ static aclError device_launch(aclrtFuncHandle handle, uint32_t blocks, const voi
     TRY(function_require(handle, &binary));
     TRY(stream_check(stream_handle));
     REQUIRE_RT(blocks > 0);
-    REQUIRE_RT((uint32_t)size > 0); /* the size is cut to 32 bits, as in the runtime */
+    REQUIRE_RT((uint32_t)size > 0); /* only the low 32 bits of the size are used, as in the runtime */
     TRY(config_read(cfg, &timeout));
     TRY(stream_resolve(stream_handle, &stream));
     return function_launch(
@@ -179,7 +179,7 @@ static aclError host_args_copy(
     const void *args, uint32_t size, const aclrtPlaceHolderInfo *array, size_t count, void **out)
 {
     char *copy =
-        calloc(1, (size_t)size + sizeof(uint64_t)); /* 8 more bytes, because a pointer may begin at the last byte */
+        calloc(1, (size_t)size + sizeof(uint64_t)); /* 8 more bytes: an address may be stored at the last byte */
     if (copy == NULL) {
         return fail(
             ACL_ERROR_RT_MEMORY_ALLOCATION, "no host memory for %u bytes of arguments", size);
@@ -242,13 +242,13 @@ aclError sim_aclrtLaunchKernelWithArgsArray(
     REQUIRE_RT(args);
     TRY(config_read(cfg, &timeout));
     TRY(stream_resolve(stream, &found));
-    if (function->run != NULL) { /* the parameters of device code are not known */
+    if (function->run != NULL) { /* not for device code, whose parameters are not known */
         TRY(args_gather(function, args, &copy));
     }
     return function_launch(function, found, numBlocks, copy.copy, copy.copy, copy.size, timeout);
 }
 
-/* --- kernels of threads: no simulated chip has them --- */
+/* --- SIMT kernels, which run as threads: no simulated chip supports them --- */
 
 static aclError simt_refuse(const char *function, void *func, aclrtStream stream)
 {
@@ -280,7 +280,7 @@ aclError sim_aclrtLaunchSIMTKernelWithHostArgs(void *func, dim3 gridDim, dim3 bl
     return simt_refuse(__func__, func, stream);
 }
 
-/* --- functions about themselves --- */
+/* --- queries about functions --- */
 
 aclError sim_aclrtGetFunctionAttribute(
     aclrtFuncHandle funcHandle, aclrtFuncAttribute attrType, int64_t *attrValue)
@@ -290,8 +290,8 @@ aclError sim_aclrtGetFunctionAttribute(
     REQUIRE(attrValue);
     TRY(function_require(funcHandle, &binary));
     switch ((int)attrType) {
-    case 1: /* the kernel's type and */
-    case 3: /* its ratio of cores: plain host code has neither */
+    case 1: /* ACL_FUNC_ATTR_KERNEL_TYPE: host code has no kernel type */
+    case 3: /* ACL_FUNC_ATTR_KERNEL_SCHED_MODE: host code has no scheduling mode */
         *attrValue = 0;
         return ACL_SUCCESS;
     case 2:
@@ -315,7 +315,7 @@ aclError sim_aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, vo
     return ACL_SUCCESS;
 }
 
-/* Returns the bytes of the code; 0 (not known) for a function of the program itself. */
+/* Returns the size of the function's code in bytes; 0 if it is not known, as for a function of the program itself. */
 static size_t function_size(const Function *function)
 {
     ElfSymbol symbol;
@@ -415,7 +415,7 @@ aclError sim_aclrtFunctionGetParamInfo(
         ACL_ERROR_RT_PARAM_INVALID, "kernel %s has no parameter %zu", function->name, paramIndex);
 }
 
-/* --- symbols of the host program: nothing registers any with the simulator --- */
+/* --- symbols of the host program: the simulator has no call to register them --- */
 
 aclError sim_aclrtGetFuncBySymbol(const void *symbol, aclrtFuncHandle *funcHandle)
 {

@@ -1,7 +1,7 @@
 /* kernel.h: binaries, their functions, and the arguments of launches.
  *
- * A binary's bytes and its loaded library are freed when it was unloaded and its last queued
- * launch is done. Functions and argument handles die with the binary's handle. */
+ * The bytes of a binary and its loaded library are freed when the binary is unloaded and its last
+ * queued launch is done. The handles of its functions and arguments die with the binary's handle. */
 #ifndef SIM_KERNEL_H
 #define SIM_KERNEL_H
 
@@ -17,7 +17,7 @@ typedef enum CodeKind {
 } CodeKind;
 
 typedef struct Code {
-    _Atomic int references; /* references: the handle, and each queued launch */
+    _Atomic int references; /* number of references: the binary, and each queued launch */
     CodeKind kind;
     void *bytes;
     size_t length;
@@ -35,14 +35,14 @@ typedef struct Function {
     char *name;
     uint64_t entry;
     KernelCode run;         /* NULL if this machine cannot run the code */
-    const uint32_t *sizes;  /* sizes of its parameters, ended by 0; NULL if they are not known */
+    const uint32_t *sizes;  /* sizes of the parameters in bytes, ended by 0; NULL if they are not known */
     void *address;
     bool cpu;               /* registered by aclrtRegisterCpuFunc */
 } Function;
 
 struct Binary {
     Code *code;
-    pthread_mutex_t lock;   /* guards the lists */
+    pthread_mutex_t lock;   /* guards the lists `functions` and `args` */
     Function *functions;
     struct Args *args;
 };
@@ -50,14 +50,15 @@ struct Binary {
 void code_hold(Code *code);
 void code_release(Code *code);
 
-/* Drops a reference on a binary. A call takes one when it resolves the binary, a function of it
- * or arguments of it. The last drop unloads a binary whose handle has ended. */
+/* Drops a reference to a binary. A call takes a reference when it resolves the handle of the binary, of
+ * one of its functions, or of arguments. If the binary's handle has ended, the last drop unloads the
+ * binary. */
 void binary_unref(Binary *const *binary);
 #define BINARY_REF(name) Binary *name __attribute__((cleanup(binary_unref))) = NULL
-/* Takes a reference on the binary to which `part` (a function, or arguments) belongs; the pointer
- * to it lies at this offset in the part. False if one of them is dead. */
+/* Gives the binary to which `part` (a function, or arguments) belongs, with a reference. The part has a
+ * pointer to its binary at the byte `offset`. False if the part or the binary is dead. */
 bool binary_of_part(const void *part, HandleKind kind, size_t offset, Binary **binary);
-/* Finds the binary of a function and takes a reference; 107017 if the function is not live. */
+/* Gives the binary of a function, with a reference; 107017 if the function's handle is not live. */
 aclError function_require(const void *handle, Binary **binary);
 
 /* --- kernelargs.c --- */
@@ -75,27 +76,29 @@ aclError args_check(aclrtArgsHandle handle);
 /* Copies the arguments; 107017 if the handle is not live, 107000 if it was not finalized. */
 aclError args_copy(aclrtArgsHandle handle, ArgsCopy *copy);
 
-/* Copies the arguments that `args` points to, with the offsets that the function's parameter
- * sizes give. */
+/* Copies the arguments from the array of pointers `args` into one buffer, at the offsets that follow from the
+ * sizes of the function's parameters. */
 aclError args_gather(const Function *function, void *const *args, ArgsCopy *copy);
 
-/* Ends the handles that were made for a binary's functions; the binary's lock is held. */
+/* Ends the argument handles that were made for a binary's functions; the binary's lock is held. */
 void args_binary_ends(const Binary *binary);
-/* Frees the memory of these arguments. */
+/* Frees the memory of the arguments of a binary that is being unloaded. */
 void args_binary_gone(Binary *binary);
 
-/* Returns the offset of a new parameter of that size behind the present ones. */
+/* Returns the offset of a parameter of `size` bytes behind `used` bytes of parameters, with the alignment of its
+ * type. */
 size_t param_place(size_t used, size_t size);
 
-/* Of the control API: makes a binary with one kernel, which is a function of the running program,
- * such as a ctypes callback or Numba's cfunc. It runs unguarded: a fault in it ends the process.
- * `sizes` (may be NULL) has the sizes of its parameters, ended by 0. */
+/* Part of the control API: makes a binary with one kernel, which is a function of the running program,
+ * such as a ctypes callback or Numba's cfunc. A fault in this function ends the process. `sizes` (may
+ * be NULL) has the sizes of its parameters in bytes, ended by 0. */
 SIM_SHARED aclError acl_sim_kernel_make(const char *name, KernelCode code, const uint32_t *sizes,
     aclrtBinHandle *binary, aclrtFuncHandle *function);
 
-/* For the order checker (race.h): declares that in the arguments of kernels of that name the
- * pointer at `offset` names `bytes` that the kernel writes, or only reads. The other arguments of
- * such kernels are not checked. 207001 when 256 arguments were declared. */
+/* For the order checker (race.h): declares that kernels named `kernel` access `bytes` bytes at the
+ * pointer that lies at the byte `offset` of their arguments: they write these bytes if `writes` is not
+ * 0, else they only read them. All undeclared arguments of such kernels are not checked. 207001 if 256
+ * arguments were declared before. */
 SIM_SHARED aclError acl_sim_kernel_touches(const char *kernel, uint32_t offset, size_t bytes,
     int writes);
 
@@ -103,16 +106,16 @@ SIM_SHARED aclError acl_sim_kernel_touches(const char *kernel, uint32_t offset, 
 
 typedef struct Launch {
     Code *code;             /* holds a reference */
-    aclrtFuncHandle handle; /* the function's handle, for exception callbacks */
+    aclrtFuncHandle handle; /* the function's handle, which exception callbacks get */
     KernelCode run;
     uint32_t blocks;
     void *args;             /* a device address, or `copy` */
     void *copy;             /* malloc'ed, or NULL */
     size_t args_size;
-    int64_t timeout_us;     /* the longest run time; 0: no limit */
+    int64_t timeout_us;     /* the longest run time in microseconds; 0: no limit */
 } Launch;
 
-/* Queues the launch; takes over `copy` and the reference, also on failure. */
+/* Queues the launch. Its `copy` and its reference to the code are freed after the launch, or here on failure. */
 aclError launch_submit(Stream *stream, const Launch *launch);
 
 #endif

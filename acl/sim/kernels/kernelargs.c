@@ -1,43 +1,43 @@
 /* kernelargs.c: argument handles (aclrtKernelArgs*): a kernel's arguments put together one by one.
 
-   There are two kinds of handle. Each thread has one handle of the simulator, which
-   aclrtKernelArgsInit empties and returns again. A handle of aclrtKernelArgsInitByUserMem stands
-   for memory of the user and is found by its address. A placeholder is a pointer to a buffer that
-   is filled before the launch and copied with the arguments. One thread at a time uses a handle;
-   it may be launched many times. */
+   There are two kinds of handle. aclrtKernelArgsInit returns the handle of the calling thread, which has
+   only one, and empties it. aclrtKernelArgsInitByUserMem makes a handle whose value is the address of
+   memory of the user. A placeholder is a parameter that points to a buffer; the program fills the buffer
+   before the launch, and it is copied with the arguments. Only one thread at a time may use a handle. The
+   arguments of a handle can be used for many launches. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "generated/exports.h"
 #include "kernels/kernel.h"
 
-static const size_t HANDLE_BYTES = 96 + PARAMS_MAX * 48; /* the bytes that a user must provide for a handle */
+static const size_t HANDLE_BYTES = 96 + PARAMS_MAX * 48; /* size of the memory that a user must provide for a handle */
 static const size_t ARGS_OVERHEAD = 64 + PARAMS_MAX * sizeof(uint64_t);
 
 typedef struct Param {
     struct Args *args;
     size_t offset, size;
-    bool holds_place;      /* a placeholder */
-    void *buffer;          /* of a placeholder: its buffer, if the program asked for it */
-    size_t buffer_size;    /* bytes */
+    bool holds_place;      /* the parameter is a placeholder */
+    void *buffer;          /* the placeholder's buffer; NULL until the program asks for it */
+    size_t buffer_size;    /* size of `buffer` in bytes */
 } Param;
 
 typedef struct Args {
     struct Args *next;     /* next arguments of the same binary */
     struct Args *next_user; /* next in the list of arguments that lie in users' memory; guarded by users_lock */
-    const void *user;      /* the user's memory whose address is the handle, or NULL */
-    const void *thread;    /* the thread whose own handle this is (its `own`), or NULL */
+    const void *user;      /* the user's memory, whose address is the handle; NULL: made by aclrtKernelArgsInit */
+    const void *thread;    /* address of the variable `own` of the thread that has this handle, or NULL */
     Binary *binary;
     Param *params;         /* array of PARAMS_MAX parameters */
     int count;             /* number of parameters that are used */
     unsigned char *bytes;  /* the arguments; ARGS_BYTES_MAX bytes are allocated */
     size_t used, buffers;  /* bytes of arguments and of placeholders' buffers */
-    bool finalized, closed; /* closed: the program got a buffer, so the layout cannot change any more */
+    bool finalized, closed; /* closed: no parameter can be added, because the program got a placeholder's buffer */
     bool updating;          /* a parameter was changed, so it must be finalized again */
 } Args;
 
-static _Thread_local Args *own; /* must be checked before use, because it ends with its binary; its memory may then be
-                                   another thread's */
+static _Thread_local Args *own; /* check it before use: the arguments end with their binary, and another thread may then
+                                   get their memory */
 FILE_LOCK(users_lock);
 static Args *users;
 
@@ -50,8 +50,8 @@ size_t param_place(size_t used, size_t size)
     return (used + unit - 1) / unit * unit;
 }
 
-/* Finds the arguments of a handle, and takes a reference on their binary, which keeps them valid;
-   NULL if there are none. */
+/* Returns the arguments of a handle, and in *binary their binary with a reference, which keeps the arguments valid;
+   NULL if the handle is not live. */
 static Args *args_find(const void *handle, Binary **binary)
 {
     Args *args = (Args *)(uintptr_t)handle;
@@ -169,7 +169,7 @@ void args_binary_gone(Binary *binary)
     }
 }
 
-/* Empties the arguments and makes them arguments of a function of that binary. */
+/* Removes all parameters and assigns the arguments to that binary. */
 static void args_reset(Args *args, Binary *binary)
 {
     binary_unlink(args);
@@ -301,7 +301,7 @@ aclError sim_aclrtKernelArgsAppendPlaceHolder(
     return ACL_SUCCESS;
 }
 
-/* Finds the parameter of a handle; refuses a handle of other arguments. */
+/* Gives the parameter of a handle; 107017 if it is not a parameter of these arguments. */
 static aclError param_require(const Args *args, const void *handle, Param **param)
 {
     for (int i = 0; i < args->count; i++) {

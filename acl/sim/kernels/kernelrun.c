@@ -1,12 +1,12 @@
-/* kernelrun.c: running a kernel's blocks on the stream's thread, and surviving its faults.
+/* kernelrun.c: runs a kernel's blocks on the stream's thread, so that the process survives a fault in a kernel.
  *
- * One handler gets the signals of faults inside kernels and of the kernels' timers. If the thread
- * is inside a kernel, the handler jumps out of the kernel, and the stream gets an error.
- * Otherwise it calls the handler that was installed before, so that handlers of other programs
- * keep working. The handler is installed only while a kernel runs. A program that installs its
- * own handler at another time therefore does not find ours as "the previous handler", and so the
- * two handlers do not call each other for ever. What a kernel held when it was left (a lock, an
- * allocation) is lost; the alternative is to lose the process. */
+ * One handler gets the signals of faults and of the kernels' timers. If the thread is inside a
+ * kernel, the handler jumps out of the kernel, and the stream gets an error. Otherwise it calls the
+ * handler that was installed before, so that handlers of the program keep working. The handler is
+ * installed for faults only while a kernel runs. A program that installs its own handler at another
+ * time therefore does not find ours as "the previous handler", and so the two handlers do not call
+ * each other for ever. A kernel that is left in this way does not release what it holds (a lock, an
+ * allocation); without the jump, the process would end. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -23,7 +23,7 @@
 #include "races/race.h"
 #include "streams/exception.h"
 
-/* Messages name the function that the user called, not the function here that found the error. */
+/* Messages of this file name "kernel launch" as the function that failed, instead of a function of this file. */
 #undef fail
 #define fail(code, ...) error_set("kernel launch", (code), __VA_ARGS__)
 
@@ -31,16 +31,14 @@ enum { SIGNALS = 5 };
 
 static const int fault_signals[SIGNALS - 1] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 static struct sigaction previous[SIGNALS];
-static struct sigaction oldest[SIGNALS]; /* used if the handler in `previous` calls ours as its own previous one */
+static struct sigaction oldest[SIGNALS]; /* the handlers when the first of the running kernels began; see signal_pass */
 FILE_LOCK(install_lock);
-static unsigned launches; /* kernels that are running */
+static unsigned launches; /* number of kernels that are running; guarded by install_lock */
 
 static _Thread_local sigjmp_buf way_out;
 static _Thread_local volatile sig_atomic_t inside;
-static _Thread_local const void *volatile passing; /* context of the signal that is being passed to an earlier
-                                                      handler */
-static _Thread_local unsigned char *signal_stack; /* a stack for the handler: a kernel may have overrun the normal
-                                                     one */
+static _Thread_local const void *volatile passing; /* context of the signal that signal_pass is passing on; else NULL */
+static _Thread_local unsigned char *signal_stack; /* the handler's stack: a kernel may have overrun the normal stack */
 
 /* --- signals --- */
 
@@ -65,9 +63,9 @@ static void action_call(const struct sigaction *action, int number, siginfo_t *i
     }
 }
 
-/* Passes a signal to the handler that was there before. A handler that was installed while a
- * kernel ran has ours as its previous one and passes the signal back to ours; then it is passed
- * to the handler that was there before both. */
+/* Passes a signal to the handler that was installed before ours. If that handler was itself installed
+ * while a kernel ran, its own previous handler is ours, and it may pass the signal back; then the
+ * signal is passed to the handler that was installed before both. */
 static void signal_pass(int number, siginfo_t *info, void *context)
 {
     bool again = passing == context;
@@ -100,8 +98,8 @@ static bool is_ours(const struct sigaction *action)
     return (action->sa_flags & SA_SIGINFO) != 0 && action->sa_sigaction == on_signal;
 }
 
-/* Installs our handler if it is not the present one: other code may have installed one since the
- * last launch, or during a launch that is still running. */
+/* Installs our handler for each signal that has another handler now: other code may have installed one
+ * since the last launch, or during a launch that is still running. */
 static void handlers_install(void)
 {
     pthread_mutex_lock(&install_lock);
@@ -120,7 +118,8 @@ static void handlers_install(void)
     pthread_mutex_unlock(&install_lock);
 }
 
-/* Removes our handlers, except the timer's: its signal may come late. */
+/* Removes our handlers after the last running kernel, except that of the timer: its signal may arrive after the
+ * kernel has ended. */
 static void handlers_remove(void)
 {
     pthread_mutex_lock(&install_lock);
@@ -167,8 +166,8 @@ static void signals_unblock(sigset_t *before)
 
 typedef struct Work {
     const Launch *launch;
-    int64_t deadline_ns;       /* time at which the kernel is ended; 0: no limit */
-    _Atomic int signal;        /* the first signal of a block; after it no further block begins */
+    int64_t deadline_ns;       /* time of now_ns() at which the kernel is ended; 0: no limit */
+    _Atomic int signal;        /* the first signal that ended a block; 0: none. After it, no further block begins */
 } Work;
 
 /* Starts a timer whose signal is sent to this thread only. */
@@ -195,8 +194,8 @@ static int block_run(const Launch *launch, uint32_t block)
     return number;
 }
 
-/* Calls a function of the program itself without a jump back: it may run Python, which must not
- * be jumped out of. */
+/* Calls a function of the program itself, without the protection against faults: the function may run
+ * Python code, and a jump out of the interpreter would leave it in an undefined state. */
 static void callback_run(const Launch *launch, uint32_t block)
 {
     if (callback_begin()) {
@@ -272,7 +271,7 @@ static aclError launch_run(Stream *stream, const void *payload)
     const Launch *launch = payload;
     Work work = {.launch = launch};
     if (launch->run == NULL) {
-        return ACL_SUCCESS; /* device code with ACL_SIM_DEVICE_CODE=skip: not run */
+        return ACL_SUCCESS; /* device code, accepted by ACL_SIM_DEVICE_CODE=skip: it is not run */
     }
     if (launch->copy == NULL && !memory_reachable(launch->args, launch->args_size, false)) {
         return launch_fail(stream, launch, SIGSEGV);
@@ -315,7 +314,7 @@ static void launch_describe(const void *payload, aclmdlRITaskParams *params)
     params->kernelTaskParams.numBlocks = launch->blocks;
 }
 
-/* Changes the number of blocks and the arguments of a launch in a graph; the function remains. */
+/* Changes the number of blocks and the arguments of a launch in a graph; the function cannot be changed. */
 static aclError launch_adopt(void *payload, const aclmdlRITaskParams *params)
 {
     Launch *launch = payload;
@@ -369,7 +368,8 @@ aclError acl_sim_kernel_touches(const char *kernel, uint32_t offset, size_t byte
                             "%d arguments of kernels are declared already", KERNEL_TOUCHES);
 }
 
-/* Notes the declared arguments; false if nothing was declared for kernels of that name. */
+/* States the declared accesses of a launch to the order checker; false if nothing was declared for kernels of that
+ * name. */
 static bool declared_touch(const Launch *launch, const char *kernel, Touch *touch)
 {
     bool found = false;
@@ -388,8 +388,8 @@ static bool declared_touch(const Launch *launch, const char *kernel, Touch *touc
     return found;
 }
 
-/* States what a launch touches. A function of the program itself may wait for anything, as a host function may,
- * so its order is known only when it has returned. */
+/* States to the order checker which bytes a launch touches. A function of the program itself may wait for any event, as
+ * a host function may, so its order relative to other tasks is known only when it has returned. */
 static void launch_touch(const void *payload, Touch *touch)
 {
     const Launch *launch = payload;
