@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* Largest stride, dilation, pad or kernel dimension. Products of three such numbers, or of two and a dimension,
-   do not overflow. */
+/* Largest stride, dilation, pad or kernel dimension. With this limit, the product of three such numbers, or of two
+   such numbers and a dimension of a tensor, does not overflow. */
 enum { WINDOW_MAX = 1 << 20 };
 
 static bool list_read(const OpCall *call, const char *name, int64_t otherwise, int from, int count,
@@ -65,8 +65,8 @@ static bool base_read(const OpCall *call, const int64_t *kernel, Window *w)
     return true;
 }
 
-/* Sets the pads of SAME_UPPER and SAME_LOWER: one output for each stride of the input. If the total is odd, the
-   additional pad is at the end (upper) or at the start. */
+/* Sets the pads of SAME_UPPER and SAME_LOWER, with which the output size is the input size divided by the stride,
+   rounded up. If the sum of both pads is odd, the pad at the end (upper) or at the start (lower) is larger by one. */
 static void pads_same(Window *w, int d, bool upper)
 {
     int64_t steps = (w->in[d] + w->stride[d] - 1) / w->stride[d];
@@ -113,7 +113,7 @@ bool window_plan(const OpCall *call, const int64_t *kernel, Window *w)
         }
         w->out[d] = (room + (ceiling ? w->stride[d] - 1 : 0)) / w->stride[d] + 1;
         if (ceiling && (w->out[d] - 1) * w->stride[d] >= w->in[d] + w->pad_begin[d]) {
-            w->out[d]--; /* no window may begin in the padding at the end */
+            w->out[d]--; /* the last window must not begin in the padding at the end */
         }
     }
     w->out_plane = dims_count(w->out, SPATIAL);

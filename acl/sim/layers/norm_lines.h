@@ -1,6 +1,6 @@
-/* norm_lines.h: the arithmetic of op_norm.c on lines of REAL, included once for float and once for
-   double. Wanted: REAL, REAL_TYPE (its aclDataType), NAME(x), EXP, LOG, SQRT. No guard: that is
-   the point. */
+/* norm_lines.h: the arithmetic of op_norm.c on lines of elements of type REAL. op_norm.c includes this file twice,
+   for float and for double, so it has no include guard. Before, it defines REAL, REAL_TYPE (the aclDataType of REAL),
+   NAME(x), EXP, LOG and SQRT. */
 
 static const REAL *NAME(line_load)(
     const Tensor *in, const Lines *lines, int64_t line, REAL *buffer)
@@ -53,7 +53,7 @@ WIDE static REAL NAME(line_max)(const REAL *in, int64_t n)
     return best;
 }
 
-/* Returns the sum of (x - mean)^2, or, if `square` is false, of x - mean. */
+/* Returns the sum of (x - mean)^2; if `square` is false, the sum of x. */
 WIDE static REAL NAME(line_fold)(const REAL *in, REAL mean, bool square, int64_t n)
 {
     REAL lanes[16] = {0};
@@ -112,7 +112,8 @@ static void NAME(line_lp)(const REAL *in, REAL *out, int64_t n, int64_t p)
     }
 }
 
-/* Computes the softmax of up to STORE_BLOCK neighbouring lines, whose elements are `inner` apart. */
+/* Computes the softmax of `n` neighbouring lines, at most STORE_BLOCK. The elements of a line are `inner` elements
+   apart in memory. */
 WIDE static void NAME(lines_softmax)(
     const REAL *in, REAL *out, int64_t length, int64_t inner, int64_t n, bool logarithm)
 {
@@ -144,7 +145,8 @@ WIDE static void NAME(lines_softmax)(
     }
 }
 
-/* Computes the softmax of interleaved lines in a tensor of REAL. */
+/* Computes the softmax along an axis that is not the last one, of a tensor of REAL: the lines are interleaved in
+   memory. */
 static void NAME(softmax_across)(const OpCall *call, const Lines *lines)
 {
     const REAL *in = call->inputs[0]->data;
@@ -183,7 +185,7 @@ static void NAME(softmax_lines_run)(const OpCall *call, const Lines *lines)
     }
 }
 
-/* Loads scale and bias. One that was left out becomes ones, or zeros. */
+/* Loads scale and bias. If the input of the scale was left out, the scale is 1; the bias is then 0. */
 static void NAME(affine_load)(
     const OpCall *call, int scale, int bias, int64_t length, REAL *gamma, REAL *beta)
 {
@@ -219,7 +221,7 @@ static void NAME(layer_lines_run)(const OpCall *call, const Lines *lines)
     bool acl = call->kind->domain == OP_ACL, plain = call->kind->variant != 0;
     REAL epsilon = (REAL)attr_float(call, "epsilon", acl ? 1e-7 : 1e-5);
     NAME(affine_load)(call, 1, 2, n, gamma, beta);
-    for (int64_t line = 0; line < lines->outer && n == 0; line++) { /* the mean of an empty line is NaN */
+    for (int64_t line = 0; line < lines->outer && n == 0; line++) { /* the mean of a line without elements is NaN */
         NAME(output_put)(call, 1, line, (REAL)NAN);
         NAME(output_put)(call, 2, line, (REAL)NAN);
     }
@@ -257,7 +259,7 @@ WIDE static void NAME(line_batch)(const REAL *in, const REAL *means, const REAL 
     }
 }
 
-/* Instance and group normalisation: each line has a mean and a variance of its own. */
+/* Runs instance and group normalisation, where each line is normalised with its own mean and variance. */
 static void NAME(channel_lines_run)(const OpCall *call, const Lines *lines, int64_t plane)
 {
     int64_t n = lines->length, channels = call->inputs[0]->dims[1];
@@ -278,7 +280,7 @@ static void NAME(channel_lines_run)(const OpCall *call, const Lines *lines, int6
     }
 }
 
-/* Batch normalisation: a line has all channels of an image, and each channel has its scale and shift. */
+/* Runs batch normalisation. A line has all channels of an image, and each channel has its own scale and shift. */
 static void NAME(batch_lines_run)(const OpCall *call, const Lines *lines, int64_t plane)
 {
     int64_t n = lines->length, channels = call->inputs[0]->dims[1];

@@ -1,8 +1,8 @@
 /* op_attention.c: ONNX's operators Attention and TensorScatter.
 
-   For operator set 23, too, Attention follows the rules of set 24, which corrected it: the softcap is applied
-   before the mask, and a causal query counts from the past keys on. Arithmetic is float32; for float64 it is
-   float64. */
+   Attention follows the rules of operator set 24 also for models of set 23, because set 24 corrected them: the
+   softcap is applied before the mask, and query i of a causal attention sees all past keys and the first i + 1 new
+   keys. Arithmetic is float32, for float64 tensors float64. */
 #include "numbers/attention.h"
 #include "ops/op.h"
 
@@ -41,7 +41,8 @@ static bool inputs_look(const OpCall *call)
     return true;
 }
 
-/* Computes the numbers of heads and the sizes of their rows. */
+/* Computes the numbers of heads of queries and of keys, and the lengths of their rows. False, with a message, if the
+   shapes do not fit. */
 static bool heads_plan(const OpCall *call, Attend *a)
 {
     const Tensor *q = call->inputs[Q], *k = call->inputs[K], *v = call->inputs[V];
@@ -87,7 +88,8 @@ static bool past_plan(const OpCall *call, Attend *a)
     return true;
 }
 
-/* Computes the mask's strides after broadcasting to [batch, head, query, key]. It may have fewer keys. */
+/* Computes the strides of the mask broadcast to [batch, head, query, key]. The mask may have fewer keys than there
+   are. */
 static bool mask_plan(const OpCall *call, Attend *a)
 {
     const Tensor *mask = op_input(call, MASK);
@@ -218,10 +220,12 @@ static bool attention_run(const OpCall *call)
     return true;
 }
 
-/* --- TensorScatter: an update is written into a cache, at a place for each batch --- */
+/* --- TensorScatter: writes an update into a cache, at an index along one axis that may differ for each batch --- */
 
 typedef struct Cache {
-    int64_t outer, batch, length, fresh, run; /* `outer` rows in all, `batch` of them for each batch */
+    /* outer: the product of the dimensions before the axis; batch: this product without the batch dimension; length
+       and fresh: the size of the axis in the cache and in the update; run: bytes of the elements at one index of the axis */
+    int64_t outer, batch, length, fresh, run;
 } Cache;
 
 static bool cache_plan(const OpCall *call, Cache *c)

@@ -1,8 +1,9 @@
 /* op_attention_ms.c: Attention and MultiHeadAttention of com.microsoft, which ONNX Runtime's optimiser makes.
 
    Attention computes queries, keys and values by a product with a matrix of weights; MultiHeadAttention gets
-   three tensors and a bias. Masked scores get a large negative number added, as in ONNX Runtime. Refused
-   at load: caches that share a buffer with the past keys, sinks, quantised caches, and beams. */
+   them as three tensors, and a bias. A large negative number is added to masked scores, as in ONNX Runtime. When
+   the model is loaded, these variants are refused: caches that share a buffer with the past keys, sinks, quantised
+   caches, and beam search. */
 #include "numbers/attention.h"
 #include "numbers/gemm.h"
 #include "ops/op.h"
@@ -13,7 +14,7 @@
 
 enum { PROJECTED, MULTI };
 
-/* The numbers of the inputs, by variant; -1 means that the variant has no such input. */
+/* The indices of the inputs, by variant; -1: the variant has no such input. */
 static const struct Places {
     int bias, mask, add, past, past_v;
 } places[] = {
@@ -26,7 +27,7 @@ typedef struct Plan {
     int64_t sizes[3];           /* elements of a row of queries, keys and values, with all heads */
     bool copied;                /* queries, keys and values are computed in the workspace */
     const Tensor *bias, *mask, *add, *past, *past_v;
-    int64_t mask_heads;         /* heads of the mask in the workspace; 0: there is none */
+    int64_t mask_heads;         /* number of heads of the mask in the workspace; 0: there is no mask */
 } Plan;
 
 static bool shape_fail(const OpCall *call, int input, const char *expected)
@@ -96,7 +97,7 @@ static bool projected_plan(const OpCall *call, Plan *plan)
     return true;
 }
 
-/* Plans keys and values: tensors of three or four dimensions, or one tensor that packs both. */
+/* Plans keys and values, which are two tensors of three or four dimensions, or one tensor that contains both. */
 static bool keys_plan(const OpCall *call, Plan *plan)
 {
     Attend *a = &plan->attend;
@@ -139,7 +140,7 @@ static bool past_plan(const OpCall *call, Plan *plan)
 {
     Attend *a = &plan->attend;
     const struct Places *at = &places[call->kind->variant];
-    bool both = at->past_v < 0; /* past keys and values are one tensor [2, batch, head, row, size] */
+    bool both = at->past_v < 0; /* true: past keys and past values are in one tensor [2, batch, head, row, size] */
     plan->past = op_input(call, at->past);
     plan->past_v = op_input(call, at->past_v);
     if (plan->past == NULL) {
@@ -156,8 +157,8 @@ static bool past_plan(const OpCall *call, Plan *plan)
     return fits || shape_fail(call, at->past, "what is past, [batch, head, row, size]");
 }
 
-/* Plans the masks. The padding mask is [batch], [batch, key] or [batch, query, key]; the tensor that is added to
-   the scores may have size 1 for batches and heads. */
+/* Plans the masks. The padding mask has the shape [batch], [batch, key] or [batch, query, key]. The tensor that is
+   added to the scores has the shape [batch, head, query, key]; its first two dimensions may be 1. */
 static bool masks_plan(const OpCall *call, Plan *plan)
 {
     const Attend *a = &plan->attend;
@@ -251,7 +252,7 @@ static bool heads_infer(OpCall *call)
 typedef struct Carved {
     float *rows[3];             /* queries, keys, values */
     float *mask, *bias;
-    char *scratch;              /* used by the first product, then by attend_run */
+    char *scratch;              /* memory for the product with the weights, and later for attend_run */
     int64_t bytes;
 } Carved;
 
@@ -292,9 +293,10 @@ static int64_t heads_workspace(const OpCall *call)
     return heads_plan(call, &plan) ? workspace_carve(call, &plan, NULL).bytes : 0;
 }
 
-/* --- where the heads lie --- */
+/* --- where the heads are in memory --- */
 
-/* Computes queries, keys or values: the product of the input with their columns of the weights. */
+/* Computes the queries (`which` 0), keys (1) or values (2): the product of the input with some columns of the
+ * weights. */
 static void rows_project(const OpCall *call, const Plan *plan, int which, const Carved *carved)
 {
     const Tensor *in = call->inputs[0], *weights = call->inputs[1];
@@ -325,7 +327,7 @@ static void bias_add(const Plan *plan, int which, int64_t rows, const Carved *ca
     }
 }
 
-/* Describes the heads of one part of a packed tensor [batch, row, head, parts, size]. */
+/* Describes the heads of one part (index `part`) of a packed tensor [batch, row, head, parts, size]. */
 static Heads heads_packed(const Tensor *tensor, int part)
 {
     const int64_t *dims = tensor->dims;
@@ -345,7 +347,7 @@ static Heads heads_given(const OpCall *call, const Plan *plan, int which)
     return heads_of(call->inputs[which], plan->attend.heads);
 }
 
-/* Copies the rows as float32 to the workspace and adds the bias. */
+/* Writes the queries, keys or values to the workspace as float32, computes them if needed, and adds the bias. */
 static Heads heads_copied(const OpCall *call, const Plan *plan, int which, const Carved *carved)
 {
     const Attend *a = &plan->attend;
@@ -366,14 +368,14 @@ static Heads heads_copied(const OpCall *call, const Plan *plan, int which, const
         }
     }
     bool done = which > 0 && call->kind->variant == MULTI && op_input(call, 1) != NULL
-        && call->inputs[1]->rank == 4; /* keys that come as heads include their bias already */
+        && call->inputs[1]->rank == 4; /* keys and values of rank 4 contain the bias already */
     if (!done) {
         bias_add(plan, which, a->batches * rows, carved);
     }
     return to;
 }
 
-/* Returns the number that the masks add to one score. */
+/* Returns the number that both masks together add to one score. `filter` is the number for a masked score. */
 static float mask_value(const Plan *plan, int64_t batch, int64_t head, int64_t query, int64_t key,
     float filter)
 {
@@ -416,7 +418,8 @@ static void mask_make(const OpCall *call, Plan *plan, float *to)
 
 /* --- running --- */
 
-/* Describes one half of a tensor [2, batch, head, row, size], or a whole tensor of four dimensions. */
+/* Describes the heads of one half (index `part`) of a tensor [2, batch, head, row, size], or of a whole tensor
+   [batch, head, row, size]. */
 static Heads half_of(const Tensor *tensor, int part)
 {
     Tensor half = *tensor;
@@ -428,7 +431,7 @@ static Heads half_of(const Tensor *tensor, int part)
     return heads_of(&half, 0);
 }
 
-/* Writes past and present keys or values to the output, in its type. */
+/* Writes the past keys or values and behind them those of this call to the output, converted to its type. */
 static void present_put(
     const Attend *a, const Heads *past, const Heads *fresh, int64_t size, const Heads *to)
 {

@@ -1,9 +1,9 @@
 /* op_conv.c: convolution (grouped, depthwise, dilated) and transposed convolution.
 
-   Conv unfolds the input into columns (im2col), a bounded number of output positions at a time, and
-   multiplies by the weights with gemm_run. Depthwise kernels are summed directly: unfolding them
-   would move more memory than it saves. The workspace holds columns, packed panels and, for float16
-   and bfloat16, a float32 copy of what is being summed. */
+   Conv unfolds the input into columns (im2col), for a bounded number of output positions at a time, and
+   multiplies them by the weights with gemm_run. A depthwise convolution is summed directly, because to
+   unfold its input would take longer than the sums. The workspace contains the columns, the packed panels
+   of gemm_run and, for float16 and bfloat16, the sums as float32. */
 #include "layers/conv.h"
 #include "numbers/gemm.h"
 
@@ -48,7 +48,7 @@ bool conv_measure(const OpCall *call, const Tensor *weight, Conv *conv)
     conv->depth = conv->in_group * conv->w.kernel_plane;
     int64_t tile = conv->depth == 0 ? 1 : COLUMNS_MAX / conv->depth;
     int64_t row = conv->w.out[2];
-    tile = tile < row ? row : tile / row * row; /* a multiple of whole output rows */
+    tile = tile < row ? row : tile / row * row; /* whole output rows */
     conv->tile = tile > conv->w.out_plane ? conv->w.out_plane : tile;
     return true;
 }
@@ -83,7 +83,7 @@ static bool conv_depthwise(const Conv *conv)
     return conv->in_group == 1 && conv->out_group <= 2;
 }
 
-/* True for a 1x1 kernel without stride and pads: the input itself is the unfolded matrix. */
+/* True for a 1x1 kernel without stride and pads. The input is then used as the unfolded matrix, without a copy. */
 static bool conv_pointwise(const Window *w)
 {
     return w->kernel_plane == 1 && w->in_plane == w->out_plane && w->stride[0] == 1
@@ -111,8 +111,8 @@ int64_t conv_workspace(const OpCall *call)
 
 /* --- unfolding --- */
 
-/* One row of the unfolded matrix: the input under one tap (kz, ky, kx) for output rows
-   [row_first, row_first + rows), where an output row is one value of (oz, oy). */
+/* Writes one row of the unfolded matrix: for each output position of the rows [row_first, row_first + rows), the input
+   element under the kernel element `tap` (z, y, x). An output row has all positions of one pair (z, y). */
 static void tap_unfold(const Window *w, const char *plane, aclDataType type, const int64_t *tap,
     int64_t row_first, int64_t rows, float *out)
 {
@@ -169,7 +169,7 @@ static void bias_rows(
 }
 
 typedef struct Part {
-    const char *image;    /* the group's channels */
+    const char *image;    /* the input channels of the group */
     const char *weight;
     char *out;
     int64_t filter;       /* the first filter of the group */
@@ -212,7 +212,8 @@ static void tile_multiply(
     }
 }
 
-/* Computes one channel of a depthwise convolution: each kernel element adds a shifted copy of the plane. */
+/* Computes output channel `f` of a group of a depthwise convolution: for each kernel element, adds the shifted plane
+   of the input, multiplied by this element. */
 static void depthwise_plane(const OpCall *call, const Conv *conv, const Part *part, int64_t f)
 {
     const Window *w = &conv->w;
@@ -260,7 +261,7 @@ static void part_run(const OpCall *call, const Conv *conv, const Part *part)
     }
 }
 
-/* Runs the convolution for each group of each image. `weights` is the number of weights of a group. */
+/* Calls `run` for each group of each image. `weights` is the number of weights of a group. */
 static void parts_run(const OpCall *call, const Conv *conv, int64_t weights,
                       void (*run)(const OpCall *call, const Conv *conv, const Part *part))
 {
@@ -288,7 +289,8 @@ bool conv_run(const OpCall *call)
     return true;
 }
 
-/* --- transposed: the products of W^T and the input are added where their taps fall --- */
+/* --- transposed: computes the products of W^T and the input, and adds each to the output element under its kernel
+   element --- */
 
 static bool transposed_plan(const OpCall *call, Conv *conv)
 {
@@ -330,7 +332,7 @@ static int64_t transposed_workspace(const OpCall *call)
         + gemm_scratch(conv.depth, conv.w.in_plane, conv.in_group);
 }
 
-/* Adds one row of products, which has one for each input position, to the output plane. */
+/* Adds the products of one kernel element `tap`, one for each input position, to the output plane. */
 static void tap_fold(const Window *w, const float *products, const int64_t *tap, float *plane)
 {
     int64_t offset = tap[2] * w->dilation[2] - w->pad_begin[2], first, last;

@@ -1,8 +1,8 @@
 /* op_fused.c: fused activations and normalisations, which ONNX Runtime's optimiser makes for transformers.
 
-   Operators of the domain com.microsoft: Gelu in its forms with a bias, sums with a
-   normalisation after them, and the embeddings at a model's start. All work on rows of float32
-   in the workspace. */
+   Operators of the domain com.microsoft: the forms of Gelu that add a bias, sums that are then
+   normalised, and the embeddings at the beginning of a model. All compute rows of float32 in the
+   workspace. */
 #include "ops/op.h"
 #include "numbers/vmath.h"
 
@@ -26,7 +26,7 @@ static int64_t row_count(const Tensor *tensor)
     return tensor->rank == 0 ? 1 : dims_count(tensor->dims, tensor->rank - 1);
 }
 
-/* Checks that an input is a vector of `length` elements, or was left out. */
+/* Checks that an input was left out or is a vector of `length` floats. Returns false, with a message, if not. */
 static bool vector_check(const OpCall *call, int input, int64_t length)
 {
     char text[128];
@@ -111,10 +111,10 @@ static bool gelu_run(const OpCall *call)
 /* --- normalised sums --- */
 
 typedef struct Norm {
-    const float *gamma, *beta; /* beta NULL = none */
+    const float *gamma, *beta; /* scale and bias of each element of a row; beta is NULL if there is no bias */
     float epsilon;
-    bool plain;                /* the mean is not subtracted */
-    float mean, scale;         /* results for the last row */
+    bool plain;                /* true: the mean is not subtracted (RMS normalisation) */
+    float mean, scale;         /* results: mean and 1 / deviation of the last row that row_norm computed */
 } Norm;
 
 static void row_norm(Norm *norm, const float *in, int64_t length, float *out)
@@ -135,14 +135,15 @@ static void row_norm(Norm *norm, const float *in, int64_t length, float *out)
     }
 }
 
-/* Returns the number of the input with the bias. The inputs after the first two are scale, beta (not for the
-   plain kind) and bias. */
+/* Returns the index of the input with the bias. The inputs after the first two are scale, beta and bias; the variant
+   without a mean (Simplified) has no beta. */
 static int skip_bias(const OpCall *call)
 {
     return call->kind->variant != 0 ? 3 : 4;
 }
 
-/* True if `skip` has the last dimensions of `in`, with ones before them, so that it is repeated. */
+/* True if the dimensions of `skip` are the last dimensions of `in`, with ones before them. It is then repeated along
+   the other dimensions of `in`. */
 static bool skip_repeats(const Tensor *in, const Tensor *skip)
 {
     bool ones = false;
@@ -231,7 +232,7 @@ static bool skip_run(const OpCall *call)
     return true;
 }
 
-/* --- embeddings: words, places and segments, summed and normalised --- */
+/* --- embeddings: the sum of the table rows of a word, its position and its segment, normalised --- */
 
 enum { WORDS, SEGMENTS, WORD_TABLE, PLACE_TABLE, SEGMENT_TABLE, GAMMA, BETA, MASK, PLACES };
 
@@ -282,7 +283,8 @@ static int64_t embed_workspace(const OpCall *call)
     return 4 * call->inputs[WORD_TABLE]->dims[1] * (int64_t)sizeof(float);
 }
 
-/* Adds row `index` of a table to `row`. Returns false if the table has no such row. */
+/* Adds row `index` of the table in input `table` to `row`; does nothing if this input was left out. Returns false, with
+   a message, if the table has no such row. */
 static bool table_add(const OpCall *call, int table, int64_t index, float *row, float *scratch)
 {
     const Tensor *rows = op_input(call, table);
@@ -298,7 +300,7 @@ static bool table_add(const OpCall *call, int table, int64_t index, float *row, 
     return true;
 }
 
-/* Writes the number of words of each batch that the mask keeps. */
+/* Writes to output 1, if it is used, how many words of each batch the mask keeps. */
 static void mask_count(const OpCall *call)
 {
     const Tensor *words = call->inputs[WORDS], *mask = op_input(call, MASK);

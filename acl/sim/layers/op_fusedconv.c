@@ -1,6 +1,6 @@
-/* op_fusedconv.c: FusedConv of com.microsoft: a convolution, an optional sum, and an activation.
+/* op_fusedconv.c: FusedConv of com.microsoft: a convolution, the addition of an optional tensor, and an activation.
 
-   Attributes name the activation. An unknown one is refused when the model is loaded. */
+   An attribute has the name of the activation. An unknown name is refused when the model is loaded. */
 #include "layers/conv.h"
 #include "ops/op.h"
 #include "numbers/vmath.h"

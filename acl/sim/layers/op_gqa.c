@@ -1,8 +1,8 @@
 /* op_gqa.c: GroupQueryAttention of com.microsoft: several query heads share a key head; rows may be rotated by
-   their position; the cache of keys and values has its own length for each batch.
+   their position; the number of used rows in the cache of keys and values may differ for each batch.
 
-   The cache that is returned is as long as the given one, or as the longest batch; unused rows are zero.
-   op_attention_ms.c (heads_accept) says what is refused when the model is loaded. */
+   The returned cache has as many rows as the given cache, or as the longest batch if that is more; unused rows are
+   zero. heads_accept in op_attention_ms.c refuses the variants that are not supported, when the model is loaded. */
 #include "numbers/attention.h"
 #include "ops/op.h"
 #include "numbers/rope.h"
@@ -14,12 +14,12 @@ enum { Q, K, V, PAST_K, PAST_V, LENGTHS, TOTAL, COSINE, SINE, PLACES, ADD };
 
 typedef struct Plan {
     Attend attend;
-    int64_t cache;              /* rows of the given cache and of the returned one */
-    int64_t present;
-    bool packed;                /* input 0 has queries, keys and values */
-    bool first;                 /* the call has all keys, there are no earlier ones */
-    Rotary rotary;              /* half 0: rows are not rotated */
-    int64_t table;              /* rows in the tables of cosines and sines */
+    int64_t cache;              /* number of rows of the given cache, for each batch and head */
+    int64_t present;            /* number of rows of the returned cache, for each batch and head */
+    bool packed;                /* true: input 0 contains queries, keys and values */
+    bool first;                 /* true: there are no keys of earlier calls */
+    Rotary rotary;              /* if `half` is 0, rows are not rotated */
+    int64_t table;              /* number of rows in the tables of cosines and sines */
 } Plan;
 
 static bool shape_fail(const OpCall *call, int input, const char *expected)
@@ -150,7 +150,7 @@ static bool group_infer(OpCall *call)
     return true;
 }
 
-/* --- the workspace: queries, cached keys and values, tables, and what attend_run wants --- */
+/* --- the workspace: queries, cached keys and values, tables, and the scratch memory of attend_run --- */
 
 typedef struct Carved {
     float *q, *k, *v, *cosine, *sine, *row;
@@ -184,7 +184,7 @@ static int64_t group_workspace(const OpCall *call)
 
 /* --- running --- */
 
-/* Returns how many rows of a batch's cache were filled before this call. */
+/* Returns how many rows of the cache of a batch earlier calls have filled. */
 static int64_t past_rows(const OpCall *call, const Plan *plan, int64_t batch)
 {
     int64_t before = plan->first ? 0
@@ -192,7 +192,8 @@ static int64_t past_rows(const OpCall *call, const Plan *plan, int64_t batch)
     return before;
 }
 
-/* Loads one row of a head, and rotates it if needed. Returns false if the tables have no such position. */
+/* Loads one row of a head as float32, and rotates it if `turned`. Returns false, with a message, if the tables have no
+   such position. */
 static bool row_turn(const OpCall *call, const Plan *plan, const Carved *carved, const char *from,
     int64_t batch, int64_t row, bool turned, float *to)
 {
@@ -213,7 +214,7 @@ static bool row_turn(const OpCall *call, const Plan *plan, const Carved *carved,
     return true;
 }
 
-/* Returns the address of a head's row of queries (0), keys (1) or values (2). */
+/* Returns the address of a row of a head in the inputs; `which`: 0 queries, 1 keys, 2 values. */
 static const char *row_from(
     const OpCall *call, const Plan *plan, int which, int64_t batch, int64_t head, int64_t row)
 {
@@ -237,7 +238,7 @@ static bool queries_load(const OpCall *call, const Plan *plan, const Carved *car
     return true;
 }
 
-/* Loads the cache with the rows of this call as float32. */
+/* Copies the keys or values (`which` 1 or 2) of the given cache and of this call to `to`, as float32. */
 static bool cache_load(
     const OpCall *call, const Plan *plan, const Carved *carved, int which, float *to)
 {

@@ -1,7 +1,7 @@
-/* op_grid.c: samples an image at positions that another tensor names: GridSample and RoiAlign.
+/* op_grid.c: operators that sample an image at positions from another tensor: GridSample and RoiAlign.
 
    The pixels of a position and their weights are computed once and used for all channels.
-   GridSample has two spatial dimensions here; three are refused. */
+   GridSample is supported for two spatial dimensions; three are refused. */
 #include "ops/op.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 enum { NEAREST, LINEAR, CUBIC, PIXELS_MAX = 16 };
 
-/* The pixels of one sample: offsets in a plane, with weights. */
+/* The pixels whose weighted sum is one sample: their offsets in a plane and their weights. */
 typedef struct Sample {
     int count;
     int64_t at[PIXELS_MAX];
@@ -46,7 +46,7 @@ typedef struct Grid {
     int mode;
     Padding padding;
     bool corners;
-    int64_t size[2];    /* height, width */
+    int64_t size[2];    /* height and width of the image, in pixels */
 } Grid;
 
 static int name_find(const char *name, const char *const *names, int count)
@@ -112,8 +112,8 @@ static double reflected(double x, double low, double high)
     return (x < low) == even ? low + rest : high - rest;
 }
 
-/* Converts a coordinate in [-1, 1] to a position in pixels, moved inside by the padding mode. For the cubic mode
-   each pixel is moved inside on its own instead (pixel_of), as in torch, where the operator comes from. */
+/* Converts a coordinate in [-1, 1] to a position in pixels. If the position is outside the image, maps it inside by the
+   padding mode; not in the cubic mode, where pixel_of maps each pixel, as PyTorch does. */
 static double place_of(const Grid *grid, int axis, double normal)
 {
     double size = (double)grid->size[axis], x = normal;
@@ -129,7 +129,7 @@ static double place_of(const Grid *grid, int axis, double normal)
     return x;
 }
 
-/* Maps a pixel index into [0, size) by the padding mode; -1 if it reads as zero. */
+/* Maps a pixel index into [0, size) by the padding mode; -1 if the pixel is outside and counts as zero. */
 static int64_t pixel_of(const Grid *grid, int axis, int64_t at)
 {
     int64_t size = grid->size[axis];
@@ -234,9 +234,9 @@ static bool roi_infer(OpCall *call)
 }
 
 typedef struct Roi {
-    double start[2], bin[2];    /* y, x */
-    int64_t grid[2];            /* samples in a bin, along y and x */
-    int64_t image;
+    double start[2], bin[2];    /* where the region begins and the size of a bin, in pixels along y and x */
+    int64_t grid[2];            /* number of samples in a bin, along y and x */
+    int64_t image;              /* index of the image in the batch */
 } Roi;
 
 static Roi roi_read(const OpCall *call, int64_t index)
@@ -261,7 +261,7 @@ static Roi roi_read(const OpCall *call, int64_t index)
     return roi;
 }
 
-/* Finds the four pixels around a position; none if it is outside by more than one pixel. */
+/* Finds the four pixels around a position; no pixels if the position is more than one pixel outside the image. */
 static void roi_sample(const Tensor *in, double y, double x, Sample *sample)
 {
     int64_t height = in->dims[2], width = in->dims[3];
@@ -283,7 +283,8 @@ static void roi_sample(const Tensor *in, double y, double x, Sample *sample)
     };
 }
 
-/* Returns the maximum as ONNX Runtime computes it: over the weighted pixels, not over the samples. */
+/* Returns the maximum of `largest` and of the sample's weighted pixels. ONNX Runtime, too, takes the maximum over the
+   weighted pixels and not over the samples. */
 static double sample_largest(
     const Tensor *in, int64_t plane, const Sample *sample, double largest)
 {
@@ -320,8 +321,8 @@ static bool bin_value(const OpCall *call, const Roi *roi, int64_t channel, const
 
 enum { SAMPLES_MAX = 64 };
 
-/* Computes the average of each channel in one bin with few samples, whose pixels are found once for all
-   channels. */
+/* Computes the average of each channel in one bin with at most SAMPLES_MAX samples. The pixels of the samples are found
+   once for all channels. */
 static void bin_average(const OpCall *call, const Roi *roi, int64_t r, const int64_t *bin)
 {
     Sample samples[SAMPLES_MAX];

@@ -1,6 +1,6 @@
-/* op_library.c: the list of all operators, finding one, and the steps of a call. See op.h.
+/* op_library.c: the list of all operators, the search for an operator, and the steps of a call. See op.h.
 
-   It includes the tables of the rooms `ops` and `layers`, so no file of these may include it. */
+   This file uses the operator tables of the folders `ops` and `layers`, so it is in the upper one of the two. */
 #include "ops/op.h"
 
 #include <stdio.h>

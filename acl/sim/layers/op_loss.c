@@ -1,7 +1,7 @@
 /* op_loss.c: NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss, for models that were exported with their
    loss.
 
-   Scores are [batch, class, place...] and labels [batch, place...]; sums are double. */
+   Scores have the shape [batch, class, place...], labels [batch, place...]. Sums are computed in double. */
 #include "ops/op.h"
 #include "numbers/vmath.h"
 
@@ -12,7 +12,7 @@ enum { LIKELIHOOD, ENTROPY };
 
 typedef struct Plan {
     int64_t batch, classes, places;
-    bool each, mean;            /* reduction "none" and "mean"; both false: "sum" */
+    bool each, mean;            /* each: reduction "none"; mean: reduction "mean"; both false: reduction "sum" */
     bool ignores;
     int64_t ignored;
 } Plan;
@@ -66,14 +66,14 @@ static void real_put(const Tensor *out, int64_t at, double value)
 
 enum { BLOCK = 256, LANES = 16 };
 
-/* Loads a block of the scores of one position; its classes are `places` apart. */
+/* Loads the scores of `n` classes of one position. In memory, neighbouring classes are `places` elements apart. */
 static void scores_load(const Tensor *in, const Plan *plan, int64_t at, int64_t n, double *to)
 {
     const char *from = (const char *)in->data + at * type_size(in->type);
     convert(to, ACL_DOUBLE, from, in->type, plan->places, n);
 }
 
-/* Returns the sum of exp(x - top), computed in float32 for scores that are float32. */
+/* Returns the sum of exp(x - top). The exponential is computed in float32, for scores that are not float64. */
 WIDE static double powers_sum(const double *x, double top, int64_t n)
 {
     double lanes[LANES] = {0}, sum = 0.0;
@@ -101,7 +101,7 @@ static double powers_sum_exact(const double *x, double top, int64_t n)
     return sum;
 }
 
-/* Returns the number that the logarithm of the softmax subtracts from each score of a position. */
+/* Returns the number to subtract from each score of a position to get the logarithm of the softmax. */
 static double softmax_shift(const Tensor *in, const Plan *plan, int64_t base)
 {
     double block[BLOCK], top = -INFINITY, sum = 0.0;

@@ -1,5 +1,5 @@
-/* op_lrn.c: operators that sum over neighbourhoods: LRN, LpPool, GlobalLpPool, and Col2Im, which adds unfolded
-   columns into an image. */
+/* op_lrn.c: operators that sum over neighbouring elements: LRN, LpPool, GlobalLpPool, and Col2Im, which adds unfolded
+   columns to an image. */
 #include "numbers/vmath.h"
 #include "layers/conv_window.h"
 
@@ -18,7 +18,7 @@ static void value_store(const Tensor *out, int64_t at, double value)
     convert((char *)out->data + at * type_size(out->type), out->type, &value, ACL_DOUBLE, 1, 1);
 }
 
-/* --- LRN: each element over a power of the squares of the channels around it --- */
+/* --- LRN: divides each element by a power of the sum of the squares of the channels around it --- */
 
 static bool lrn_infer(OpCall *call)
 {
@@ -46,7 +46,7 @@ typedef struct Response {
     double scale, beta, bias;
 } Response;
 
-/* Divides by a power of the sums. For the usual exponent 3/4 it takes two square roots instead of pow. */
+/* Divides x by (bias + scale * sums)^beta. For the usual beta of 3/4, two square roots replace the slower pow. */
 WIDE static void response_divide(const Response *r, const double *sums, double *x, int64_t n)
 {
     if (r->beta >= 0.75 && r->beta <= 0.75) {
@@ -61,7 +61,8 @@ WIDE static void response_divide(const Response *r, const double *sums, double *
     }
 }
 
-/* Computes `n` elements of one channel from `at` on. Their neighbours are one plane apart. */
+/* Computes `n` elements of one channel, from the element `at` of the tensor on. Elements of neighbouring channels are
+   one plane apart in memory. */
 static void lrn_block(const OpCall *call, const Response *r, int64_t channel, int64_t at, int64_t n)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];
@@ -129,7 +130,7 @@ static bool lp_infer(OpCall *call)
     return true;
 }
 
-/* Returns the norm of the inputs in the window of one output element, without the padding. */
+/* Returns the p-norm of the input elements in the window of output element `i`. The padding does not count. */
 static double lp_norm(const OpCall *call, const Window *w, int64_t i)
 {
     int64_t p = attr_int(call, "p", 2), out = i % w->out_plane;
@@ -170,9 +171,9 @@ static bool lp_run(const OpCall *call)
     return true;
 }
 
-/* --- Col2Im: columns are added where they were taken from --- */
+/* --- Col2Im: adds each column to the elements of the image that im2col would have taken it from --- */
 
-/* Plans the window that would unfold the image: each column belongs to one output position. */
+/* Plans the window with which im2col would unfold the image. Each column belongs to one position of the window. */
 static bool fold_plan(OpCall *call, Tensor *image, Window *w)
 {
     IntList sizes, block;
@@ -213,7 +214,7 @@ static bool fold_infer(OpCall *call)
     } \
     break
 
-/* Adds part of one row of columns to a row of the image. */
+/* Adds `n` elements of a row of columns to elements of a row of the image that are `stride` apart. */
 static void run_add(aclDataType type, void *to, const void *from, int64_t stride, int64_t n)
 {
     const Tensor row = {.type = type, .data = to};
@@ -229,7 +230,8 @@ static void run_add(aclDataType type, void *to, const void *from, int64_t stride
     }
 }
 
-/* Adds one row of the input to the image. The row belongs to one kernel element and has all positions. */
+/* Adds one row of the input to the image. The row belongs to one kernel element and has an element for each position
+   of the window. */
 static void columns_add(const Tensor *out, const Window *w, int64_t row, const char *columns)
 {
     int64_t step = row % w->kernel_plane, size = type_size(out->type);

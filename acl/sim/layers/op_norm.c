@@ -1,7 +1,7 @@
 /* op_norm.c: Softmax, Hardmax and the normalisations.
 
-   All but Hardmax work on lines of float, or of double for float64 (norm_lines.h): a line of that type that is
-   contiguous is used in place, any other is brought into the workspace first. */
+   All operators except Hardmax compute on lines of float, or of double for float64 (norm_lines.h). A line that is
+   contiguous and of this type is used where it is; any other line is first converted into the workspace. */
 #include "ops/op.h"
 #include "numbers/vmath.h"
 
@@ -11,7 +11,7 @@
 enum { SOFTMAX, LOGSOFTMAX, LP };
 enum { STORE_BLOCK = 64 };
 
-/* A set of equal lines: element j of line (o, i) is at (o * length + j) * inner + i. */
+/* The lines of a tensor along one axis: element j of line (o, i) has the index (o * length + j) * inner + i. */
 typedef struct Lines {
     int64_t outer, length, inner;
 } Lines;
@@ -31,7 +31,7 @@ static Lines lines_along(const Tensor *tensor, int axis)
     } \
     break
 
-/* Copies `n` contiguous elements to places that are `stride` apart. */
+/* Copies `n` contiguous elements of `size` bytes to addresses that are `stride` elements apart. */
 static void elements_spread(void *to, int64_t stride, const void *from, int64_t size, int64_t n)
 {
     switch (size) {
@@ -72,7 +72,8 @@ static int64_t real_size(const OpCall *call)
 
 /* --- Softmax, LogSoftmax, LpNormalization --- */
 
-/* True before operator set 13, where a softmax covers all dimensions from the axis on, by default from 1. */
+/* True for operator sets before 13, where a softmax covers all dimensions from the axis on, and the default axis is 1.
+   False for LpNormalization. */
 static bool softmax_flat(const OpCall *call)
 {
     return call->opset > 0 && call->opset < 13 && call->kind->variant != LP;
@@ -262,9 +263,10 @@ static bool channel_run(const OpCall *call)
 #define LINEAR(NAME, DOMAIN, VARIANT) \
     {NAME, DOMAIN, 1, 1, 1, 0, softmax_infer, softmax_workspace, softmax_run, VARIANT, 0}
 
-/* --- Hardmax: one at the first largest element of each line, zero elsewhere --- */
+/* --- Hardmax: 1 for the first largest element of each line, 0 for all others --- */
 
-/* Returns the axis of Hardmax. Before operator set 13 it covers all dimensions from there on; the default is 1. */
+/* Returns the axis of Hardmax. Before operator set 13, Hardmax covers all dimensions from the axis on, and the default
+   axis is 1. */
 static int hardmax_axis(const OpCall *call)
 {
     return axis_normal(attr_int(call, "axis", call->opset < 13 ? 1 : -1), call->inputs[0]->rank);

@@ -1,8 +1,8 @@
 /* op_pool.c: MaxPool and AveragePool, and their global forms.
 
-   Arithmetic is float, or double for float64 (pool_planes.h). A row of output elements is computed at a time:
-   each kernel element is combined into the whole row. If the kernel is wider than the row, or the indices of
-   the maxima are wanted, each output element goes through its own window instead. */
+   Arithmetic is float, or double for float64 (pool_planes.h). A row of output elements is computed at a time: for
+   each kernel element, one loop updates the whole row. If the kernel is wider than the row, or if the indices of
+   the maxima are an output, each output element is computed by itself from its window. */
 #include "numbers/vmath.h"
 #include "layers/conv_window.h"
 
@@ -59,7 +59,8 @@ static int64_t pool_workspace(const OpCall *call)
     return pool_plan(call, &w) ? (2 * w.out[2] + w.in[2] + (direct ? 0 : w.in_plane)) * size : 0;
 }
 
-/* The part of an output element's window that is inside the input, as ranges of kernel indices. */
+/* The part of an output element's window that is inside the input: for each dimension, the input index at which the
+   window starts (may be in the padding), and the range [first, last) of kernel indices inside the input. */
 typedef struct Reach {
     int64_t start[SPATIAL], first[SPATIAL], last[SPATIAL];
 } Reach;
@@ -71,7 +72,7 @@ static void reach_dimension(const Window *w, int d, int64_t at, Reach *reach)
         &reach->last[d]);
 }
 
-/* Returns the reach of the output element `place`. */
+/* Returns the reach of the row of output elements that begins at `place`. */
 static Reach reach_at(const Window *w, int64_t place)
 {
     Reach reach;
@@ -81,8 +82,8 @@ static Reach reach_at(const Window *w, int64_t place)
     return reach;
 }
 
-/* Returns how many elements an average counts along a dimension: those inside the input, or with `padded` also
-   those in the padding. */
+/* Returns the number of kernel elements along a dimension by which an average is divided: those inside the input; if
+   `padded`, also those in the padding. */
 static int64_t reach_size(const Window *w, const Reach *r, int d, bool padded)
 {
     int64_t first = r->first[d], last = r->last[d];

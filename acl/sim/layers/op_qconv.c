@@ -1,15 +1,15 @@
 /* op_qconv.c: convolutions of quantised tensors: ConvInteger and QLinearConv.
 
-   First the zero points are subtracted from input and weights; so padding, which is zero then, means the
-   input's zero point, as ONNX demands. Then the input is unfolded as for Conv, and an exact product (quant.h)
-   is computed. The workspace holds all of this for one group of one image. */
+   First the zero points are subtracted from input and weights. So the zeros of the padding stand for the input's
+   zero point, as ONNX requires. Then the input is unfolded as for Conv, and an exact product (quant.h) is
+   computed. The workspace contains all intermediate results for one group of one image. */
 #include "layers/conv.h"
 #include "numbers/gemm.h"
 #include "numbers/quant.h"
 
 enum { INTEGER, QLINEAR };
 
-/* The numbers of the inputs, by operator; -1 means that the operator has no such input. */
+/* The indices of the inputs, by operator; -1: the operator has no such input. */
 typedef struct Places {
     int weight, x_zero, w_zero, x_scale, w_scale, y_scale, y_zero, bias;
 } Places;
@@ -31,7 +31,8 @@ static bool plan(const OpCall *call, Conv *conv)
     return conv_measure(call, weight, conv);
 }
 
-/* Checks a parameter: one number or, if `filters` is more than 1, also one for each filter. */
+/* Checks a parameter, which must be one number, or one number for each of `filters` filters. Returns false, with a
+   message, if it is not. */
 static bool parameter_check(const OpCall *call, int place, int64_t filters, aclDataType type)
 {
     const Tensor *given = op_input(call, place);
@@ -77,16 +78,16 @@ static bool infer(OpCall *call)
             (long long)tensor_count(zero), type_name(zero->type));
 }
 
-/* --- the workspace, in the order in which it lies there --- */
+/* --- the workspace; its parts lie in the order of the struct's fields --- */
 
 typedef struct Room {
-    float *image;      /* one group's channels */
-    float *weights;    /* and filters */
+    float *image;      /* the input channels of one group */
+    float *weights;    /* the filters of one group */
     float *columns;
     float *partial;
     int32_t *sums;
     void *scratch;
-    int64_t bytes;     /* of all */
+    int64_t bytes;     /* size of the whole workspace */
 } Room;
 
 static void *room_take(char *base, int64_t *bytes, int64_t count)
@@ -126,7 +127,8 @@ static void numbers_load(
     }
 }
 
-/* Writes one filter's sums for `count` output positions. */
+/* Writes the sums of one filter for `count` output positions, for QLinearConv with the bias and in the output's
+ * scale. */
 static void sums_store(
     const OpCall *call, int64_t filter, const int32_t *sums, int64_t count, char *out)
 {

@@ -1,7 +1,7 @@
 /* op_qmatmul.c: products of quantised matrices: MatMulInteger and QLinearMatMul.
 
    First the zero points are subtracted. Then an exact product of small integers is computed (quant.h). The
-   workspace holds both operands without their zero points, the sums, and scratch memory. */
+   workspace contains both operands after this subtraction, the sums, and scratch memory. */
 #include "numbers/gemm.h"
 #include "ops/op.h"
 #include "numbers/product.h"
@@ -10,7 +10,7 @@
 
 enum { INTEGER, QLINEAR };
 
-/* The numbers of the inputs, by operator; -1 means that the operator has no such input. */
+/* The indices of the inputs, by operator; -1: the operator has no such input. */
 typedef struct Places {
     int b, a_zero, b_zero, a_scale, b_scale, y_scale, y_zero;
 } Places;
@@ -36,7 +36,8 @@ static bool plan(const OpCall *call, Product *p)
             shape_text(b, y, sizeof y));
 }
 
-/* Checks a parameter: one number, or one for each of `lines` rows or columns. */
+/* Checks a parameter, which must be one number, or one number for each of `lines` rows or columns. Returns false,
+   with a message, if it is not. */
 static bool parameter_check(const OpCall *call, int place, int64_t lines, aclDataType type)
 {
     const Tensor *given = op_input(call, place);
@@ -80,7 +81,7 @@ static bool infer(OpCall *call)
             type_name(out->type));
 }
 
-/* If all rows have the same parameters, merges the batches into one product. */
+/* If all rows have the same zero point and the same scale, merges the batches into one product with more rows. */
 static void rows_join(const OpCall *call, Product *p)
 {
     const Tensor *zero = op_input(call, places[call->kind->variant].a_zero);
@@ -106,8 +107,8 @@ static int64_t workspace(const OpCall *call)
     return numbers * (int64_t)sizeof(float) + gemm_scratch(p.m, p.n, p.k);
 }
 
-/* Loads `rows` x `columns` numbers as floats and subtracts the zero points, which belong to rows if `by_row`, else
-   to columns. */
+/* Loads `rows` x `columns` numbers as floats and subtracts the zero points. If there are several, there is one for each
+   row (`by_row`) or for each column. */
 static void operand_load(const Tensor *from, int64_t rows, int64_t columns, const Tensor *zero,
     bool by_row, float *to)
 {
@@ -121,7 +122,7 @@ static void operand_load(const Tensor *from, int64_t rows, int64_t columns, cons
     }
 }
 
-/* Rescales the sums to the output's scale and writes them. */
+/* Writes the sums, for QLinearMatMul in the output's scale. */
 static void sums_store(const OpCall *call, const Product *p, const int32_t *sums, char *out)
 {
     const Places *at = &places[call->kind->variant];

@@ -1,7 +1,8 @@
 /* op_quant.c: QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
 
-   There is a scale and a zero point for the whole tensor, for each index of one axis, or for each block of one
-   axis. Halves are rounded to even, results saturate. The arithmetic is float32. */
+   There is one scale and one zero point for the whole tensor, or for each index of one axis, or for each block of
+   indices of one axis. Quotients are rounded to the nearest integer, ties to even; results saturate. The arithmetic is
+   float32. */
 #include "ops/op.h"
 #include "numbers/quant.h"
 #include "numbers/vmath.h"
@@ -37,11 +38,11 @@ double quant_parameter(const Tensor *tensor, int64_t line)
 
 /* --- which parameter belongs to which element --- */
 
-/* Element (o, a, i) of [outer, length, inner] has parameter a; with blocks, parameter
-   (o * blocks + a / block) * inner + i. */
+/* The tensor as [outer, length, inner], where `length` is the axis of the parameters. Element (o, a, i) has the
+   parameter with index a; with blocks, with index (o * blocks + a / block) * inner + i. */
 typedef struct Layout {
     int64_t outer, length, inner;
-    int64_t block, blocks;    /* 0 = no blocks */
+    int64_t block, blocks;    /* indices of the axis in a block, and number of blocks; 0: there are no blocks */
 } Layout;
 
 static bool layout_fail(const OpCall *call)
@@ -97,7 +98,7 @@ typedef struct Parameters {
     int32_t zero[BLOCK];
 } Parameters;
 
-/* Loads the parameters of `count` elements, from parameter `first` on in steps of `step`. */
+/* Loads the parameters of `count` elements: that of element k has the index first + k * step. */
 static void parameters_load(
     const OpCall *call, int64_t first, int64_t step, int64_t count, Parameters *to)
 {
@@ -135,7 +136,8 @@ static void quantize_line(const OpCall *call, int64_t at, int64_t count, const P
     convert((char *)out->data + at * type_size(out->type), out->type, made, ACL_INT32, 1, count);
 }
 
-/* Dequantises int32. The differences are computed in double, where they are exact. */
+/* Dequantises `count` numbers: (value - zero point) * scale. The difference is computed in double, where it is
+ * exact. */
 WIDE static void numbers_dequantize(
     const int32_t *values, const Parameters *with, int64_t count, float *made)
 {
@@ -263,7 +265,7 @@ static bool dequantize_run(const OpCall *call)
     return true;
 }
 
-/* --- DynamicQuantizeLinear: a scale and a zero point from the values themselves --- */
+/* --- DynamicQuantizeLinear: computes scale and zero point from the range of the values --- */
 
 static bool dynamic_infer(OpCall *call)
 {

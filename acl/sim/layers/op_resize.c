@@ -1,8 +1,8 @@
 /* op_resize.c: Resize and Upsample (nearest, linear, cubic), DepthToSpace and SpaceToDepth.
 
    Resizing is separable: for each output index of an axis there are a few input indices with weights
-   ("taps"), computed once for each call. The last three dimensions may change size; those before them
-   are planes. Antialiasing and cropping are refused. */
+   ("taps"), which are computed once for each call. Only the last three dimensions may change their size;
+   each index of the dimensions before them is one Plane. Antialiasing and cropping are refused. */
 #include "ops/op.h"
 #include "numbers/strided.h"
 
@@ -19,12 +19,13 @@ typedef struct Tap {
 typedef struct Resize {
     double scale[TENSOR_RANK_MAX];
     int64_t out[TENSOR_RANK_MAX];
-    int taps;                      /* 1, 2 or 4 */
+    int taps;                      /* taps of an output index: 1 (nearest), 2 (linear) or 4 (cubic) */
 } Resize;
 
 enum { RESIZE, UPSAMPLE };
 
-/* True for Upsample, and for Resize before operator set 11: they have no region and do not centre pixels. */
+/* True for Upsample, and for Resize before operator set 11. They have no input for a region, and their default
+   coordinate transformation is "asymmetric". */
 static bool resize_old(const OpCall *call)
 {
     return call->kind->variant == UPSAMPLE || call->opset < 11;
@@ -80,7 +81,7 @@ static bool target_check(const OpCall *call, const Resize *resize)
     return true;
 }
 
-/* Returns the scale of dimension i. The oldest Upsample has the scales in an attribute. */
+/* Returns the scale of dimension i, from the input of the scales, or from the attribute of the oldest Upsample. */
 static double scale_at(const OpCall *call, int64_t i)
 {
     const Tensor *scales = op_input(call, resize_old(call) ? 1 : 2);
@@ -162,7 +163,7 @@ static int64_t resize_workspace(const OpCall *call)
     return places * (int64_t)sizeof(Tap) + wide * (int64_t)sizeof(double);
 }
 
-/* --- where an output place lies in the input --- */
+/* --- the input position that belongs to an output index --- */
 
 static double source_place(const char *transform, int64_t at, double scale, int64_t in, int64_t out)
 {
@@ -236,10 +237,10 @@ static void taps_fill(const OpCall *call, const Resize *resize, int d, Tap *taps
 typedef struct Plane {
     int64_t in[AXES], out[AXES];
     const Tap *taps[AXES];
-    int count[AXES];    /* taps with a weight along each axis */
+    int count[AXES];    /* how many taps are used along each axis */
 } Plane;
 
-/* Computes the weighted sum of the input rows that an output row depends on, as one row of doubles. */
+/* Computes the weighted sum of the input rows on which an output row depends, as one row of doubles, `sum`. */
 static void rows_sum(const Plane *p, const Tensor *in, int64_t base, const Tap *z, const Tap *y,
     double *sum, double *load)
 {
@@ -258,8 +259,8 @@ static void rows_sum(const Plane *p, const Tensor *in, int64_t base, const Tap *
     }
 }
 
-/* Converts a weighted sum to an integer: truncates, but not because of rounding errors, and limits the result to
-   [low, high]. */
+/* Converts a weighted sum to an integer in [low, high]: truncates it, but rounds it if it is within 1e-6 of an integer,
+   because the difference is then a rounding error. */
 static double whole_of(double value, double low, double high)
 {
     double near = rint(value);
@@ -320,7 +321,7 @@ static void plane_run(
         char *place = (char *)out->data + to * size;
         if (nearest) {
             int64_t from = base + (z->index[0] * p->in[1] + y->index[0]) * p->in[2];
-            if (from == before) { /* the same input row as for the last output row */
+            if (from == before) { /* the input row is that of the last output row, which is copied */
                 memcpy(place, place - p->out[2] * size, (size_t)(p->out[2] * size));
             } else {
                 row_pick(p, (const char *)in->data + from * size, place, size);
@@ -391,7 +392,8 @@ static bool blocks_infer(OpCall *call)
     return true;
 }
 
-/* Both operators copy a box [n, block y, block x, channel, y, x], in one direction or the other. */
+/* Runs both operators. Each copies a box of six dimensions [n, block y, block x, channel, y, x]; they differ in which
+   side has the blocks as channels. */
 static bool blocks_run(const OpCall *call)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];

@@ -1,7 +1,7 @@
 /* op_rnn.c: LSTM, GRU and RNN with ONNX's layouts and default activations.
 
-   The products of all time steps with the input weights are one matrix product. Each step then adds the
-   product with the state. The state is float32, whatever the tensors' type. */
+   One matrix product computes the products of the inputs of all time steps with the weights. Each step then adds the
+   product of the state with its weights. The state is float32 for all types of tensors. */
 #include "numbers/gemm.h"
 #include "ops/op.h"
 #include "numbers/vmath.h"
@@ -114,7 +114,8 @@ static bool net_infer(OpCall *call)
     return true;
 }
 
-/* The parts of the workspace, in floats: products of inputs and of the state, h, c, bias, scratch of gemm. */
+/* The parts of the workspace: the products of the inputs, those of the state, the states h and c, the biases, and
+   scratch memory for gemm_run. */
 typedef struct Room {
     float *inputs, *state, *h, *c, *bias, *scratch;
 } Room;
@@ -149,7 +150,8 @@ static Room room_cut(const OpCall *call, const Net *net)
     return room;
 }
 
-/* out[rows x gates * hidden] = in[rows x k] * W^T, W being one direction of `weight`. */
+/* Computes out = in * W^T, where `in` is [rows, k], `out` is [rows, gates * hidden] and W is one direction of
+   `weight`. */
 static void weights_multiply(const OpCall *call, const Net *net, const Tensor *weight,
     int64_t direction, const void *in, aclDataType type, int64_t rows, int64_t k, float *out,
     float *scratch)
@@ -198,7 +200,7 @@ static void bias_load(const OpCall *call, const Net *net, int64_t direction, flo
     convert(bias, ACL_FLOAT, from, given == NULL ? ACL_FLOAT : given->type, given != NULL, count);
 }
 
-/* True if an RNN's activation in this direction is Relu; otherwise it is tanh. */
+/* True if the operator is RNN and its activation in this direction is Relu. The activation of an RNN is else tanh. */
 static bool direction_relu(const OpCall *call, int64_t direction)
 {
     const Attr *attr = attr_find(call, "activations");
@@ -206,8 +208,8 @@ static bool direction_relu(const OpCall *call, int64_t direction)
         && direction < attr->count && strcmp(attr->strings[direction], "Relu") == 0;
 }
 
-/* One row of one step. x and s are the products of the input and of the state, in the order of the gates; w and r
-   are their biases. */
+/* The data of one batch element in one step. x and s are the products of the input and of the state with their weights,
+   in the order of the gates; w and r are the biases of x and s; h and c are the state. */
 typedef struct Row {
     int64_t n;
     const float *x, *s, *w, *r;
@@ -220,7 +222,7 @@ INLINED float row_gate(const Row *row, int64_t gate, int64_t j)
     return row->x[at] + row->s[at] + row->w[at] + row->r[at];
 }
 
-/* One step of an LSTM, with the gates in the order i, o, f, c. */
+/* Computes one step of an LSTM. The gates are in the order i, o, f, c. */
 WIDE static void lstm_step(const Row *row)
 {
     float *restrict h = row->h, *restrict c = row->c;
@@ -235,8 +237,8 @@ WIDE static void lstm_step(const Row *row)
     }
 }
 
-/* One step of a GRU, with the gates in the order z, r, h. A late reset applies to the state's product; without it
-   c holds the product of the state after the reset. */
+/* Computes one step of a GRU. The gates are in the order z, r, h. If `late`, the reset gate is multiplied with the
+   product of the state; else gru_reset has written the product of the reset state to c. */
 WIDE static void gru_step(const Row *row, bool late)
 {
     float *restrict h = row->h;
@@ -273,7 +275,8 @@ static void row_step(const OpCall *call, const Row *row, bool relu)
     }
 }
 
-/* GRU's early reset: c[row] = (r * h) * Rh^T, row by row. */
+/* Computes the reset of a GRU that is not late: c = (r * h) * Rh^T for each batch element, where r is the reset
+   gate and Rh the weights of the state for gate h. */
 static void gru_reset(
     const OpCall *call, const Net *net, const Room *room, const float *x, int64_t direction)
 {
@@ -281,7 +284,7 @@ static void gru_reset(
     const Tensor *r = call->inputs[2];
     const float *wb = room->bias, *rb = room->bias + wide;
     for (int64_t b = 0; b < net->batch; b++) {
-        float *reset = room->state + b * wide + 2 * n; /* in the place of the third gate's product, which is unused */
+        float *reset = room->state + b * wide + 2 * n; /* overwrites the product of the third gate, which is not used */
         for (int64_t j = 0; j < n; j++) {
             float gate =
                 x[b * wide + n + j] + room->state[b * wide + n + j] + wb[n + j] + rb[n + j];

@@ -1,8 +1,8 @@
-/* op_rotary.c: RotaryEmbedding of ONNX and of com.microsoft: rotates pairs of a row's numbers by angles that
+/* op_rotary.c: RotaryEmbedding of ONNX and of com.microsoft: rotates pairs of numbers of a row by angles that
    depend on the row's position.
 
-   The two differ in the order of inputs and in how positions are given. The tables of cosines and sines have one
-   number for each pair. */
+   The two operators differ in the order of their inputs and in the form of the positions. A row of the tables of
+   cosines and sines has one number for each pair. */
 #include "ops/op.h"
 #include "numbers/rope.h"
 
@@ -23,7 +23,7 @@ void rotary_row(const Rotary *rotary, int64_t place, const float *in, float *out
     }
 }
 
-/* Like rotary_row, in double, with tables of double. */
+/* As rotary_row, but in double, with tables of double. */
 static void rotary_row_wide(const Rotary *rotary, const double *cosine, const double *sine,
     int64_t place, const double *in, double *out)
 {
@@ -43,10 +43,10 @@ typedef struct Plan {
     Rotary rotary;
     const Tensor *places, *cosine, *sine;
     int64_t batches, heads, rows;
-    bool heads_first;           /* [batch, head, row, size]; otherwise [batch, row, head * size] */
-    bool by_place;              /* the tables have a row for each position; otherwise for each row of a batch */
-    bool first_place;           /* `places` is one number, the position of the first row */
-    int64_t table;              /* rows in each table */
+    bool heads_first;           /* shape of input 0: true: [batch, head, row, size]; false: [batch, row, head * size] */
+    bool by_place;              /* true: the tables have a row for each position; false: for each row of each batch */
+    bool first_place;           /* true: `places` is one number, the position of the first row */
+    int64_t table;              /* number of rows in each table */
 } Plan;
 
 static bool rotary_fail(const OpCall *call, const Tensor *tensor, const char *expected)
@@ -67,7 +67,7 @@ static bool shape_plan(const OpCall *call, Plan *plan)
     plan->batches = in->dims[0];
     plan->rows = in->dims[plan->heads_first ? 2 : 1];
     turned = attr_int(call, "rotary_embedding_dim", 0);
-    if (!plan->heads_first && heads == 0) { /* the tables determine the size of a head */
+    if (!plan->heads_first && heads == 0) { /* the size of a head follows from the width of the tables */
         size = turned > 0 ? 0 : 2 * plan->cosine->dims[plan->cosine->rank - 1];
         heads = size == 0 ? 0 : in->dims[2] / size;
     }
@@ -130,7 +130,7 @@ static int64_t rotary_workspace(const OpCall *call)
     return (2 * plan.rotary.size + 2 * plan.rotary.half * plan.table) * (int64_t)sizeof(double);
 }
 
-/* Returns the row of the tables for a row of a batch. Returns -1 and writes a message if there is none. */
+/* Returns the index of the table row for a row of a batch; -1, with a message, if the tables have no such row. */
 static int64_t place_of(const OpCall *call, const Plan *plan, int64_t batch, int64_t row)
 {
     int64_t at = batch * plan->rows + row;

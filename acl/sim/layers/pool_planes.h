@@ -1,7 +1,8 @@
-/* pool_planes.h: the arithmetic of op_pool.c on planes of REAL, included once for float and once for
-   double. Wanted: REAL, REAL_TYPE (its aclDataType), NAME(x). No guard: that is the point. */
+/* pool_planes.h: the arithmetic of op_pool.c on planes of elements of type REAL. op_pool.c includes this file twice,
+   for float and for double, so it has no include guard. Before, it defines REAL, REAL_TYPE (the aclDataType of REAL)
+   and NAME(x). */
 
-/* Returns the larger number; NaN if one of them is. */
+/* Returns the larger number; NaN if one of the two is NaN. */
 static REAL NAME(larger)(REAL so_far, REAL x)
 {
     return x > so_far || isnan(x) ? x : so_far;
@@ -16,7 +17,7 @@ WIDE static bool NAME(any_nan)(const REAL *x, int64_t n)
     return found != 0;
 }
 
-/* Combines part of a row into `value`: the maximum if `largest`, else the sum. */
+/* Returns the maximum of `value` and `n` elements of a row if `largest`, else their sum. */
 WIDE static REAL NAME(run_fold)(const REAL *x, int64_t n, bool largest, REAL value)
 {
     enum { LANES = 32 };
@@ -47,7 +48,8 @@ WIDE static REAL NAME(run_fold)(const REAL *x, int64_t n, bool largest, REAL val
     return value;
 }
 
-/* Returns the maximum or the sum over one window. *where becomes the index of the maximum. */
+/* Returns the maximum or the sum of the elements in one window. If `where` is not NULL, *where gets the index of the
+   maximum in the plane. */
 static REAL NAME(reach_fold)(
     const Window *w, const Reach *r, const REAL *plane, bool largest, int64_t *where)
 {
@@ -79,7 +81,8 @@ static REAL NAME(reach_fold)(
     return value;
 }
 
-/* Combines one kernel element into a row of output elements. For a maximum, the input has no NaN. */
+/* Updates a row of output elements, `sum`, with the input elements under one kernel element. For a maximum, the input
+   must not contain NaN. */
 INLINED void NAME(row_take)(REAL *sum, const REAL *from, int64_t stride, int64_t n, bool largest)
 {
     if (largest && stride == 1) {
@@ -109,8 +112,8 @@ INLINED void NAME(row_take)(REAL *sum, const REAL *from, int64_t stride, int64_t
     }
 }
 
-/* Computes a row of output elements in `sum`: combines the input rows of the window into one row, `seen`, then the
-   kernel elements along it. */
+/* Computes a row of output elements in `sum`. First combines the input rows of the window into one row, `seen`; then
+   combines the elements of that row under each kernel element. */
 WIDE static void NAME(row_fold)(
     const Window *w, const Reach *r, const REAL *plane, bool largest, REAL *seen, REAL *sum)
 {
@@ -138,7 +141,7 @@ WIDE static void NAME(row_fold)(
     }
 }
 
-/* Divides the sums by the number of elements; by 1 if the window is empty. */
+/* Divides each sum of a row by the number of elements in its window, size * sizes[i]; by 1 if the window is empty. */
 WIDE static void NAME(row_divide)(REAL *row, const REAL *sizes, REAL size, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -147,7 +150,7 @@ WIDE static void NAME(row_divide)(REAL *row, const REAL *sizes, REAL size, int64
     }
 }
 
-/* Returns the maximum or the sum of a whole plane. */
+/* Returns the maximum of a whole plane if `largest`, else the average. */
 static REAL NAME(plane_fold)(const Window *w, const REAL *plane, bool largest)
 {
     REAL value = NAME(run_fold)(plane, w->in_plane, largest, largest ? -(REAL)INFINITY : 0);
