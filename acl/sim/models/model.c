@@ -15,7 +15,7 @@
 FILE_LOCK(table_lock);
 static Model **table;     /* index: model number - 1; NULL = unloaded */
 static uint32_t table_count, table_room;
-static Model *newest;     /* list of the loaded models */
+static Model *newest;     /* the newest of the loaded models; `older` leads to the others */
 static size_t loaded;     /* number of loaded models */
 static pthread_once_t listen_once = PTHREAD_ONCE_INIT;
 
@@ -43,7 +43,7 @@ aclError model_find(uint32_t id, Model **model)
         : fail((aclError)ACL_ERROR_GE_EXEC_MODEL_ID_INVALID, "no model has the number %u", id);
 }
 
-/* Makes room for one more entry; the lock is held. False without memory. */
+/* Makes room for one more entry; table_lock is held. False if there is no memory. */
 static bool table_widen(void)
 {
     if (table_count < table_room) {
@@ -221,7 +221,7 @@ static bool value_weighs(const NetValue *value)
 static size_t weight_padded(const NetValue *value)
 {
     size_t bytes = (size_t)tensor_bytes(value->constant);
-    return (bytes + WEIGHT_ALIGN) / WEIGHT_ALIGN * WEIGHT_ALIGN; /* never 0 */
+    return (bytes + WEIGHT_ALIGN) / WEIGHT_ALIGN * WEIGHT_ALIGN; /* at least WEIGHT_ALIGN, also for 0 bytes */
 }
 
 size_t model_weight_bytes(const Net *net)

@@ -44,7 +44,7 @@ typedef struct Model {
     void *weights;
     size_t weight_bytes;
     bool weights_owned;
-    bool bundled;           /* a bundle unloads it */
+    bool bundled;           /* the model belongs to a bundle, which unloads it */
     int32_t priority;
     pthread_mutex_t lock;   /* guards the lists below; not held while a callback runs */
     PoolEntry *pools;
@@ -87,9 +87,9 @@ Pool *model_pool(Model *model, const Stream *stream);
 /* --- modelfile.c --- */
 
 struct ModelFile {
-    void *bytes;        /* mapped memory, if from a file */
+    void *bytes;        /* mapped memory if they are from a file */
     size_t length;
-    const char *path;   /* NULL: the user's memory */
+    const char *path;   /* NULL if the bytes are in the user's memory */
     const char *name;   /* shown in messages if `path` is NULL; it may be NULL too */
 };
 

@@ -89,8 +89,8 @@ typedef struct Turns {
     Run *run;
     const NetNode *node;
     const Body *body;
-    int states, first_in, first_out; /* number of carried values; index of the first among the body's inputs, and
-                                        outputs */
+    int states, first_in, first_out; /* number of carried values; index of the first of them among the body's inputs;
+                                        the same for its outputs */
     int first_given;                 /* index of the first carried value among the node's inputs */
     int collected;                   /* number of collected outputs */
     int64_t count, room;             /* iterations run so far; iterations for which `parts` has room */
@@ -257,7 +257,7 @@ static aclError join(const Turns *turns, int k, bool backwards)
     return ACL_SUCCESS;
 }
 
-/* Makes the carried values and the collected outputs the node's outputs. */
+/* Stores the carried values and the collected outputs as the node's outputs. */
 static aclError turns_deliver(const Turns *turns, const int64_t *directions)
 {
     const NetNode *node = turns->node;
@@ -341,7 +341,7 @@ static aclError loop_run(Run *run, const NetNode *node)
 
 /* --- Scan --- */
 
-/* Reads the directions of the scanned inputs or of the collected outputs, 0 = forward. */
+/* Reads the directions of the scanned inputs or of the collected outputs: 0 = forward, 1 = backward. */
 static void directions_read(const NetNode *node, const char *name, int count, int64_t *directions)
 {
     memset(directions, 0, (size_t)count * sizeof *directions);

@@ -78,7 +78,8 @@ static void end_shape(End *end, const Tensor *shape)
     end_grow(end, shape);
 }
 
-/* For a model with gears: sets the sizes for the largest gear, and the outputs' dimensions. */
+/* For a model with gears: sets the sizes of inputs and outputs, and the outputs' dimensions, to
+   those of the largest gear. */
 static void gears_measure(const Model *model, End *inputs, End *outputs)
 {
     for (int g = 0; g < model->gears.count; g++) {
@@ -231,7 +232,7 @@ size_t sim_aclmdlGetOutputSizeByIndex(aclmdlDesc *modelDesc, size_t index)
     return end == NULL ? 0 : end->bytes;
 }
 
-/* Gives the name, or one made from the index if it is too long for the API's structs. */
+/* Gives the name of an input or output. If it is too long for the API's structs, gives a name made from the index. */
 static void name_short(const aclmdlDesc *desc, Side side, size_t index, char *name)
 {
     const End *end = end_at(desc, side, index);

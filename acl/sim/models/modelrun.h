@@ -19,7 +19,7 @@ typedef struct Slot {
     const void *host;   /* the value on the host, NULL if only the device has it */
     Hold *hold;         /* the block behind tensor.data; NULL if the run does not own that memory */
     Sequence *sequence; /* not NULL: the value is a sequence and not a tensor */
-    int output;         /* index of the model's output that it is; -1 = none */
+    int output;         /* index among the model's outputs; -1 = the value is not an output */
 } Slot;
 
 /* Host memory that queued kernels read: freed with the run. */
@@ -29,7 +29,7 @@ typedef struct Owned {
 } Owned;
 
 typedef struct Run {
-    _Atomic int references; /* references: the call, and each queued kernel */
+    _Atomic int references; /* number of users: the call, and each queued kernel */
     Model *model;
     const Net *net;
     Stream *stream;
@@ -76,8 +76,7 @@ aclError node_fail(const Run *run, const NetNode *node, aclError code, const cha
 
 /* --- modelcontrol.c --- */
 
-/* Runs an If, a Loop or a Scan, with as many executions of their bodies as their conditions ask
-   for. */
+/* Runs an If, a Loop or a Scan: one of the branches, or the body once for each iteration. */
 aclError control_run(Run *run, const NetNode *node);
 
 /* number_read gives the single number in a value; value_look gives a value that the host can
@@ -103,7 +102,8 @@ aclError node_submit(
 /* Queues a copy within the device, or from host memory that the run owns. */
 aclError run_copy(Run *run, void *to, const void *from, size_t bytes);
 
-/* Rows of `bytes` bytes to copy; each begins `pitch` bytes after the one before. */
+/* A copy of `rows` rows of `bytes` bytes. The rows are `to_pitch` bytes apart in the target,
+   `from_pitch` bytes in the source. */
 typedef struct Rows {
     size_t rows, bytes;
     char *to;

@@ -67,7 +67,7 @@ static aclError sequence_input(Run *run, const NetNode *node, const Sequence **s
     return *sequence != NULL ? ACL_SUCCESS : sequence_fail(run, node, "input 0 is not a sequence");
 }
 
-/* Makes a new sequence the node's output 0. */
+/* Sets output 0 of the node to a new sequence. */
 static aclError sequence_output(Run *run, const NetNode *node, Sequence *made)
 {
     Slot *slot = &run->slots[node->outputs[0]];

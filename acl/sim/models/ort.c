@@ -56,7 +56,7 @@ static void *host_alloc(size_t size)
     return posix_memalign(&memory, 64, size == 0 ? 64 : size) == 0 ? memory : NULL;
 }
 
-/* False if the source returns no block, or a block whose address is not valid memory. */
+/* Takes a block from the source. False if it returns no block, or a block whose address is not valid memory. */
 static bool lent_take(Lent *lent, size_t size)
 {
     if (source_take(current->source, tensor_padded(size), &lent->block) != ACL_SUCCESS) {

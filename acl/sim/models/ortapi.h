@@ -42,7 +42,7 @@ typedef struct OrtApiBase {
     const char *(*version_text)(void);
 } OrtApiBase;
 
-/* X(member, place, result, parameters) */
+/* X(member of OrtApi, index in ONNX Runtime's table, result, parameters) */
 #define ORT_FUNCTIONS(X) \
     X(error_message, 2, const char *, (const OrtStatus *)) \
     X(create_env, 3, OrtStatus *, (int, const char *, OrtEnv **)) \

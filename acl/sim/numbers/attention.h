@@ -17,7 +17,7 @@ typedef struct Heads {
     int64_t batch, head, row;
 } Heads;
 
-/* At which stage of the computation the scores are written to the output `scores`. */
+/* The stage of the computation at which the scores are written to the output `scores`. */
 enum { SCORES_RAW, SCORES_CAPPED, SCORES_BIASED, SCORES_SOFTMAX };
 
 typedef struct Attend {
@@ -29,7 +29,7 @@ typedef struct Attend {
     double scale, softcap;      /* a softcap of 0 means that scores are not capped */
     bool causal;                /* query i sees keys up to offset + i */
     int64_t left, right;        /* query i sees this many keys before and after offset + i; -1: all */
-    Heads mask;                 /* broadcast; a bool mask says which keys are seen, numbers are added */
+    Heads mask;                 /* broadcast; a bool mask marks the keys that are seen, numbers are added */
     int64_t mask_column;        /* stride of the mask along the keys: 0 or 1 */
     int64_t mask_keys;          /* keys after these are not seen, if there is a mask */
     const Tensor *lengths;      /* number of valid keys of each batch; NULL = all keys are valid */

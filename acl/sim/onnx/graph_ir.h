@@ -39,12 +39,12 @@ typedef struct NetValue {
     int64_t dims[TENSOR_RANK_MAX]; /* -1 = dynamic */
     const char *dim_names[TENSOR_RANK_MAX];
     Tensor *constant;       /* the value, if it is constant */
-    int owner;              /* the body that it belongs to */
+    int owner;              /* id of the body that it belongs to */
     int sibling;            /* the next value of that body, -1 = the last */
-    int producer;           /* node of its body, -1 for inputs and initializers */
-    int last_use; /* last node that reads it; -1: none reads it, INT_MAX: an output */
+    int producer;           /* index of the node that computes it; -1 for inputs and initializers */
+    int last_use;           /* index of the last node that reads it; -1: none reads it, INT_MAX: an output */
     bool no_tensor;         /* declared as a sequence or another type that is not a tensor */
-    bool host;              /* known on the calling thread (shape arithmetic) */
+    bool host;              /* the calling thread computes it (shape arithmetic) */
     bool on_device;         /* at least one node on the device reads it */
 } NetValue;
 
@@ -121,7 +121,7 @@ typedef struct Net {
     char message[NET_MESSAGE_ROOM];
 } Net;
 
-/* Reads a model; false with net->message. The Net must be freed in either case. */
+/* Reads a model. On failure returns false and sets net->message. The Net must be freed in either case. */
 bool onnx_read(Net *net, const void *bytes, size_t length, const char *folder);
 bool net_prepare(Net *net);
 void net_free(Net *net);

@@ -32,7 +32,7 @@ static bool constant_scalar(
     return true;
 }
 
-/* Replaces the node Constant: its attribute becomes its output's value. */
+/* Handles a node Constant: its attribute becomes the constant value of its output. */
 static bool constant_node(Net *net, const NetNode *node)
 {
     for (int i = 0; i < node->attrs.count && node->output_count == 1; i++) {

@@ -1,8 +1,8 @@
 /* onnx.c: reads an ONNX file into a Net. See graph_ir.h.
 
-   The bytes are untrusted: every length is checked by proto.c, and every count is compared with
-   the number of bytes there. A subgraph becomes a body of its node. Refused, with a message that
-   names them: sparse tensors, and graphs that are nested too deep. */
+   The bytes are untrusted: every length is checked by proto.c, and every count is compared with the
+   number of bytes there. A subgraph becomes a body of its node. Sparse tensors, and graphs that are
+   nested too deep, are refused with a message that names them. */
 #include <string.h>
 
 #include "onnx/onnxread.h"
@@ -46,7 +46,7 @@ static bool type_read(Net *net, Proto proto, NetValue *value)
     ProtoField outer, field;
     while (proto_next(&proto, &outer)) {
         if (outer.number != 1 || outer.wire != 2) {
-            value->no_tensor = value->no_tensor || outer.number != 6; /* 6 is a denotation */
+            value->no_tensor = value->no_tensor || outer.number != 6; /* field 6 is a denotation, not a type */
             continue;
         }
         Proto tensor = proto_nested(&outer);
@@ -165,7 +165,7 @@ static bool graph_read(Reader *reader, Proto proto)
     return !proto.broken || net_fail(net, "the graph is malformed");
 }
 
-/* Defines the names in the fields `number` of a message in the innermost scope. */
+/* In the innermost scope, defines the names that the fields `number` of a message contain. */
 static bool names_define(Reader *reader, Proto proto, uint32_t number)
 {
     ProtoField field;

@@ -12,7 +12,7 @@ typedef struct AttrRead {
     float *floats;
     const char **strings;
     int64_t int_count, float_count, string_count;
-    const char *reference;  /* name of the attribute of the surrounding function to which it refers */
+    const char *reference;  /* name of the surrounding function's attribute to which it refers; or NULL */
 } AttrRead;
 
 static bool int_sink(void *context, uint64_t value)

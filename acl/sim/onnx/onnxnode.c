@@ -319,7 +319,7 @@ static const Function *function_find(const Reader *reader, const NetNode *node)
     return NULL;
 }
 
-/* Gives the function's formal inputs and outputs the values of its use. */
+/* Gives the formal inputs and outputs of a function the values of the node that uses it. */
 static bool formals_bind(Reader *reader, const NetNode *node, Proto proto)
 {
     Net *net = reader->net;
@@ -348,7 +348,8 @@ static bool formals_bind(Reader *reader, const NetNode *node, Proto proto)
     return !proto.broken;
 }
 
-/* Collects the attributes of the use, and the function's defaults for the others. */
+/* Collects the attributes of the node that uses a function, and the function's defaults for those
+   that the node lacks. */
 static bool attrs_complete(Reader *reader, const NetNode *node, Proto proto, AttrList *list)
 {
     Proto again = proto;
@@ -370,7 +371,7 @@ static bool attrs_complete(Reader *reader, const NetNode *node, Proto proto, Att
         if (field.number != 11) {
             continue;
         }
-        /* of attributes with the same name only the first is found */
+        /* If two attributes have the same name, only the first is found. */
         if (!attr_read(reader, &field, &attrs[list->count], &kept)) {
             return false;
         }

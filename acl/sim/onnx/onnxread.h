@@ -6,7 +6,7 @@
 #include "onnx/graph_ir.h"
 #include "base/proto.h"
 
-enum { DEPTH_MAX = 16 }; /* most graphs and functions inside each other */
+enum { DEPTH_MAX = 16 }; /* how deep graphs and functions may be nested */
 
 /* A function that the model defines. Its nodes are read again at each use, in place of the node that uses it. */
 typedef struct Function {
@@ -19,12 +19,12 @@ typedef struct Reader {
     Net *net;
     Body *body;             /* the body to which nodes and values are added */
     int scope;              /* the scope in which names are looked up first */
-    int *parents;           /* for each scope the one around it, -1 = none */
+    int *parents;           /* for each scope, the scope around it; -1 = none */
     int scope_count, scope_room;
     int body_count;
-    int depth;              /* number of graphs and functions inside each other */
+    int depth;              /* present depth of nested graphs and functions */
     int opset;
-    const AttrList *given;  /* inside a function: the attributes of its use */
+    const AttrList *given;  /* inside a function: the attributes of the node that uses it */
     Function *functions;
     int function_count;
 } Reader;
@@ -70,7 +70,7 @@ bool node_read(Reader *reader, const ProtoField *message);
 /* Reads the operator set's version, if the message is about ONNX's own operators. */
 bool opset_read(Reader *reader, const ProtoField *message);
 
-/* Reads a subgraph, in a scope of its own; NULL with net->message. */
+/* Reads a subgraph, in a scope of its own. On failure returns NULL and sets net->message. */
 Body *subgraph_read(Reader *reader, const ProtoField *message);
 
 #endif

@@ -1,9 +1,9 @@
 /* onnxtensor.c: text, numbers and tensors of an ONNX file.
 
-   The bytes are untrusted: every length is checked by proto.c, and every count is compared with
-   the number of bytes there. Numbers of four bits become bytes. Refused, with a message that
-   names them: string tensors, other types smaller than a byte, external data outside the model's
-   folder. */
+   The bytes are untrusted: every length is checked by proto.c, and every count is compared with the
+   number of bytes there. Numbers of four bits become bytes. String tensors, other types smaller
+   than a byte, and external data outside the model's folder are refused with a message that names
+   them. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -297,7 +297,7 @@ static void nibbles_spread(TensorRead *read, const uint8_t *from, int64_t bytes)
     }
 }
 
-/* Reads the elements into their memory; `packed` is the number of bytes in the file for `bytes`. */
+/* Reads the elements into their memory. `bytes` is their size there, `packed` their size in the file. */
 static bool data_fill(Net *net, TensorRead *read, int fd, int64_t bytes, int64_t packed)
 {
     /* Four-bit numbers are read into the end of the memory and spread from there. */

@@ -3,10 +3,10 @@
    An operator is one row of a table (OpKind). A caller fills an OpCall with inputs and attributes,
    asks `op_infer` for the outputs' types and shapes, provides memory for outputs and workspace, and
    calls `op_run`. Infer reads shapes, types and attributes, and the values only of the inputs named
-   in `value_inputs` (a Reshape's target, a Slice's bounds). Run reads everything and cannot fail
+   in `value_inputs` (a Reshape's target, a Slice's bounds). Run reads all values and cannot fail
    for a reason that infer could have seen; it may be called on another thread, long after infer.
 
-   The library allocates nothing that outlives a call, keeps no state, and knows no device. */
+   The library allocates nothing that outlives a call, has no state, and does not depend on devices. */
 #ifndef SIM_OP_H
 #define SIM_OP_H
 
@@ -14,7 +14,7 @@
 
 enum { OP_INPUTS_ALL = 1 << 20, OP_MESSAGE_ROOM = 240 };
 
-/* OP_ORT: com.microsoft, what ONNX Runtime's optimiser puts into models. */
+/* OP_ORT: the domain com.microsoft, whose operators ONNX Runtime's optimiser puts into models. */
 typedef enum OpDomain { OP_ONNX = 1, OP_ACL = 2, OP_BOTH = 3, OP_ORT = 4 } OpDomain;
 
 typedef enum AttrKind {
@@ -62,7 +62,7 @@ typedef struct OpCall {
     void *workspace;
     char *message;             /* OP_MESSAGE_ROOM bytes for the reason of a failure */
     bool (*interrupted)(void); /* true when op_run is to end early; NULL = never */
-    double steps_max;        /* the work limit; 0: OP_STEPS_MAX */
+    double steps_max;          /* limit of the call's work, in steps; 0 means OP_STEPS_MAX */
 } OpCall;
 
 struct OpKind {

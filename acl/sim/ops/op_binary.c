@@ -307,7 +307,7 @@ static bool binary_run(const OpCall *call)
     return true;
 }
 
-/* Sum, Mean, Min, Max over any number of inputs: the output is the accumulator. */
+/* Computes Sum, Mean, Min or Max of any number of inputs; the output is the accumulator. */
 static bool fold_run(const OpCall *call)
 {
     const Tensor *out = &call->outputs[0];

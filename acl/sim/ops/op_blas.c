@@ -19,7 +19,7 @@ enum { INPUT_A, INPUT_B, INPUT_C, INPUT_ALPHA, INPUT_BETA };
 typedef struct Layout {
     bool swapped;
     int64_t width;
-    int64_t pitch; /* elements of a row, or tiles in a column of tiles */
+    int64_t pitch;         /* elements from one row to the next, or tiles in a column of tiles */
     int64_t rows, columns; /* size of the memory, including padding */
 } Layout;
 
@@ -186,7 +186,7 @@ typedef struct Whole {
     uint32_t *sums;
 } Whole;
 
-/* Computes one row of integer products. The sums wrap, as those of the cube unit do. */
+/* Computes one row of integer products. The sums wrap, as those of the chip's matrix unit do. */
 static void whole_row(void *context, int64_t row)
 {
     const Whole *whole = context;

@@ -20,7 +20,7 @@ typedef struct Sum {
     int letters;
     char name[LETTERS];
     int64_t length[LETTERS];
-    int64_t stride[OPERANDS + 1][LETTERS]; /* the last row is the output's; 0 = not in it */
+    int64_t stride[OPERANDS + 1][LETTERS]; /* the last row is the output's; 0: the letter is not in that tensor */
     bool kept[LETTERS];
     char output[LETTERS + 1];
     int hidden; /* dimensions under the longest ellipsis */
@@ -215,7 +215,7 @@ static bool einsum_infer(OpCall *call)
 typedef enum Role { BATCH, ROWS, COLUMNS, DEPTH, ROLES } Role;
 
 typedef struct Roles {
-    int m, n, k;                 /* the letter of each; -1 = none */
+    int m, n, k;                 /* index of the letter of rows, columns and depth; -1 = none */
     int batch[LETTERS], batches; /* letters of the batch */
 } Roles;
 

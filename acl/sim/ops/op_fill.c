@@ -457,7 +457,7 @@ static bool pad_run(const OpCall *call)
     const Tensor *in = call->inputs[0], *out = &call->outputs[0], *value = op_input(call, 2);
     int64_t strides[TENSOR_RANK_MAX], size = type_size(in->type);
     uint64_t other = 0;
-    double given = attr_float(call, "value", 0.0); /* before operator set 11 */
+    double given = attr_float(call, "value", 0.0); /* the pad value is an attribute before operator set 11 */
     char mode = pad_mode(call);
     convert(&other, in->type, &given, ACL_DOUBLE, 1, 1);
     const char *fill =

@@ -125,7 +125,7 @@ static bool pick_infer(OpCall *call)
    tensor. It is kept between calls, because `at` grows by one from call to call. */
 typedef struct ElementRow {
     int64_t strides[TENSOR_RANK_MAX];
-    int64_t base;       /* offset of the row, without the indexed axis */
+    int64_t base;       /* offset of the row, with index 0 on the indexed axis */
     int axis, last;
 } ElementRow;
 

@@ -425,7 +425,8 @@ static bool tile_infer(OpCall *call)
     return true;
 }
 
-/* Copies with two dimensions for each one of the input: the number of the copy, and the index within it. */
+/* Copies a box that has two dimensions for each dimension of the input: the number of the copy, and
+   the index within the copy. */
 static bool tile_run(const OpCall *call)
 {
     int64_t in_strides[TENSOR_RANK_MAX], out_strides[TENSOR_RANK_MAX];

@@ -1,8 +1,7 @@
 /* op_reshape.c: operators that give the same elements another shape.
 
-   A caller may let the output share the input's memory (OP_VIEW); run copies if the caller does
-   not.
- */
+   A caller may let the output share the input's memory (OP_VIEW). If it does not, `run` copies the
+   elements. */
 #include "ops/op.h"
 
 #include <string.h>

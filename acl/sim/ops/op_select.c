@@ -178,8 +178,9 @@ static bool topk_run(const OpCall *call)
 
 /* --- NonZero --- */
 
-/* True if the output has one row for each element that is not zero, as ACL's without the attribute
-   `transpose`. Otherwise it has one row for each dimension, as ONNX's. */
+/* True if the output has one row for each element that is not zero, as that of ACL's NonZero
+   without the attribute `transpose`. Otherwise it has one row for each dimension, as that of ONNX's
+   NonZero. */
 static bool nonzero_rows(const OpCall *call)
 {
     return call->kind->domain == OP_ACL && attr_int(call, "transpose", 0) == 0;

@@ -1,8 +1,9 @@
-/* opform.c: what each operator accepts: its attributes, the inputs that must hold exactly one value, and the
-   sets of inputs that must have the same type.
+/* opform.c: what each operator accepts: its attributes, the inputs that must hold exactly one
+   value, and the sets of inputs that must have the same type.
 
-   An attribute that is not listed is refused, because ignoring it could give a wrong result without a word.
-   Names that begin with an underscore are hints of frameworks to a compiler; they do not change the result.
+   An attribute that is not listed is refused, because ignoring it could give a wrong result without
+   any message. Names that begin with an underscore are hints of frameworks to a compiler; they do
+   not change the result.
 
    A list has NAME:KIND for each attribute. Kinds: i an integer, f a number, s a string, t a tensor,
    and I, F, S lists of them. NAME:KIND=VALUE: only that value is supported. */

@@ -44,7 +44,7 @@ static PyStackFrame *pystack_next(PyStackFrame *frame)
     return frame->previous;
 }
 
-/* Returns the frame's code, or NULL for a frame that lies between two runs of the interpreter. */
+/* Returns the frame's code; NULL if it has none, because it only marks an entry into the interpreter. */
 static PyCodeObject *pystack_code(PyStackFrame *frame)
 {
 #if PY_VERSION_HEX >= 0x030e0000

@@ -402,7 +402,7 @@ void bytes_forget(const RaceBytes *bytes, uintptr_t base)
     }
 }
 
-/* Only the first page of the bytes is searched, because they are one word. */
+/* Searches only the first page: the bytes are one word, which lies in one page. */
 void bytes_writers(const RaceBytes *bytes, void (*tell)(void *context, uint32_t slot),
                    void *context)
 {

@@ -115,7 +115,7 @@ extern Clock race_seen_clock;
 /* Ends checking with a message: out of memory, or too many streams. */
 void race_give_up(const char *why);
 
-/* race.c */
+/* ---- race.c ---------------------------------------------------------------------------------- */
 RaceBox *box_new(void);
 RaceBox *box_use(RaceBox *box);
 void box_unuse(RaceBox *box);
@@ -123,7 +123,7 @@ RaceThread *thread_new(void);
 void thread_free(RaceThread *thread);
 RaceThread *threads_first(void);
 
-/* race_touch.c; called without race_lock */
+/* ---- race_touch.c; called without race_lock -------------------------------------------------- */
 RaceStep *touch_step(Touch *touch);
 typedef void (*RaceEmit)(void *context, const RaceBytes *bytes);
 /* Functions of the folder `memory` that the checker calls. `memory` includes this folder, so this
@@ -140,7 +140,7 @@ extern RaceMemory race_memory;
 void task_unuse(RaceTask *task);
 void op_free(RaceOp *op);
 
-/* race_bytes.c */
+/* ---- race_bytes.c ---------------------------------------------------------------------------- */
 bool kinds_conflict(TouchKind one, TouchKind other);
 void bytes_access(RaceTask *task, const Clock *clock, const RaceBytes *bytes);
 /* What the host does with memory. bytes_host reports uses that the clock does not cover; `base` 0
@@ -153,14 +153,14 @@ void bytes_writers(const RaceBytes *bytes, void (*tell)(void *context, uint32_t 
 void bytes_forget(const RaceBytes *bytes, uintptr_t base);
 void bytes_space_gone(const void *space, uint64_t bytes);
 
-/* race_site.c */
+/* ---- race_site.c ----------------------------------------------------------------------------- */
 const RaceSite *site_here(void);
 /* Writes the frames of a site, each in a line of its own. */
 void site_print(FILE *file, const RaceSite *site);
 /* Writes the frames of a site as an array of JSON. */
 void site_print_json(FILE *file, const RaceSite *site);
 
-/* race_report.c */
+/* ---- race_report.c --------------------------------------------------------------------------- */
 /* Writes the program's name for the memory at the address (acl_sim_races_tags); false if there is none. */
 bool race_tag(uintptr_t address, char *text, size_t size);
 
@@ -175,7 +175,7 @@ typedef struct RaceFinding {
 void race_report(const RaceFinding *finding);
 /* True while findings are not reported. */
 bool races_muted(void);
-/* Return, in words: the finding, an access, and the second access. */
+/* Return texts for a report: what the finding is, what an access does, and what the finding's second access does. */
 const char *race_act_words(const RaceFinding *finding);
 const char *race_kind_word(TouchKind kind);
 const char *race_does_word(const RaceFinding *finding);

@@ -1,8 +1,8 @@
 /* race_report.c: reports each finding once, on standard error and as a line of JSON.
  *
- * ACL_SIM_RACES=1 starts the checker with the process. ACL_SIM_RACES_JSON=FILE: each finding is
- * appended to the file as one line of JSON ('-': the lines are written to standard error, and
- * nothing else is). ACL_SIM_RACES_FAIL=1: a process with findings ends with 1 instead of 0.
+ * ACL_SIM_RACES=1 starts the checker with the process. ACL_SIM_RACES_JSON=FILE appends each finding
+ * to the file as one line of JSON; with '-' the lines go to standard error, which then has nothing
+ * else. With ACL_SIM_RACES_FAIL=1 a process with findings ends with 1 instead of 0.
  *
  * Thread rule: race_lock; the functions of the control API take it. */
 #include "base/checks.h"

@@ -137,7 +137,7 @@ static void frame_text(const void *address, char *text, size_t size)
              (size_t)((uintptr_t)address - (uintptr_t)from), file);
 }
 
-/* Returns one line for each frame; malloc'ed. */
+/* Returns the frames of a site as text, one line for each, which the caller frees; NULL without a site. */
 static char *site_text(const RaceSite *site)
 {
     if (site == NULL) {

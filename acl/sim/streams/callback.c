@@ -1,4 +1,4 @@
-/* Host functions: a stream's task that calls a function of the user.
+/* Host functions: tasks of a stream that call a function of the user.
  *
  * As in the runtime, one thread for each device runs the host functions of all its streams: the
  * stream's worker hands the call to that thread and waits until the function has returned. So two

@@ -15,12 +15,12 @@ int thread_start(void *(*work)(void *), void *argument);
  * running, 507046 if one is still running after `timeout_ms` (-1: wait for ever). */
 SIM_SHARED aclError acl_sim_callbacks_detach(int32_t timeout_ms);
 
-/* report_thread.c */
+/* ---- report_thread.c ------------------------------------------------------------------------- */
 /* The two kinds of callbacks that a thread of the user can subscribe to run. A stream has at most
  * one subscribed thread for each kind. */
 typedef enum Subscription {
-    SUBSCRIBED_REPORTS,        /* aclrtSubscribeReport */
-    SUBSCRIBED_HOST_FUNCTIONS, /* aclrtSubscribeHostFunc */
+    SUBSCRIBED_REPORTS,        /* by aclrtSubscribeReport */
+    SUBSCRIBED_HOST_FUNCTIONS, /* by aclrtSubscribeHostFunc */
     SUBSCRIPTIONS
 } Subscription;
 

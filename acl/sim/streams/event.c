@@ -273,8 +273,8 @@ aclError sim_aclrtDestroyEvent(aclrtEvent event)
 typedef struct EventTask {
     Event *event;
     EventMark mark;     /* for a record task: that record; for a wait task: the record to wait for */
-    int64_t timeout_ns; /* for a wait task; or FOREVER */
-    bool in_graph;      /* true in a graph: each execution makes a new record, or waits for the last one */
+    int64_t timeout_ns; /* of a wait task: how long it may wait; FOREVER: no limit */
+    bool in_graph;      /* in a graph: each execution makes a new record, or waits for the last one */
     const Stream *on;   /* for a record task while the order check is on: its stream; else NULL */
 } EventTask;
 

@@ -28,7 +28,7 @@ typedef struct EventRecord {
     _Atomic bool reached; /* the record was reached or dropped */
 } EventRecord;
 
-/* The record that a wait is for. */
+/* Names the record that a wait waits for. */
 typedef struct EventMark {
     EventRecord *record; /* NULL: nothing to wait for */
     uint64_t number;     /* for an IPC event: the record's number; 0: nothing to wait for */
@@ -46,7 +46,7 @@ typedef struct Event {
     EventCounts own;
     _Atomic uint32_t flag;          /* EVENT_FLAGGED: set by a record, cleared by a reset */
     _Atomic uint32_t waits;         /* wait tasks queued and not done */
-    _Atomic uint64_t capture;       /* number of the capture that recorded it, 0: none */
+    _Atomic uint64_t capture;       /* number of the capture in which it was last recorded; 0: none */
     uint32_t captured_lane;         /* index of the recording stream's lane (its part of that capture's graph) */
     uint32_t captured_steps;        /* number of steps in that lane when the event was recorded */
     size_t captured_tasks, captured_edges; /* numbers of tasks and edges in the graph at that time */
@@ -54,7 +54,7 @@ typedef struct Event {
     _Atomic uint32_t wait_way;      /* flag + 1 of the first wait; later waits must have the same flag; 0: none */
     struct IpcEvent *ipc;           /* for an IPC event: its shared memory; else NULL (ipc_event.c) */
     struct RaceBox *order;          /* order checker (race.h): point of the last record in the order of work */
-    struct RaceBox *flag_order;     /* order checker, EVENT_FLAGGED: as `order`, since the last reset */
+    struct RaceBox *flag_order;     /* order checker, EVENT_FLAGGED: as `order`, if recorded since the last reset */
     struct RaceBox *flag_seen;      /* order checker, EVENT_FLAGGED: points of all records that set the flag, merged */
     size_t captured_link;           /* order checker: index of its record in the capture */
 } Event;

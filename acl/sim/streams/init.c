@@ -2,11 +2,12 @@
  *
  * As observed with the runtime, aclInit runs the registered callbacks part by part: the model part;
  * the op executor, only if there is a file; then DVPP and all other parts. The runtime's
- * aclFinalize runs those of the compiler, the model part and DVPP; this one also those of the other
- * parts. If a callback fails, the call returns its error and has no other effect. A callback that
- * is registered after aclInit is called at once, with the file's text. A second aclInit returns
- * 100002; it only adds to the count of aclFinalizeReference. A process has one configuration: after
- * aclFinalize, aclInit refuses a file whose text differs from that of the first one.
+ * aclFinalize runs the callbacks of the compiler, the model part and DVPP; the simulator's also
+ * runs those of the other parts. If a callback fails, the call returns its error and has no other
+ * effect. A callback that is registered after aclInit is called at once, with the file's text. A
+ * second aclInit returns 100002; it only adds to the count of aclFinalizeReference. A process has
+ * one configuration: after aclFinalize, aclInit refuses a file whose text differs from that of the
+ * first one.
  *
  * Thread rule: `lock` guards the state, the texts and the callbacks; callbacks run outside it. */
 #include "base/checks.h"
@@ -226,7 +227,7 @@ static bool is_plain_number(const char *text)
     return digits != 0 && text[digits] == '\0' && (text[0] != '0' || digits == 1);
 }
 
-/* Reads {"defaultDevice": {"default_device": "1"}}: the device of threads that set none. */
+/* Reads the device for threads that have set none: {"defaultDevice": {"default_device": "1"}}. */
 static aclError default_device_apply(const char *text)
 {
     static const char *const path[] = {"defaultDevice", "default_device", NULL};

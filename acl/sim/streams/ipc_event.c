@@ -36,7 +36,7 @@ enum { OPEN_RECORDS = 1024 };
 
 /* A record that is queued and not reached. */
 typedef struct OpenRecord {
-    _Atomic uint64_t number; /* 0: a free place */
+    _Atomic uint64_t number; /* 0: the entry is free */
     Process by;
 } OpenRecord;
 

@@ -109,7 +109,7 @@ typedef struct NotifyTask {
     Notify *notify;
     uint32_t mode;
     uint32_t operand;
-    int64_t timeout_ns; /* for a wait; or FOREVER */
+    int64_t timeout_ns; /* of a wait: how long it may wait; FOREVER: no limit */
     bool clears;
 } NotifyTask;
 

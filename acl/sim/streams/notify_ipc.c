@@ -40,7 +40,7 @@ typedef struct SharedPart {
 typedef struct SharedNotify {
     SharedPart *part;
     char key[KEY_BYTES];
-    int file; /* -1: imported; the exporting process has the file */
+    int file; /* descriptor of the file; -1 if the notify was imported */
 } SharedNotify;
 
 static SharedPart *part_map(int file)

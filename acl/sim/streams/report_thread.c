@@ -25,7 +25,7 @@ typedef struct ReportCall {
     bool blocks;       /* the stream's task waits for the call */
 } ReportCall;
 
-/* A thread that subscribed. It is never freed, as few threads subscribe. */
+/* A thread that subscribed to one kind of callback. The record is never freed, because few threads subscribe. */
 typedef struct Reporter {
     struct Reporter *next;
     uint64_t thread;
@@ -57,7 +57,7 @@ static void call_finish(ReportCall *call)
     call_release(call);
 }
 
-/* Returns the thread's subscription of that kind, or NULL; the caller holds the lock. */
+/* Returns the record of the thread for that kind, or NULL; the caller holds the lock. */
 static Reporter *reporter_find(uint64_t thread, Subscription sort)
 {
     Reporter *found = reporters;

@@ -60,7 +60,7 @@ struct Stream {
     _Atomic aclError status;       /* status of the first task that failed */
     _Atomic bool in_callback;      /* the running task is in a user's function */
     _Atomic int leavers;           /* 1 when either the worker or the thread that ends the stream no longer needs it */
-    _Atomic uintptr_t parked;      /* key that the running task waits on */
+    _Atomic uintptr_t parked;      /* key of park_wait on which the running task waits; 0: it does not wait */
     TaskBlock *first;              /* oldest part of the queue, which the worker reads */
     struct RaceThread *race;       /* the order checker's state of this stream, or NULL; guarded by race_lock */
 
@@ -119,12 +119,12 @@ uint32_t streams_available(int32_t device);
 /* What the calling thread submitted last. */
 typedef struct StreamSubmission {
     uint64_t tasks;     /* number of tasks that the thread has submitted; if 0, the other fields are not valid */
-    uint32_t stream_id; /* the stream of the last of them */
-    uint32_t task_id;   /* number of the last one within its stream */
+    uint32_t stream_id; /* id of the stream of the last of these tasks */
+    uint32_t task_id;   /* number of the last of these tasks within its stream */
 } StreamSubmission;
 StreamSubmission stream_last_submission(void);
 
-/* worker.c */
+/* ---- worker.c -------------------------------------------------------------------------------- */
 /* Sets what stream_running returns in this thread. Threads that run a stream's host functions call it. */
 void stream_set_running(Stream *stream);
 /* Copies the task into the queue; the lock is held. */
@@ -136,18 +136,18 @@ static inline const void *task_payload(const Task *task)
     return task->far != NULL ? task->far : task->near;
 }
 
-/* report_thread.c */
+/* ---- report_thread.c ------------------------------------------------------------------------- */
 /* Ends the stream's subscription. */
 void report_stream_gone(Stream *stream);
 
 /* Refuses a timeout below -1 with 107000, which does not become the thread's last error. */
 aclError timeout_check_sign(int32_t timeout, const char *function);
 
-/* sysparam.c */
+/* ---- sysparam.c ------------------------------------------------------------------------------ */
 /* The limit for a stream's wait for an event, set by aclrtSetOpWaitTimeout; 0: for ever. */
 uint32_t op_wait_timeout_s(void);
 
-/* context.c, device.c */
+/* ---- context.c, device.c --------------------------------------------------------------------- */
 void context_make_current(Context *context);
 aclError device_lost(int32_t device);
 

@@ -204,8 +204,7 @@ typedef struct ParkInTask {
     const Stream *stream;
     ParkReady ready;
     const void *argument;
-    bool is_ready; /* result of the last check; the check is not repeated, as it may consume what it checks (a
-                    * notify's bit) */
+    bool is_ready; /* result of the last check, which is not repeated: it may take a notify's bit */
 } ParkInTask;
 
 static bool ready_or_aborted(const void *argument)
