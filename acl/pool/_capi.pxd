@@ -1,4 +1,4 @@
-"""The table of `aclpool.h`, for modules in Cython: the capsule points to `table`."""
+"""The table of `aclpool.h`, for Cython modules. The capsule points to `table`."""
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 

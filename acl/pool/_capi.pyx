@@ -2,12 +2,12 @@
 
 There is one static table.  It is filled when the module is imported, and all extension modules of
 the process share it.  The types in the header are opaque.  Each function here casts them to the
-core's structs and forwards the call, so the core may change its layout.  Only the first two fields
-of a block must stay where they are; that is checked below.
+core's structs and forwards the call, so the layout of the structs may change.  Only the first two
+fields of a block must keep their positions; that is checked below.
 
-The functions that say `with gil` take the GIL and may raise.  The others may be called from any
-thread, with or without the GIL, and use no Python object.  Pools, tags, captures and hooks can be
-made in Python only.
+`api_pool_of` and `api_buffer_of` need the GIL and may raise.  The other functions may be called
+from any thread, with or without the GIL, and use no Python object.  Pools, tags, captures and hooks
+can be made in Python only.
 """
 
 from cpython.pycapsule cimport PyCapsule_New
@@ -85,7 +85,7 @@ cdef int32_t api_device(const AclPool *pool) noexcept nogil:
 
 cdef size_t api_padded(const AclPool *pool, size_t size) noexcept nogil:
     if not size_possible(size):
-        return size                             # refused by `alloc`; and the sum can't overflow
+        return size  # `alloc` refuses it; adding the padding could overflow
     return (size + 31) // 32 * 32 + core_of(pool).options.padding
 
 

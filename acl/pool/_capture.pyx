@@ -22,8 +22,8 @@ cdef class Capture:
     another `Capture`.
     """
 
-    cdef Arena *main[2]             # the stream's arena for buffers; the one for ACL, or NULL
-    cdef Arena *private[2]          # the graph's arena for each of `main`; NULL without a graph
+    cdef Arena *main[2]             # the stream's arenas: [0] for buffers; [1] for ACL, or NULL
+    cdef Arena *private[2]          # the graph's arena for each of `main`; NULL: there is no graph
     cdef readonly Pool pool
 
     def __init__(self, Pool pool not None, stream):
@@ -67,7 +67,10 @@ cdef class Capture:
         return pages * self.pool.core.options.granule
 
     def release(self):
-        """Make the blocks ordinary memory, once the graph is destroyed; again: does nothing."""
+        """Make the graph's blocks ordinary memory again, after the graph was destroyed.
+
+        A second call does nothing.
+        """
         cdef int i
         for i in range(2):
             if self.private[i] is NULL:

@@ -5,9 +5,10 @@ NPU's; host memory has that of the CPU.  A capsule keeps the buffer alive until 
 the deleter, in any thread.
 
 Streams: if the consumer names its stream, that stream waits for an event of the stream that orders
-the memory, and freed memory is not used again before the consumer's stream has done its work on it.
-If the consumer names no stream, the host waits, and the memory is ready.  A producer's memory is
-returned to it once our stream has done its work on it, if `from_dlpack` was given a stream.
+the memory.  Freed memory is not used again before the consumer's stream has done its work on it.
+If the consumer names no stream, the host waits, so the memory is ready when the capsule is
+returned.  If `from_dlpack` was given a stream, the producer gets its memory back after that stream
+has done its work on it.
 
 Nothing here imports NumPy, and nothing is copied unless the consumer asks for it.
 """
@@ -45,9 +46,9 @@ cdef enum:
     DEVICE_EXTENSION = 12
     FLAG_READ_ONLY = 1
     FLAG_COPIED = 2
-    MAJOR = 1                   # version of DLPack that this module exports
+    MAJOR = 1                   # MAJOR and MINOR are the version of DLPack that this module exports
     MINOR = 0
-    MOST_DIMS = 64              # most dimensions of a tensor that is read, as in NumPy
+    MOST_DIMS = 64              # most dimensions of a tensor that is imported, as in NumPy
 
 cdef struct Tensor:             # DLTensor
     void *data
@@ -74,10 +75,10 @@ cdef struct Versioned:          # DLManagedTensorVersioned
     uint64_t flags
     Tensor tensor
 
-# DLPack's code for each kind of element.
+# DLPack's type code of each kind of element.
 KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6,
          "float8_e4m3fn": 10, "float8_e5m2": 12, "float8_e8m0fnu": 14}
-# Events that consumers' streams wait for.
+# Events for which consumers' streams wait; `marks_drop` closes them when they are complete.
 marks = deque()
 marks_lock = threading.Lock()
 LETTERS = {"int": "i", "uint": "u", "float": "f", "bfloat": "V", "complex": "c", "bool": "b",
@@ -85,7 +86,7 @@ LETTERS = {"int": "i", "uint": "u", "float": "f", "bfloat": "V", "complex": "c",
 
 
 def element_of(dtype):
-    """Return kind and bits of an element, such as ``("float", 16)``."""
+    """Return the kind and the bits of an element, such as ``("float", 16)``."""
     name = dtype_name(dtype)
     if name in KINDS:
         return name, 8                          # bool, and the floats of 8 bits
@@ -191,7 +192,7 @@ def device_of(buffer):
 def marks_drop():
     """Close the events that are complete: an event must exist while a stream waits for it.
 
-    If another thread is here already, return at once: that thread or the next call closes them.
+    If another thread is in this function, return at once: that thread or a later call closes them.
     """
     if not marks_lock.acquire(blocking=False):
         return
@@ -203,7 +204,7 @@ def marks_drop():
 
 
 cdef list progresses_of(Buffer buffer):
-    """Return the Progress of each stream that may use the memory: its own, and those of works."""
+    """Return the Progress of each stream that may use the memory: its own and its works'."""
     cdef Buffer root = buffer_root(buffer)
     cdef list found = []
     if buffer.stream is not None:
@@ -217,7 +218,7 @@ cdef list progresses_of(Buffer buffer):
 
 cdef Stream consumers_stream(object stream):
     """Return the consumer's stream, given as a Stream or a handle; 0 is the default stream."""
-    cdef aclrtStream raw = handle_of(stream)    # raises if it is closed, or can't be a handle
+    cdef aclrtStream raw = handle_of(stream)    # raises if the stream is closed or not a handle
     if isinstance(stream, Stream):
         return stream
     if raw is not NULL:
@@ -226,7 +227,7 @@ cdef Stream consumers_stream(object stream):
 
 
 def hand_over(Buffer buffer not None, stream):
-    """Let `stream` wait for work queued on the memory; None: wait on the host, -1: do nothing."""
+    """Let `stream` wait for the work on the memory; None: wait on the host; -1: do nothing."""
     cdef Progress progress
     cdef Stream other
     cdef Buffer root = buffer_root(buffer)
@@ -252,13 +253,13 @@ def hand_over(Buffer buffer not None, stream):
 
 
 cdef int host_ready(HostBuffer buffer) except -1:
-    """Wait for our asynchronous copies of the memory; raise if one of them failed."""
+    """Wait for this package's asynchronous copies of the memory.  Raise if one of them failed."""
     works_settle(buffer.pending)
     return works_check(buffer.pending)
 
 
 cdef int keeper_note(Buffer root, Stream stream) except -1:
-    """Note that the memory may be used again only after the work queued on the stream until now."""
+    """Note that the memory may be used again only after the stream's work that is queued now."""
     cdef Work work
     if hasattr(root.keeper, "record_stream"):
         root.keeper.record_stream(root, stream)
@@ -270,7 +271,7 @@ cdef int keeper_note(Buffer root, Stream stream) except -1:
 
 
 def copied(buffer, device):
-    """Return a copy of a buffer's memory on a device, given as DLPack's type and number."""
+    """Return a copy of a buffer's memory on `device`, a pair of DLPack's device type and number."""
     from acl.runtime._array import stream_memory
     from acl.runtime._copy import copy
 
@@ -333,7 +334,7 @@ def export(buffer, tuple shape, dtype, stream, max_version, dl_device, copy):
         hand_over(buffer, stream)
     elif stream is None:
         host_ready(buffer)
-    # An open memoryview keeps a HostBuffer from being closed while the consumer uses it.
+    # A HostBuffer with an open memoryview cannot be closed, so the consumer's memory stays valid.
     keeper = memoryview(buffer) if isinstance(buffer, HostBuffer) else buffer
     address = buffer.address if size else 0
     if max_version is None or max_version[0] < MAJOR:
@@ -357,7 +358,7 @@ def npu_interface(Buffer buffer not None, tuple shape, dtype):
 
 @cython.final
 cdef class ForeignEnd(WorkEnd):
-    """The end of another library's tensor: calls its deleters once our stream has done its work."""
+    """The end of the use of another library's tensor: calls its deleter after the stream's work."""
 
     cdef Managed *managed
     cdef Versioned *versioned
@@ -372,19 +373,19 @@ cdef class ForeignEnd(WorkEnd):
 
 @cython.no_gc_clear
 cdef class Foreign:
-    """Another library's tensor: keeps it until we no longer use it."""
+    """Another library's tensor, which is kept until this package no longer uses it."""
 
     cdef Managed *managed
     cdef Versioned *versioned
-    cdef Stream stream              # our stream that uses the memory, or None
+    cdef Stream stream              # the stream of this package that uses the memory, or None
 
     def __dealloc__(self):
         cdef ForeignEnd end = ForeignEnd.__new__(ForeignEnd)
         end.managed = self.managed
         end.versioned = self.versioned
         if self.stream is not None and not leaving:
-            # The deleter lets the producer reuse the memory at once, so it must be called only
-            # after the work that is queued on the stream now.
+            # The producer may reuse the memory as soon as the deleter is called.  So it is called
+            # only after the work that is queued on the stream now.
             end.works = work_begin(self.stream.progress, "the use of a DLPack tensor")
             work_queued(<Work> end.works)
         end_soon(end)
@@ -423,7 +424,7 @@ cdef Foreign foreign_take(object capsule):
 
 
 cdef int tensor_check(Tensor *tensor) except -1:
-    """Raise if the producer's description of its tensor is invalid; no address in it is read."""
+    """Raise if the producer's description of its tensor is invalid.  No address in it is read."""
     cdef int i
     if not 0 <= tensor.ndim <= MOST_DIMS:
         raise BufferError(f"ndim must be from 0 to {MOST_DIMS}, not {tensor.ndim}")
@@ -438,7 +439,7 @@ cdef int tensor_check(Tensor *tensor) except -1:
 
 
 cdef size_t tensor_bytes(Tensor *tensor, str dtype) except? <size_t> -1:
-    """Return the tensor's bytes; raise if they are too many, or if its address cannot be one."""
+    """Return the tensor's bytes.  Raise if they are too many, or if `data` cannot be an address."""
     from acl.runtime._array import Array
 
     nbytes = Array.nbytes_of(tuple([tensor.shape[i] for i in range(tensor.ndim)]), dtype)
@@ -452,11 +453,11 @@ cdef size_t tensor_bytes(Tensor *tensor, str dtype) except? <size_t> -1:
 
 
 cdef tuple shape_of(Tensor *tensor):
-    """Return the shape; raise unless the elements are contiguous in C's order."""
+    """Return the shape.  Raise if the elements are not contiguous in C's order."""
     cdef int i
     cdef int64_t step = 1
     for i in range(tensor.ndim):
-        if tensor.shape[i] == 0:                # no elements: any strides are right
+        if tensor.shape[i] == 0:                # the tensor has no elements: any strides are valid
             return tuple(tensor.shape[i] for i in range(tensor.ndim))
     for i in reversed(range(tensor.ndim)):
         if tensor.strides is not NULL and tensor.shape[i] != 1 and tensor.strides[i] != step:
@@ -477,14 +478,14 @@ cdef str dtype_of(Tensor *tensor):
 
 
 cdef object capsule_of(object source, Stream stream):
-    """Return the capsule of `source.__dlpack__`, of the newest version that both sides know."""
+    """Return the capsule of `source.__dlpack__`, in the newest version that both sides know."""
     handle = None if stream is None else stream.handle
     if not hasattr(source, "__dlpack__"):
         kind = type(source).__name__
         raise TypeError(f"source must have __dlpack__, or be a capsule of it, not {kind}")
     try:
         return source.__dlpack__(stream=handle, max_version=(MAJOR, MINOR))
-    except TypeError:                           # the producer knows DLPack before 1.0 only
+    except TypeError:                           # the producer knows only DLPack before 1.0
         return source.__dlpack__(stream=handle)
 
 
@@ -524,7 +525,8 @@ def from_dlpack(source, *, Stream stream=None):
     address = <size_t> tensor.data + tensor.byte_offset
     mine = buffer_of(foreign)
     if mine is not None:
-        # Both arrays use the same root buffer, so work queued through one is known to the other.
+        # Both arrays use the same root buffer, so each knows the work that is queued through the
+        # other.
         if stream is not None:
             keeper_note(buffer_root(mine), stream)
         buffer = buffer_wrap(<void *> <size_t> (address or 1), nbytes, NULL, NULL, NULL,

@@ -1,12 +1,12 @@
 """The history of guarded blocks, and the errors that were found: from C to Python's log.
 
 Allocations and frees of guarded blocks are noted in one ring, with the thread's Python and C
-stacks.  An error is stored with the block's last allocation and free.  The callbacks that find
-errors hold no GIL and do not wait, so the main thread logs the error (logger ``acl.guard``) as soon
-as it runs Python code again.
+stacks.  An error is stored with the notes of the block's last allocation and free.  The callbacks
+that find errors hold no GIL and do not wait.  So the main thread logs the error (logger
+``acl.guard``) as soon as it runs Python code again.
 
-Thread rule: `happened` and `found` may be called from any thread, without GIL and locks; everything
-else with the GIL.
+Thread rule: `happened` and `found` may be called from any thread, without GIL and locks; all other
+functions are called with the GIL.
 """
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
@@ -36,9 +36,9 @@ cdef extern from "Python.h" nogil:
 __all__ = ["guard_findings", "reports"]
 
 cdef enum:
-    HISTORY = 16384
-    WAITING = 64                # errors that Python has not seen yet
-    KEPT = 256
+    HISTORY = 16384             # number of notes in the ring
+    WAITING = 64                # most errors that Python has not read yet
+    KEPT = 256                  # number of errors that `guard_findings` returns at most
 
 cdef struct Note:               # one allocation or one free of a guarded block
     uint64_t number             # 0: this note is empty
@@ -46,9 +46,9 @@ cdef struct Note:               # one allocation or one free of a guarded block
     Block *block
     char *addr
     size_t size
-    uint32_t python             # number of the Python stack (`_stacks`); `native`: of the C stack
-    uint32_t native
-    bint freed
+    uint32_t python             # number of the thread's Python stack (`_stacks`)
+    uint32_t native             # number of the thread's C stack
+    bint freed                  # true: a free; false: an allocation
 
 cdef struct Error:
     uint32_t kind
@@ -56,9 +56,9 @@ cdef struct Error:
     aclrtStream stream
     Arena *arena
     Block *block
-    Note allocated              # its number is 0 if the ring does not have it any more
-    Note freed
-    Note now                    # the stacks of the thread that found the error; no other field
+    Note allocated              # the block's last allocation; number 0: not in the ring any more
+    Note freed                  # the block's last free; number 0: not in the ring any more
+    Note now  # only its stacks are valid: those of the thread that found the error
 
 cdef SpinLock lock
 cdef Note history[HISTORY]
@@ -75,7 +75,7 @@ kept: deque = deque(maxlen=KEPT)
 # ---- in C ---------------------------------------------------------------------------------------
 
 cdef void on_fork() noexcept nogil:
-    spin_enter(&lock)           # so that the child does not inherit a half-made change
+    spin_enter(&lock)           # so that the child does not get a half-written note
 
 
 cdef void on_forked() noexcept nogil:
@@ -109,7 +109,10 @@ cdef uint64_t happened(Arena *arena, Block *block, size_t size, bint freed) noex
 
 
 cdef void notes_find(Error *error, uint64_t last) noexcept nogil:
-    """Find the block's newest free and the allocation before it.  The caller holds the lock."""
+    """Find the notes of the block's newest free and of the allocation before it.
+
+    Under the lock.
+    """
     cdef uint64_t number = last if last != 0 else notes
     cdef uint64_t end = notes - HISTORY if notes > HISTORY else 0
     cdef Note *note
@@ -134,10 +137,10 @@ cdef void found(Found kind, Arena *arena, Block *block, uint64_t last) noexcept 
     error.arena = arena
     error.block = block
     spin_enter(&lock)
-    if kind != FOUND_FOREIGN:                   # a foreign pointer is not a block and has no notes
+    if kind != FOUND_FOREIGN:  # a foreign pointer is not a block, so it has no notes
         notes_find(&error, last)
     reported[<uint32_t> kind] += 1
-    if error_count - errors_read < WAITING:     # if there is no room, it is only counted
+    if error_count - errors_read < WAITING:     # otherwise the error is only counted
         errors[error_count % WAITING] = error
         error_count += 1
     spin_leave(&lock)
@@ -165,7 +168,7 @@ cdef int on_pending(void *argument) noexcept with gil:
 
 
 cdef tuple stack_of(const Note *note):
-    """Return the lines of the note's Python stack if it has one, else those of its C stack."""
+    """Return the lines of the note's Python stack; if it has none, those of its C stack."""
     if note.python:
         return tuple([f"{file}:{line} in {name}"
                       for file, line, name in python_frames(note.python)])
@@ -178,9 +181,9 @@ cdef object GuardFinding = None
 
 
 def findings_prepare():
-    """Import what logging needs now: a pending call may run in the middle of any import."""
+    """Import now what logging needs, because a pending call may run in the middle of any import."""
     global GuardFinding
-    from acl.inside import _guard_finding       # late: dataclasses cost a third of our import time
+    from acl.inside import _guard_finding       # not at the top: dataclasses take long to import
 
     GuardFinding = _guard_finding.GuardFinding
 
@@ -188,7 +191,7 @@ def findings_prepare():
 cdef object finding_of(const Error *error):
     cdef const Note *known = &error.allocated if error.allocated.number else &error.freed
     if GuardFinding is None:
-        findings_prepare()                      # not done yet if only C code made a pool
+        findings_prepare()  # if only C code has made a pool, it was not called yet
     return GuardFinding(
         KINDS[error.kind], error.device, <size_t> error.stream, <size_t> error.block,
         <size_t> known.addr, known.size, stack_of(&error.allocated), stack_of(&error.freed),

@@ -1,13 +1,13 @@
 """Guarded buffers: the extra work of `Pool.alloc` in a pool with ``debug``.
 
-It works as `core/_guard` does for ACL's allocations.  All blocks, or one in N, have guard bytes
-right behind the size that was asked for.  When such a Buffer is closed or dropped, its block is
-filled with a pattern and put into quarantine.  Both is work on the buffer's stream.  So it is left
-out if other streams use the buffer too, or if the buffer's stream is the default stream and the
-current context is not the arena's.
+They are guarded as ACL's allocations are by `core/_guard`.  All blocks, or one in N, have guard
+bytes directly behind the size that was asked for.  When such a Buffer is closed or dropped, its
+block is filled with a pattern and put into quarantine.  The fill and the check are work on the
+buffer's stream.  So they are left out if other streams use the buffer too, or if the buffer's
+stream is the default stream and the current context is not the arena's.
 
-Thread rule: any thread.  The functions that make and free a Buffer hold the GIL, and drop it around
-calls of the runtime.
+Thread rule: any thread.  The functions that make and free a Buffer hold the GIL, and release it
+during calls of the runtime.
 """
 
 from libc.stdint cimport uint32_t
@@ -28,7 +28,7 @@ __all__: list = []
 
 
 cdef bint elsewhere(Arena *arena) noexcept nogil:
-    """Return True if the arena's stream is the default one and another context is current here."""
+    """Return True if the arena's stream is the default one of a context that is not current."""
     return arena.stream is NULL and context_here(arena.pool) != arena_context(arena)
 
 
@@ -56,7 +56,10 @@ cdef int buffer_guard(Arena *arena, Block *block, size_t size) except -1:
 
 
 cdef void guarded_back(void *arena, void *block) noexcept nogil:
-    """Free a Buffer's block.  The Buffer calls this at its end, with the GIL held."""
+    """Free a Buffer's block.
+
+    The Buffer calls this when it is closed or dropped, with the GIL held.
+    """
     if (<Block *> block).flags & BLOCK_GUARDED:
         with gil:
             guarded_free(<Arena *> arena, <Block *> block)
@@ -82,7 +85,7 @@ cdef uint64_t buffers_flush(Pool *pool) noexcept nogil:
     cdef uint32_t i
     cdef aclrtContext before
     for i in range(count_read(&pool.arena_count)):
-        context_enter(pool, pool.arenas[i].context, &before)    # if destroyed: no byte is checked
+        context_enter(pool, pool.arenas[i].context, &before)    # if this fails, no byte is checked
         count += guard_flush(pool.arenas[i], False)
         context_leave(pool, before)
     return count

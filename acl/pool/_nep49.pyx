@@ -1,15 +1,16 @@
 """NumPy's data memory handler (NEP 49) over a pool of pinned host memory.
 
 Inside `with acl.numpy_pool():`, every array that NumPy allocates is in pinned memory of a pool,
-also arrays that other libraries make.  An array keeps its handler, and the handler keeps the pool,
-so arrays outlive the block and are freed from any thread.  The four functions are C, and use
-Python objects only if an asynchronous copy of the array may still be under way.
+also arrays that other libraries make.  An array keeps its handler, and the handler keeps the pool.
+So arrays stay valid after the block, and may be freed by any thread.  The four functions of the
+handler are C.  They use Python objects only if an asynchronous copy of the array may still be in
+progress.
 
-In front of the data lies a header of 64 bytes: the block, and the works of such copies.  With it
-`acl.copy_async` accepts these arrays as pinned memory.
+In front of the data is a header of 64 bytes: the block, and the works of such copies.  By this
+header `acl.copy_async` recognises these arrays as pinned memory.
 
-NumPy's function table is read at run time, so nothing is built against NumPy.  A test compares the
-two slots used here with the installed headers.  Importing this module imports NumPy.
+NumPy's function table is read at run time, so no module is built against NumPy.  A test compares
+the two slots used here with the installed headers.  Importing this module imports NumPy.
 """
 
 from cpython.object cimport PyObject
@@ -72,16 +73,16 @@ cdef extern from *:
         AclpoolMemAllocator allocator
 
 cdef enum:
-    HEADER_BYTES = 64
+    HEADER_BYTES = 64           # bytes in front of an array's data; a Header lies at their start
     SLOT_SET_HANDLER = 304      # index of PyDataMem_SetHandler in NumPy's table
 
 HANDLER_NAME = "aclpool_pinned"
 
 cdef struct Header:             # in front of an array's data
     Block *block
-    PyObject *pending           # NULL, or the `Work`s of its unfinished copies; a reference is held
+    PyObject *pending           # the `Work`s of its unfinished copies, with a reference; NULL: none
 
-cdef struct Handler:            # the contents of a capsule that `handler_make` made
+cdef struct Handler:            # the contents of a capsule of `handler_make`
     AclpoolMemHandler numpy
     Arena *arena
     PyObject *pool              # the PinnedPool; the capsule owns the reference
@@ -122,7 +123,7 @@ cdef void *on_calloc(void *ctx, size_t count, size_t size) noexcept nogil:
 
 
 cdef class ArrayEnd(WorkEnd):
-    """Frees the memory of an array that was dropped while copies of it were under way."""
+    """Frees the memory of an array that was dropped while copies of it were in progress."""
 
     cdef Arena *arena
     cdef Block *block
@@ -134,7 +135,7 @@ cdef class ArrayEnd(WorkEnd):
 
 
 cdef bint pending_wait(Header *header) noexcept with gil:
-    """Wait for the copies of an array; False if that failed, or if waiting is forbidden here."""
+    """Wait for the copies of an array.  False if that failed, or if waiting is forbidden here."""
     try:
         works_settle(<object> header.pending)
     except BaseException:
@@ -143,7 +144,10 @@ cdef bint pending_wait(Header *header) noexcept with gil:
 
 
 cdef bint pending_note(Header *header, Handler *handler) noexcept with gil:
-    """True if the block may be freed now; otherwise it will be freed once the copies are done."""
+    """Return True if the block may be freed now.
+
+    Otherwise take over its works; they free the block when the copies are complete.
+    """
     cdef ArrayEnd end
     works = <object> header.pending
     Py_XDECREF(header.pending)
@@ -170,7 +174,7 @@ cdef void *on_realloc(void *ctx, void *data, size_t size) noexcept nogil:
     moved = on_malloc(ctx, size)
     if moved == NULL:
         return NULL
-    # A copy may still be writing into the array.
+    # An asynchronous copy may still write into the array.
     if header_of(data).pending != NULL and not pending_wait(header_of(data)):
         on_free(ctx, moved, 0)
         return NULL
@@ -202,7 +206,7 @@ cdef int numpy_bind() except -1:
 
 
 cdef void on_capsule_end(object capsule) noexcept:
-    """Free a handler and drop its reference to the pool: no array of this handler is left."""
+    """Free a handler and its reference to the pool: no array uses this handler any more."""
     free(PyCapsule_GetPointer(capsule, "mem_handler"))
     Py_XDECREF(<PyObject *> PyCapsule_GetContext(capsule))
 
@@ -228,17 +232,17 @@ cdef object handler_make(PinnedPool pool):
 
 
 cdef object handler_set(object handler):
-    """Make a handler the current one of this context; return the previous one."""
+    """Make a handler the current one of this context.  Return the previous one."""
     cdef PyObject *before = set_handler(<PyObject *> handler)
     if before is NULL:
         raise RuntimeError("NumPy refused the memory handler")
     result = <object> before
-    Py_XDECREF(before)                          # `result` has a reference of its own
+    Py_XDECREF(before)                          # `result` has its own reference
     return result
 
 
 cdef PyObject **pending_of(object array) except? NULL:
-    """Return where an array's header has `pending`; NULL if a pool did not make the array."""
+    """Return the address of `pending` in an array's header; NULL if no pool made the array."""
     cdef size_t address
     if not isinstance(array, numpy.ndarray):
         return NULL
@@ -248,7 +252,8 @@ cdef PyObject **pending_of(object array) except? NULL:
     return &header_of(<void *> address).pending
 
 
-# The innermost open block of this thread or task: (NumpyPool, previous handler, block around it).
+# The innermost open `with` block of this thread or task: (NumpyPool, the previous handler, the
+# enclosing block).
 entered = ContextVar("acl.numpy_pool", default=None)
 
 
@@ -258,7 +263,7 @@ class NumpyPool:
     Attributes
     ----------
     pool : PinnedPool
-        Where the arrays' memory comes from.
+        The pool from which the arrays' memory is allocated.
     """
 
     __slots__ = ("handler", "pool")

@@ -8,11 +8,11 @@ from acl.runtime._stream cimport Stream
 cdef extern from "Python.h":
     size_t PyLong_AsSize_t(object number) except? <size_t> -1
 
-# Fill in `options` from the options of a `Pool` by name.  Raises if one is invalid.  The device
-# must be current.
+# Fill in `options` from the named options of a `Pool`.  Raises if one is invalid.  The device must
+# be current.
 cdef int options_fill(PoolOptions *options, int device, dict given) except -1
 
-# Return the bytes to allocate, for a text or a number out of bounds; raises if it is invalid.
+# Return the bytes to allocate, for a text or for a number out of bounds, for which it may raise.
 cdef size_t odd_bytes(object size) except? <size_t> -1
 
 
@@ -29,12 +29,12 @@ cdef inline size_t wanted_bytes(object size) except? <size_t> -1:
     return odd_bytes(size)
 
 
-# Raise if a Stream was made on another device than the pool.
+# Raise if a Stream was made on another device than the pool's.
 cdef int stream_on(Stream stream, int device) except -1
 
-# Bytes that the chip in use needs behind an input or output.
+# Return the bytes that the chip in use needs behind an input or output.
 cdef size_t soc_padding() noexcept nogil
-# Bytes of addresses to reserve for one stream if the option `virtual` is not given.
+# Return the bytes of addresses to reserve for one stream if the option `virtual` is not given.
 cdef size_t virtual_default(size_t limit) noexcept nogil
 cdef size_t device_memory() noexcept nogil      # bytes of the current device's memory; 0: unknown
 cdef aclrtMemAttr memory_kind() noexcept nogil  # the kind of memory that the current device has

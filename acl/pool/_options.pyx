@@ -1,7 +1,7 @@
-"""The options of a pool, read and checked, and the device's facts about its memory.
+"""The options of a pool: reading and checking them; and facts about the device's memory.
 
 `options_fill` raises for an invalid option, and names it, before anything is made.  Sizes are
-numbers or texts such as ``"8GiB"``.  Nothing here keeps state.
+numbers or texts such as ``"8GiB"``.  No function here keeps state.
 """
 
 from libc.stdint cimport uint32_t
@@ -33,15 +33,15 @@ SIZES = {
 PAGES = {"huge": ACL_HBM_MEM_HUGE, "normal": ACL_HBM_MEM_NORMAL, "huge1g": ACL_HBM_MEM_HUGE1G}
 GUARDS = {"": 0, "0": 0, "1": 1, "all": 1}
 GRANULE_LEAST = {"huge": 2 << 20, "normal": 2 << 20, "huge1g": 1 << 30}
-# An option of `Pool`. `sets` says what it sets, `change` when to change it. `type` and `shown`,
-# the default as docs/pool.md shows it, are given where they do not follow from `kind` and
-# `default`.
+# An option of `Pool`. `sets` says what it sets, `change` when to change it. `type` and `shown` are
+# given if they do not follow from `kind` and `default`; `shown` is the default as docs/pool.md
+# shows it.
 Option = namedtuple("Option", "kind default sets change variable type shown", defaults=("", "", ""))
 SIZE, SHARE, BOOL, MS, TEXT, OWN = "size", "share", "bool", "ms", "text", "own"
-# All options, in the order of docs/pool.md; `python -m tools.generate` writes its table. If an
-# option is not given, its environment variable is read, then the default is used; a default of
-# None is computed. SHARE: a size, which may be a percentage of the device's memory. OWN: the
-# option has a check of its own.
+# All options, in the order of docs/pool.md, whose table `python -m tools.generate` writes. If an
+# option is not given, its environment variable is read; without that, the default is used. A
+# default of None is computed. SHARE: a size, or a percentage of the device's memory. OWN:
+# `options_fill` checks the option by separate code.
 OPTIONS = {
     "limit": Option(
         SHARE, None,
@@ -122,11 +122,11 @@ OPTIONS = {
         "there are several pools",
         variable="ACL_POOL_NAME", shown='`"pool-0"`, ...'),
 }
-GRANULES_OF_LIMIT = 512         # with fewer pages in the live peak waste grows: docs/design.md
+GRANULES_OF_LIMIT = 512         # if the live peak has fewer pages, more is wasted: docs/design.md
 
 
 def bytes_of(value, name):
-    """Return the bytes that an int, or a text such as ``"8GiB"`` or ``"1.5 MB"``, stands for."""
+    """Return the bytes that an int, or a text such as ``"8GiB"`` or ``"1.5 MB"``, means."""
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
         if match is None or match[2].upper() not in SIZES:
@@ -142,7 +142,7 @@ def bytes_of(value, name):
 
 
 def share_of(value, name, total):
-    """Return bytes as `bytes_of` does; `value` may also be a share such as ``"40%"`` of `total`."""
+    """Return bytes as `bytes_of` does; `value` may also be a percentage of `total`: ``"40%"``."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
     if match is None:
         return bytes_of(value, name)
@@ -155,7 +155,7 @@ def share_of(value, name, total):
 
 
 cdef int environment_take(dict given, size_t total) except -1:
-    """Fill in each option that was not given, from its environment variable or its default."""
+    """Set each option that was not given to its environment variable or its default."""
     for key, option in OPTIONS.items():
         if key not in given or given[key] is not None:
             continue
@@ -177,7 +177,7 @@ cdef int environment_take(dict given, size_t total) except -1:
 
 
 cdef int sizes_take(dict given, size_t total, int device) except -1:
-    """Turn sizes into bytes; raise for a size, or warn of a limit, above the device's memory."""
+    """Turn sizes into bytes. Raise for a size, warn of a limit, above the device's memory."""
     for key, option in OPTIONS.items():
         if option.kind == SHARE and given[key] is not None:
             given[key] = share_of(given[key], key, total)
@@ -199,16 +199,16 @@ cdef size_t odd_bytes(object size) except? <size_t> -1:
 
 
 def in_memory(value, name):
-    """Return `value`, a number of bytes; raise if it does not fit into 63 bits."""
+    """Return `value`, a number of bytes. Raise if it does not fit into 63 bits."""
     if value >= 2**63:
         raise ValueError(f"{name} must be below 2**63, not {value}")
     return value
 
 
 cdef size_t soc_padding() noexcept nogil:
-    """Return the bytes needed behind an input or output, as `aclrtMalloc` adds them on this chip.
+    """Return the bytes that are needed behind an input or output: as many as `aclrtMalloc` adds.
 
-    The cores of all but a few chips read up to 32 bytes past a buffer's end.
+    On all but a few chips the cores read up to 32 bytes past a buffer's end.
     """
     cdef const char *name = aclrtGetSocName()
     if name is NULL:
@@ -234,7 +234,7 @@ cdef size_t device_memory() noexcept nogil:
 cdef size_t virtual_default(size_t limit) noexcept nogil:
     """Return the bytes of addresses for one stream: four times what the pool may hold.
 
-    The rest leaves room for holes.
+    The additional addresses are room for holes.
     """
     cdef size_t total = device_memory()
     if total == 0:
@@ -254,7 +254,7 @@ cdef int granule_check(object granule, int device, aclrtMemAttr attr, dict given
     prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED
     prop.memAttr = attr
     prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
-    prop.location.id = <uint32_t> device                # a device number: not negative
+    prop.location.id = <uint32_t> device                # safe cast: never negative
     with nogil:
         status = aclrtMemGetAllocationGranularity(
             &prop, ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, &least)
@@ -266,7 +266,10 @@ cdef int granule_check(object granule, int device, aclrtMemAttr attr, dict given
 
 
 def granule_of(dict given):
-    """Return the page size; ``"auto"``: the largest power of two of which the limit holds 512."""
+    """Return the page size.
+
+    For ``"auto"``: the largest power of two of which the limit holds 512.
+    """
     if given["granule"] != "auto":
         granule = bytes_of(given["granule"], "granule")
         if granule < 65536 or granule & (granule - 1):
@@ -331,7 +334,7 @@ cdef int stream_on(Stream stream, int device) except -1:
 
 
 def early_frees_default():
-    """True if GE launches from several threads: memory may then be freed before its launch."""
+    """True if GE launches from several threads, so that memory may be freed before its launch."""
     try:
         return int(os.environ.get("MAX_RUNTIME_CORE_NUMBER", "1")) > 1
     except ValueError:
@@ -339,7 +342,7 @@ def early_frees_default():
 
 
 def name_of(name, number, taken):
-    """Return the pool's name for reports, made unique: rows of equal names would be merged."""
+    """Return a unique name of the pool for reports, which would merge rows of equal names."""
     wanted = found = f"pool-{number}" if name is None else str(name)
     again = 2
     while found in taken:
@@ -349,7 +352,7 @@ def name_of(name, number, taken):
 
 
 def guard_every(debug):
-    """Return N if one in N blocks is to be guarded, for the argument `debug`; 0: none is guarded.
+    """Return N if the argument `debug` of a Pool says that one in N blocks is guarded; 0: none.
 
     If it is None, the environment variable ``ACL_POOL_DEBUG`` is read in the same way.
     """

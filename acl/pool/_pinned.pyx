@@ -1,9 +1,10 @@
 """Pinned host memory from a pool, reused by exact size.
 
-The device pool's core manages the blocks, in segments from `aclrtMallocHost`, here called slabs.
-Sizes are rounded up to 512 bytes only; free blocks are coalesced, and found in nanoseconds.  If a
-buffer is dropped while an asynchronous copy still uses it, nothing waits: an event is recorded on
-the copy's stream, and the memory is not handed out before that event is complete.
+The core of the device pools manages the blocks, in segments from `aclrtMallocHost`, which are
+called slabs here.  Sizes are rounded up to 512 bytes only; free blocks are coalesced, and found in
+nanoseconds.  If a buffer is dropped while an asynchronous copy still uses it, no thread waits: an
+event is recorded on the copy's stream, and the memory is not handed out before that event is
+complete.
 
 Any thread may allocate and free.  If a thread has no context, the pool's device is made current in
 it before the driver is called.  Only `empty` imports NumPy.
@@ -49,10 +50,11 @@ from acl.pool._options import bytes_of
 __all__ = ["PinnedPool", "default_pool", "pinned_empty"]
 
 cdef enum:
-    ROOM_SLABS = 16             # slab units that may be unused in any case: `slabs_balance`
+    ROOM_SLABS = 16  # this many slab units may be unused in any case: see `slabs_balance`
 
-# Its address is the arena's stream.  It is not the handle of a stream, so every real stream counts
-# as another stream, whose work must finish before a block is used again.
+# The address of this variable serves as the handle of the arena's stream.  No real stream has this
+# handle.  So every real stream counts as another stream, whose work must finish before a block is
+# used again.
 cdef char nobodys
 
 
@@ -61,7 +63,7 @@ cdef char nobodys
 cdef aclError host_malloc(void **addr, size_t size, aclrtMemMallocPolicy policy) noexcept nogil:
     cdef aclError status = aclrtMallocHost(addr, size)
     if status == ACL_SUCCESS and <size_t> addr[0] % 512 != 0:
-        aclrtFreeHost(addr[0])  # status: the allocation fails anyway
+        aclrtFreeHost(addr[0])  # status ignored: the allocation fails anyway
         return ACL_ERROR_RT_MEMORY_ALLOCATION   # blocks have to be aligned (I5)
     return status
 
@@ -71,7 +73,7 @@ cdef aclError host_free(void *addr) noexcept nogil:
 
 
 cdef aclError host_sync(aclrtStream stream, int32_t timeout_ms) noexcept nogil:
-    return ACL_SUCCESS                          # no stream uses a free block of the host
+    return ACL_SUCCESS                          # no stream uses a free block of host memory
 
 
 cdef aclError host_query(aclrtStream stream, aclrtStreamStatus *status) noexcept nogil:
@@ -101,7 +103,7 @@ cdef CorePool *core_make(int device, size_t limit, size_t slab) noexcept nogil:
     options.limit = limit
     options.granule = slab
     options.sync_timeout_ms = 5000
-    options.steals = True                       # whole free slabs go back when memory is short
+    options.steals = True                       # free slabs may be given back when memory is short
     options.segments = True
     options.exact_segments = True
     return pool_create(&options, &driver)
@@ -115,13 +117,13 @@ cdef Block *pinned_alloc(Arena *arena, int device, size_t size) noexcept nogil:
     if block != NULL:
         return block
     if aclrtGetCurrentContext(&context) != ACL_SUCCESS or context == NULL:
-        aclrtSetDevice(device)  # status: if this fails, the driver's calls below fail too
+        aclrtSetDevice(device)  # status ignored: if it fails, the driver calls below fail too
     slabs_balance(arena, size)
     return arena_alloc(arena, size, 0)
 
 
 cdef void slabs_balance(Arena *arena, size_t size) noexcept nogil:
-    """Give free slabs back before more memory is pinned: at most a quarter may be unused.
+    """Give free slabs back before more memory is pinned than the live peak and a quarter of it.
 
     Otherwise each size that never repeats would leave a slab behind.
     """
@@ -137,7 +139,7 @@ cdef void slabs_balance(Arena *arena, size_t size) noexcept nogil:
 
 
 cdef bint work_note(Arena *arena, Block *block, Work work) noexcept:
-    """Let the block wait for a copy that may still use it; False if no event can be recorded."""
+    """Let the block wait for a copy that may still use it.  False if no event can be recorded."""
     cdef Progress progress = work.progress
     return work.over() or (
         progress.raw is not NULL and progress.context is current_context()
@@ -158,7 +160,7 @@ cdef void block_back(void *arena, void *block) noexcept nogil:
 
 
 cdef str table_text(CorePool *core):
-    """Return the text to add to an error if the last allocation failed as the table is full."""
+    """Return the text that an error gets if the last allocation found the table full."""
     if core.reports.oom.attempt.stopped & STOP_TABLE:
         return f"; the pool has {MAX_RANGES} slabs, the most that it can: take fewer buffers"
     return ""
@@ -201,7 +203,7 @@ cdef class PinnedPool:
             raise host_memory_error("a pool")
 
     def __dealloc__(self):
-        # A pool with live blocks is not destroyed: its memory is left to the system.  If a block is
+        # A pool with live blocks is not destroyed; its memory is left to the system.  If a block is
         # WAITING for a copy, `waiting_end` synchronises the device first.
         if self.core is not NULL and not leaving and self.made == fork_count:
             with nogil:
@@ -219,7 +221,7 @@ cdef class PinnedPool:
         cdef Block *block
         self.open_check()
         if later_count:
-            later_drain()                       # frees dropped buffers whose copies are done by now
+            later_drain()  # free the dropped buffers whose copies are complete by now
         block = arena_try(self.arena, size, 0)
         if block is NULL:
             current_ensure(NULL)
@@ -375,8 +377,8 @@ def default_pool():
 def pinned_empty(shape, dtype="float64", *, order="C", pool=None):
     """Return a NumPy array in pinned host memory, not initialised.
 
-    Asynchronous copies between it and the device run beside the host.  If the array is dropped
-    while a copy is under way, its memory is freed after the copy.
+    Asynchronous copies between it and the device do not block the host.  If the array is dropped
+    during such a copy, its memory is freed after the copy.
 
     Parameters
     ----------

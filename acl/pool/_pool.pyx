@@ -2,11 +2,11 @@
 
 A pool belongs to one device and has an arena for each stream.  `register` gives the arena and four
 C functions to ACL, so that ACL allocates from the arena for all that runs on the stream.  No code
-of this file runs inside ACL's callbacks.  Code that may call the driver drops the GIL.  The
+of this file runs inside ACL's callbacks.  Code that may call the driver releases the GIL.  The
 out-of-memory hook is called after the failed allocation has returned.
 
-A pool is kept alive until its streams are unregistered, and its memory until the last block is
-freed.  At the interpreter's exit all of it is left to the system.
+The pool object is kept alive until its streams are unregistered, and its memory until the last
+block is freed.  When the interpreter exits, the system frees everything.
 """
 
 cimport cython
@@ -167,29 +167,31 @@ cdef class Pool:
         self.guard_every = guard_every(debug)
         self.core.options.guard_every = self.guard_every
         self.guarded = self.guard_every != 0
-        if self.guarded:                        # findings have the stacks of allocation and free
+        if self.guarded:                        # record stacks for the findings
             self.core.notes.python += 1
             record_native_open()
         self.padding = self.core.options.padding = soc_padding()
-        if given["preallocate"]:                # `alloc` adds the padding again
+        if given["preallocate"]:                # less the padding, as `alloc` adds it again
             self.alloc(max(1, given["preallocate"] - self.padding), stream).close()
-            if stream is None and not self.guarded:     # a guarded buffer is in quarantine for now
+            if stream is None and not self.guarded:  # a guarded buffer would still be in quarantine
                 arena_offer(self.recent)
         if given["decay_ms"]:
             from acl.pool._scopes import Decay
             self.decay = Decay(self, given["decay_ms"])
-        # The name, not the pool: a log record that a handler keeps would keep the pool alive.
+        # Pass the name, not the pool: a handler that keeps the log record would keep the pool
+        # alive.
         debug_log("pool", "%s made on device %d", self.name, self.device)
 
     def __dealloc__(self):
-        # If the pool cannot be destroyed yet (live blocks, work in flight), it is retried later.
+        # If the pool cannot be destroyed yet (live blocks, work in progress), `pools_retry` does it
+        # later.
         if self.core is not NULL and not leaving and self.made == fork_count:
             with nogil:
                 buffers_close(self.core)
                 pool_drop(self.core)
 
     cdef int enlist(self, object name) except -1:
-        """Give the pool a name and a number, and enter it into the list that reports read."""
+        """Give the pool a name and a number, and add it to the list that reports read."""
         self.number = next(numbers)
         self.name = name_of(name, self.number, {one.name for one in open_pools() if not one.closed})
         self.core.life.orphan = False
@@ -209,7 +211,7 @@ cdef class Pool:
         return 0
 
     cdef Arena *arena_of(self, aclrtStream stream, aclrtContext known=NULL) except NULL:
-        """Return the arena that `alloc` uses for a stream; `known` is its context, or NULL."""
+        """Return the arena that `alloc` uses for a stream; `known`: its context, or NULL."""
         cdef Arena *arena = self.recent
         if arena is not NULL and arena_is_of(
                 arena, stream, NULL if stream is not NULL else context_here(self.core)):
@@ -232,7 +234,7 @@ cdef class Pool:
         if len(self.tag_names) == TAGS:
             return TAGS - 1
         if len(self.tag_names) == TAGS - 1:
-            # Statistics have TAGS entries: all names after the first 62 share the last one.
+            # Statistics have TAGS entries, so all names after the first 62 share the last entry.
             self.tag_names.append(OTHER_TAGS)
             return TAGS - 1
         self.tags[tag] = len(self.tag_names)
@@ -475,7 +477,7 @@ cdef class Pool:
         return Unloading(self)
 
     cdef int set_modes(self, uint32_t set, uint32_t clear) except -1:
-        cdef uint32_t i             # the GIL keeps other threads from changing modes meanwhile
+        cdef uint32_t i             # the caller's GIL keeps other threads from changing modes
         spin_enter(&self.core.lock)
         self.core.modes = (self.core.modes & ~clear) | set
         spin_leave(&self.core.lock)
@@ -674,7 +676,7 @@ cdef class Pool:
             return
         if self.made != fork_count:
             forked_raise(self)
-        current_ensure(NULL)                    # raises in a callback, before anything has changed
+        current_ensure(NULL)                    # first, as it raises inside a callback
         if self.decay is not None:
             self.decay.stop()
             self.decay = None
@@ -732,7 +734,7 @@ cdef class Pool:
 
 
 cdef int segments_tell(Pool pool) except -1:
-    """Log once, if so, that the pool works without virtual memory because the driver has none."""
+    """If the driver has no virtual memory, so that the pool works without it, log that once."""
     if pool.core.no_virtual and not pool.core.options.segments and not pool.segments_told:
         pool.segments_told = True
         warning_log("pool", "%s works in segments, which wastes more: device %d has no virtual "
@@ -746,7 +748,7 @@ cdef aclrtContext home_of(object stream) noexcept:
 
 
 cdef int device_check(Pool pool, aclrtStream raw) except -1:
-    """Raise for the default stream if the current context is of another device than the pool."""
+    """Raise for the default stream if the current context is not one of the pool's device."""
     current_ensure(NULL)
     if raw is NULL and current_device() not in (pool.device, -1):   # -1: the device is lost
         raise ValueError(
@@ -756,7 +758,7 @@ cdef int device_check(Pool pool, aclrtStream raw) except -1:
 
 cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
                       uint16_t tag) except NULL:
-    """Run the slow allocation without the GIL; if it fails, call the hook and run it once more."""
+    """Run a slow allocation without the GIL.  If it fails, call the hook and run it once more."""
     cdef Block *block
     cdef uint32_t attempt
     cdef uint64_t before

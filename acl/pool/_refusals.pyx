@@ -1,11 +1,13 @@
-"""Log messages of a pool that could not do what it was asked: grow, trim or close.
+"""Log messages of a pool that could not grow, trim or close as it was asked to.
 
 If a pool may not grow, it moves pages that it has, which takes longer, or the allocation fails.
-The log says so, because limits are tuned by it.  The callbacks that are refused hold no GIL and may
-not log.  So they count the refusal.  At most once a minute for each pool and kind, they ask the
-main thread to log it as soon as it runs Python code again (`acl.inside._books.refusals_tell`).
+The log says so, because users tune limits by it.  A callback whose growth is refused holds no GIL
+and may not log, so it counts the refusal.  At most once a minute for each pool and kind of refusal,
+it asks the main thread to log it as soon as that runs Python code
+(`acl.inside._books.refusals_tell`).
 
-Thread rule: any thread, without locks.  `growth_refused` runs without the GIL, all else with it.
+Thread rule: any thread, without locks.  `growth_refused` runs without the GIL, all other functions
+with it.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -28,11 +30,14 @@ cdef extern from "Python.h" nogil:
     int Py_IsInitialized()
 
 cdef enum:
-    PAUSE_S = 60
+    PAUSE_S = 60                # seconds between two log messages of one pool and kind
 
 
 cdef void growth_refused(Pool *pool, uint32_t kind, size_t bytes) noexcept nogil:
-    """Count a refusal, and at most once a minute for each pool and kind ask Python to log it."""
+    """Count a refusal, and ask Python to log it.
+
+    Python is asked at most once a minute for each pool and kind of refusal.
+    """
     cdef Source *source = &pool.source
     cdef uint64_t now = record_ns(record_ticks())
     cdef bint due
@@ -52,7 +57,7 @@ cdef object loaded_books = None
 
 
 def refusals_prepare():
-    """Import what logging needs now: a pending call may run in the middle of any import."""
+    """Import now what logging needs, because a pending call may run in the middle of any import."""
     global loaded_books
     from acl.inside import _books
     from acl.pool import _findings
@@ -66,7 +71,7 @@ cdef object books():
 
 
 cdef int on_pending(void *argument) noexcept with gil:
-    if loaded_books is not None:                # if None, Python has made no Pool yet
+    if loaded_books is not None:                # None: Python has made no Pool yet
         loaded_books.refusals_tell()
     return 0
 

@@ -1,7 +1,7 @@
 """Registration of pools with ACL, and the lists of pools and of registered streams.
 
-For each stream ACL gets five values: an arena and four C functions.  It copies them, so the
-descriptor is destroyed at once.  The arena must outlive every block that it handed out, also when
+For each stream ACL gets five values: an arena and four C functions.  ACL copies them, so the
+descriptor is destroyed at once.  The arena must outlive every block that it handed out, even after
 the registration has ended.
 """
 
@@ -39,13 +39,13 @@ __all__ = ["Allocator", "allocator_of", "every", "open_pools", "pool_of", "regis
 
 findings_listen()
 
-every = weakref.WeakValueDictionary()   # address of the core's struct -> Pool, closed ones too
-# Stream handle -> the Pool that Python registered for it.  This keeps the Pool alive.
+every = weakref.WeakValueDictionary()   # address of the core's Pool -> Python Pool, also if closed
+# Stream handle -> the Pool that Python registered for it.  The entry keeps the Pool alive.
 registered: dict = {}
 
 
 cdef list pools_alive():
-    """Return a list of the pools: iterating `every` fails if a thread makes a pool meanwhile."""
+    """Return the pools as a list: iterating `every` fails if another thread makes a pool."""
     return [pool for reference in every.valuerefs() if (pool := reference()) is not None]
 
 
@@ -67,20 +67,20 @@ def pool_of(size_t stream):
 
 
 def stream_ended(handle):
-    """End all that pools know of a stream by its handle: the stream is about to be destroyed."""
+    """Forget a stream in all pools, because it is about to be destroyed."""
     cdef aclrtStream raw = <aclrtStream> <size_t> handle
     pool = registered.get(handle)
     if pool is not None:
         pool.unregister(handle)
     with nogil:
-        stream_end(raw)                         # if the runtime reports the end, this runs twice
+        stream_end(raw)                         # called twice if the runtime reports the end too
 
 
 ended_hooks.append(stream_ended)
 
 
 cdef aclError descriptor_fill(aclrtAllocatorDesc desc, Arena *arena, bint guard) noexcept nogil:
-    """Set all five values of a new descriptor: ACL does not initialise them."""
+    """Set all five values of a new descriptor, because ACL does not initialise them."""
     cdef aclError status = aclrtAllocatorSetObjToDesc(desc, arena)
     if status == ACL_SUCCESS:
         status = aclrtAllocatorSetAllocFuncToDesc(desc, guard_alloc if guard else on_alloc)
@@ -95,7 +95,7 @@ cdef aclError descriptor_fill(aclrtAllocatorDesc desc, Arena *arena, bint guard)
 
 
 cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil:
-    """Register an arena for a stream, with the checking callbacks if the pool guards blocks.
+    """Register an arena for a stream, with `core/_guard`'s callbacks if the pool guards blocks.
 
     If there is no memory for guards, the usual callbacks are registered.
     """
@@ -108,7 +108,7 @@ cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil:
     status = descriptor_fill(desc, arena, guard)
     if status == ACL_SUCCESS:
         status = aclrtAllocatorRegister(stream, desc)
-    aclrtAllocatorDestroyDesc(desc)  # status: ACL has its copy
+    aclrtAllocatorDestroyDesc(desc)  # status ignored: ACL has its copy
     if status == ACL_SUCCESS:
         arena_serves(arena)
         record_note(arena, EVENT_REGISTER, NULL, 0, 0)
@@ -116,7 +116,7 @@ cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil:
 
 
 cdef aclError arena_unregister(Arena *arena, aclrtStream stream) noexcept nogil:
-    """End an arena's registration; return success also if it is not registered."""
+    """End an arena's registration.  Return success also if it is not registered."""
     cdef aclError status = ACL_SUCCESS
     if arena.ending.registered:
         arena.ending.registered = False
@@ -170,7 +170,7 @@ Allocator.__doc__ = (
 
 
 def allocator_of(stream):
-    """Return what ACL has registered for a stream, by any program; None if nothing is registered.
+    """Return what ACL has registered for a stream, also by other code; None if nothing.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def allocator_of(stream):
     cdef aclrtAllocatorAllocAdviseFunc advise = NULL
     cdef aclrtAllocatorGetAddrFromBlockFunc address = NULL
     if raw is NULL:
-        return None                             # ACL keeps no allocator for the default stream
+        return None                             # ACL has no allocator for the default stream
     current_ensure(NULL)
     cdef aclError status = aclrtAllocatorGetByStream(
         raw, &desc, &allocator, &alloc, &free, &advise, &address)
@@ -203,7 +203,7 @@ def strays():
 
 
 def stream_fault(size_t handle):
-    """Return the status of a stream's failed task that only a pool's wait has seen, or 0."""
+    """Return the status of a failed task of a stream that only a pool's wait has seen, or 0."""
     return stream_fault_take(<aclrtStream> handle)
 
 

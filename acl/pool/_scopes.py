@@ -1,4 +1,4 @@
-"""Objects that act on a pool for a while: `Unloading`, `Decay` and `UsePool`."""
+"""Objects that affect a pool until they are closed: `Unloading`, `Decay` and `UsePool`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Decay:
 
     @staticmethod
     def run(reference: weakref.ref[Pool], done: threading.Event, interval: float) -> None:
-        """Run decay steps until `stop`, or until the pool is closed or deleted; a failed one is tried again."""
+        """Run decay steps until `stop`, or until the pool is closed or deleted. A step that fails is tried again."""
         worked = True
         while not done.wait(interval):
             pool = reference()
@@ -67,14 +67,14 @@ class Decay:
             del pool
 
     def stop(self) -> None:
-        """End the thread, and wait until its last step is done."""
+        """End the thread, and wait until its last step is complete."""
         self.done.set()
         if threading.current_thread() is not self.thread:
             self.thread.join()
 
 
 class UsePool:
-    """The context manager of `use_pool`: its end ends the registration of new streams."""
+    """The context manager of `use_pool`. New streams are registered until it is closed."""
 
     def __init__(self, pool: Pool) -> None:
         if pool.closed:
@@ -87,7 +87,7 @@ class UsePool:
     def on_made(self, stream: Stream) -> None:
         """Register a new `Stream` with the pool, if it is of the pool's device."""
         if stream.device == self.pool.device and not self.pool.closed:
-            self.pool.register(stream, replace=True)    # if several pools are in use, the newest one wins
+            self.pool.register(stream, replace=True)    # if several pools are in use, the newest one gets it
 
     def on_raw(self, handle: int, device: int) -> None:
         """Register a stream that a function of `acl.rt` made, if it is of the pool's device."""
@@ -95,7 +95,7 @@ class UsePool:
             self.pool.register(handle, replace=True)
 
     def close(self) -> None:
-        """Stop registering new streams; streams that are registered stay so."""
+        """Stop registering new streams. Streams that are registered already stay registered."""
         if self.on_made in made_hooks:
             made_hooks.remove(self.on_made)
             _raw_hooks.remove(self.on_raw)
@@ -139,7 +139,7 @@ def _telling_made(function: Callable[..., Any], get_device: Callable[[], tuple[i
 def _telling_ended(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def destroy(*arguments: Any, **named: Any) -> Any:
-        # This must run before the stream is destroyed: another thread's next stream may get the same handle.
+        # Call it before the stream is destroyed: afterwards a new stream may get the same handle.
         if len(arguments) == 1 and not named and arguments[0] in registered:
             stream_ended(arguments[0])
         return function(*arguments, **named)

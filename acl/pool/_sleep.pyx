@@ -1,12 +1,13 @@
 """Sleep and wake: give the memory of tagged blocks back to the device, and allocate it again.
 
-Contents that are to be kept are copied to pinned host memory, piece by piece, on two streams of
-this module, so that one piece is copied while the next is pinned.  Then `_asleep` unmaps the pages;
-the addresses stay reserved.  A wake maps memory there again and copies the contents back.
+Contents that are to be kept are copied to pinned host memory, piece by piece.  The copies run on
+two streams of this module, so that one piece is copied while the next piece is pinned.  Then
+`_asleep` unmaps the pages; the addresses stay reserved.  A wake maps memory at these addresses
+again and copies the contents back.
 
-One sleep or wake runs at a time in a process; any thread may allocate and free meanwhile.  A step
-that fails is undone; if that fails too, the error says so.  The GIL is dropped around everything
-that may call the driver.
+One sleep or wake runs at a time in a process.  Other threads may allocate and free at the same
+time.  A step that fails is undone; if that fails too, the error says so.  The GIL is released
+around all code that may call the driver.
 """
 
 import threading
@@ -41,20 +42,20 @@ __all__ = ["pool_sleep", "pool_wake"]
 
 cdef enum:
     PIECE = 32 << 20            # most bytes of one copy
-    COPIERS = 2
+    COPIERS = 2                 # number of streams for copies
 
-cdef struct Copier:
+cdef struct Copier:             # the copies of one sleep or wake
     aclrtStream streams[2]
-    uint32_t turn               # number of the next copy; it runs on streams[turn % COPIERS]
-    const char *call            # name of the call that failed
-    Pinned *pieces[TAGS]        # pinned memory being filled, by tag: a tag may wake without others
+    uint32_t turn               # number of the next copy, which runs on streams[turn % COPIERS]
+    const char *call            # name of the ACL call that failed
+    Pinned *pieces[TAGS]  # pinned memory being filled, one for each tag, as tags wake separately
     size_t left[TAGS]           # bytes of each tag that are still to be saved
-    # The copy being gathered:
+    # Several copies are gathered into one.  The fields below describe the gathered copy.
     Range *span                 # the address range on the device
     Pinned *pinned              # the pinned host memory
     char *target                # the address to copy to
     char *source                # the address to copy from
-    size_t size                 # bytes to copy; 0: no copy is being gathered
+    size_t size                 # bytes to copy; 0: no copy is gathered
 
 cdef object one_at_a_time = threading.Lock()
 
@@ -76,7 +77,10 @@ cdef aclError copier_open(Copier *copier) noexcept nogil:
 
 
 cdef aclError copier_close(Copier *copier, bint wait) noexcept nogil:
-    """Wait for all copies and destroy the streams; with `wait`, return the first wait's failure."""
+    """Wait for all copies and destroy the streams.
+
+    With `wait`, return the status of the first wait that failed, else ACL_SUCCESS.
+    """
     cdef aclError status
     cdef aclError first = ACL_SUCCESS
     cdef uint32_t index
@@ -88,12 +92,12 @@ cdef aclError copier_close(Copier *copier, bint wait) noexcept nogil:
             copier.call = b"aclrtSynchronizeStream"
             first = status
         if aclrtDestroyStream(copier.streams[index]) != ACL_SUCCESS:
-            aclrtDestroyStreamForce(copier.streams[index])  # status: if this fails too, it leaks
+            aclrtDestroyStreamForce(copier.streams[index])  # status ignored: it leaks then
     return first
 
 
 cdef aclError copy_queue(Copier *copier, bint out) noexcept nogil:
-    """Queue the gathered copy, if there is one; return ACL's status."""
+    """Queue the gathered copy, if there is one.  Return ACL's status."""
     cdef aclError status
     if copier.size == 0:
         return ACL_SUCCESS
@@ -110,9 +114,10 @@ cdef aclError copy_queue(Copier *copier, bint out) noexcept nogil:
 
 cdef aclError copy_add(Copier *copier, Range *span, Pinned *pinned, char *target, char *source,
                        size_t size, bint out) noexcept nogil:
-    """Append a copy to the gathered one if both its sides adjoin; otherwise queue that one first.
+    """Append a copy to the gathered copy, if both its source and its target follow directly.
 
-    One copy stays within one address range and one allocation of pinned memory.
+    Otherwise queue the gathered copy first, and begin a new one.  A gathered copy stays within one
+    address range and one allocation of pinned memory.
     """
     cdef aclError status
     if (copier.size > 0 and span == copier.span and pinned == copier.pinned
@@ -145,7 +150,7 @@ cdef aclError piece_ready(Copier *copier, uint32_t tag, size_t least) noexcept n
 
 
 cdef aclError nap_save(Copier *copier, Range *span, Nap *nap, uint32_t tag) noexcept nogil:
-    """Queue the copies of a block's bytes to the host; pin further pieces where needed."""
+    """Queue the copies of a block's bytes to the host.  Pin further pieces if needed."""
     cdef char *source = nap.block.addr
     cdef size_t left = nap.block.size
     cdef Chunk **last = &nap.chunks
@@ -197,22 +202,22 @@ cdef inline uint32_t nap_tag(Nap *nap, Arena *arena) noexcept nogil:
 
 # ---- sleep batches ------------------------------------------------------------------------------
 
-cdef struct Trip:               # one call that puts blocks of a pool to sleep or wakes them
+cdef struct Trip:               # one call that puts blocks of a pool to sleep, or wakes them
     CorePool *pool
     Arena *arena                # the arena of `block`; NULL: all arenas
     Block *block                # the only block to put to sleep or wake; NULL: all of `tags`
-    Turn *turns
-    uint32_t count
-    uint32_t begun              # sleep batches in `turns` that have begun: one for each arena
+    Turn *turns                 # sleep batches, one for each arena
+    uint32_t count              # number of entries in `turns`
+    uint32_t begun              # the first `begun` entries of `turns` have begun
     uint64_t tags               # bit t: blocks with tag t are put to sleep or woken
-    uint64_t keep               # bit t: the bytes of tag t are copied to the host
-    size_t copied
-    const char *call            # name of the call that failed
+    uint64_t keep               # bit t: the contents of blocks with tag t are copied to the host
+    size_t copied               # bytes
+    const char *call            # name of the ACL call that failed
     Copier copier
 
 
 cdef bint arena_may(Arena *arena, bint drained) noexcept nogil:
-    """True if pages may leave an arena: it has no early frees, or its task queue is empty."""
+    """True if blocks of an arena may sleep: no early frees, or an empty task queue (`drained`)."""
     return arena.role == ROLE_CAPTURE or pages_may_leave(arena, drained)
 
 
@@ -259,7 +264,7 @@ cdef inline bint nap_is_kept(Trip *trip, Nap *nap, Arena *arena) noexcept nogil:
 
 
 cdef void trip_measure(Trip *trip) noexcept nogil:
-    """Count the bytes of each tag that are to be copied to the host."""
+    """Count, by tag, the bytes that are to be copied to the host."""
     cdef Copier *copier = &trip.copier
     cdef uint32_t index
     cdef Arena *arena
@@ -274,7 +279,7 @@ cdef void trip_measure(Trip *trip) noexcept nogil:
 
 
 cdef aclError turn_copy(Trip *trip, Turn *turn, bint out) noexcept nogil:
-    """Queue the copies of one arena's blocks; the batch has them in order of their addresses."""
+    """Queue the copies of one arena's blocks, in the order of their addresses."""
     cdef Copier *copier = &trip.copier
     cdef Arena *arena = turn.arena
     cdef aclError status = ACL_SUCCESS
@@ -334,7 +339,7 @@ cdef bint trip_map(Trip *trip) noexcept nogil:
 
 
 cdef int trip_open(Trip *trip, Pool pool) except -1:
-    pool.open_check()                           # it may have been closed while we waited
+    pool.open_check()                           # it may have been closed meanwhile
     trip.pool = pool.core
     trip.count = count_read(&pool.core.arena_count)
     trip.turns = <Turn *> calloc(trip.count + 1, sizeof(Turn))
@@ -424,7 +429,7 @@ cdef object trip_wake(Trip *trip, Pool pool):
 # ---- the two calls ------------------------------------------------------------------------------
 
 cdef uint64_t tags_mask(Pool pool, object tags, str name) except? 0xFFFFFFFFFFFFFFFF:
-    """Return the set of tags as bits; the name "" is bit 0, for blocks without a tag."""
+    """Return the set of tags as bits.  The name "" is bit 0, for blocks without a tag."""
     cdef uint64_t mask = 0
     if tags is None or tags is True:
         return ~<uint64_t> 0 >> 1 | <uint64_t> 1 << 63
@@ -445,7 +450,7 @@ cdef uint64_t tags_mask(Pool pool, object tags, str name) except? 0xFFFFFFFFFFFF
 
 
 def asleep_text(pool):
-    """Return the text about a pool's sleeping blocks that errors end with."""
+    """Return the text about a pool's sleeping blocks that is at the end of an error message."""
     asleep = pool.stats().asleep
     return f"{readable(asleep)} of blocks are asleep" if asleep else "nothing is asleep"
 

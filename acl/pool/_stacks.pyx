@@ -1,10 +1,10 @@
-"""Python and C stacks; a process keeps each one once, under a number; 0 is no stack.
+"""Python and C stacks.  A process keeps each stack once and gives it a number; 0 means no stack.
 
-The allocator's callbacks cannot read the Python stack.  So the stack is noted before a call into C,
-where the GIL is held anyway, and its number is stored in the thread.  Noting a stack takes about a
-microsecond; its text is made only when it is read.  The table only grows, up to a limit.
+The allocator's callbacks cannot read the Python stack.  So the stack is recorded before a call into
+C, where the GIL is held anyway, and its number is stored in the thread.  Recording a stack takes
+about a microsecond; its text is made when it is read.  The table only grows, up to a limit.
 
-Thread rule: with the GIL.
+Thread rule: call all with the GIL.
 """
 
 import os
@@ -30,16 +30,16 @@ cdef extern from "<dlfcn.h>" nogil:
 __all__ = ["native_frames", "python_frames"]
 
 cdef enum:
-    DEPTH = 64                  # most frames of a Python stack: the innermost ones are kept
-    MOST = 65536                # most different stacks
-    NATIVE_DEPTH = 32           # as in `core/record.h`
+    DEPTH = 64                  # most frames that are kept of a Python stack: the innermost ones
+    MOST = 65536                # most different Python stacks
+    NATIVE_DEPTH = 32  # most frames of a C stack; must equal STACK_DEPTH of `core/record.h`
 
-#: The folder of this package, whose own frames tell a user nothing.
+#: The folder of this package.  Its own frames are of no use to a user.
 OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
-cdef dict numbers = {}          # what identifies a stack -> its number
-cdef list stacks = [()]         # by number: (code, offset) pairs, innermost first
-cdef dict codes = {}            # id -> code; this keeps the code alive, so no other gets its id
+cdef dict numbers = {}          # stack, as a tuple of code ids and offsets -> its number
+cdef list stacks = [()]         # by number: a tuple of (code, offset) pairs, the innermost first
+cdef dict codes = {}            # id -> code; kept alive so that no other code gets the same id
 
 
 cdef uint32_t stack_here() except? 0xFFFFFFFF:
@@ -64,7 +64,7 @@ cdef uint32_t stack_here() except? 0xFFFFFFFF:
         codes[id(code)] = code
     numbers[identity] = len(stacks)
     stacks.append(tuple(pairs))
-    return <uint32_t> (len(stacks) - 1)                 # fits: below MOST
+    return <uint32_t> (len(stacks) - 1)                 # safe cast: below MOST
 
 
 cdef bint stack_enter(Pool *pool) except -1:
@@ -83,9 +83,9 @@ cdef int line_of(object code, int offset) except -2:
 
 
 def python_frames(number):
-    """Return the frames of a Python stack: (file, line, function), the innermost first.
+    """Return the frames of a Python stack as (file, line, function), the innermost first.
 
-    Frames of this package are left out, so that the user's line is the first. They are kept if
+    Frames of this package are left out, so that the user's line is the first.  They are kept if
     there are no others.
     """
     if not 0 <= number < len(stacks):
@@ -96,9 +96,9 @@ def python_frames(number):
 
 
 def native_frames(number):
-    """Return the frames of a C stack: (library, 0, function), innermost first.
+    """Return the frames of a C stack as (library, 0, function), the innermost first.
 
-    The innermost frames are left out as long as they lie in the allocator itself.
+    The innermost frames are left out as long as they are in the allocator itself.
     """
     cdef void *frames[NATIVE_DEPTH]
     cdef Dl_info info
@@ -108,7 +108,7 @@ def native_frames(number):
         count = record_native(wanted, frames)
     found = []
     for i in range(count):
-        if not dladdr(<char *> frames[i] - 1, &info):   # -1: inside the call, not the line after it
+        if not dladdr(<char *> frames[i] - 1, &info):   # -1: an address in the call
             found.append(("", 0, hex(<size_t> frames[i])))
             continue
         library = (<bytes> info.dli_fname).decode(errors="replace") if info.dli_fname else ""

@@ -1,14 +1,14 @@
 """Tag scopes: memory that is allocated while a scope is open gets its tag.
 
-A scope is noted in two places.  The context (`contextvars`), which follows an asyncio task, has it
-for allocations by Python code.  The thread has it for ACL's allocations, because the callbacks are
-C and cannot read the context (`TagScope`, a list without locks).  A coroutine's scope is not put
-into the thread's list, because other tasks run on the thread before it ends; `Model` and `Op` put
-it there for their own calls.
+An open scope is stored in two places.  Allocations by Python code read it from the context
+(`contextvars`), which follows an asyncio task.  ACL's allocations read it from a list of the thread
+(`TagScope`, without locks), because the callbacks are C and cannot read the context.  A coroutine's
+scope is not put into the thread's list, because other tasks run on the thread before the scope
+ends.  Instead `Model` and `Op` put it there during their own calls.
 
-All of it runs under the GIL, except that callbacks read the thread's list.  If a scope ends in
-another thread than it began in, it is emptied and never freed, because the first thread's list may
-still point to it.
+All functions run under the GIL, but callbacks read the thread's list without it.  If a scope ends
+in another thread than the one in which it began, it is emptied and never freed, because the first
+thread's list may still point to it.
 """
 
 import sys
@@ -23,7 +23,7 @@ from acl.core._tally cimport tag_scopes
 __all__ = ["Tagging", "tag_open"]
 
 cdef object innermost = ContextVar("acl.tag", default=None)
-cdef set kept = set()           # scopes that a thread's list points to: they must not be freed
+cdef set kept = set()           # scopes in the list of a thread: they must not be freed
 
 
 cdef bint in_coroutine() except -1:
@@ -51,8 +51,8 @@ cdef bint tag_push(object pool, CorePool *core, TagScope *scope, uint16_t otherw
     scope.pool = core
     scope.outer = tag_scopes()[0]
     tag_scopes()[0] = scope
-    # The owner's fast path does not look for scopes, so the thread gives up all locks of the pool
-    # that it owns.
+    # The fast path of a lock's owner does not look for scopes.  So this thread gives up the
+    # ownership of all locks of the pool.
     for i in range(count_read(&core.arena_count)):
         lock_step_down(&core.arenas[i].lock)
     return True
@@ -92,8 +92,8 @@ cdef class Tagging:
     cdef TagScope scope             # its entry in the thread's list
     cdef CorePool *core
     cdef readonly object pool
-    cdef Tagging outer              # the scope around it in the context
-    cdef object token               # resets the context variable; None while the scope is not open
+    cdef Tagging outer              # the scope that encloses it in the context
+    cdef object token  # resets the context variable at the end; None: the scope is not open
     cdef uint16_t tag
 
     def __enter__(self):
