@@ -4,7 +4,7 @@
 
 #include "profiling/subscription.h"
 
-/* Programs know only its size, and read its fields by aclprofGetOp... */
+/* Programs use only the size of a record; they read its fields with aclprofGetOp... */
 typedef struct OpRecord {
     uint32_t signature; /* hash of the fields below; wrong if the bytes are not a record */
     uint32_t model;

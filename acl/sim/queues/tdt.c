@@ -346,7 +346,7 @@ aclError tdt_queue_grant(uint32_t id, uint32_t permission)
     return queue != NULL ? ACL_SUCCESS : ACL_ERROR_RT_PARAM_INVALID;
 }
 
-/* Tells the granted permissions. Before any grant, the process that made the queue has all of them. */
+/* Gives the granted permissions. Before any grant, the process that made the queue has all of them. */
 aclError tdt_queue_permission(uint32_t id, uint32_t *permission)
 {
     pthread_mutex_lock(&lock);

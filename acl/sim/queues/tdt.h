@@ -30,7 +30,8 @@ typedef enum TdtSort {
 
 enum { TDT_OBJECT_SIZE = 192 };
 
-/* Makes an object that is zero but for its first member, a TdtSort. Returns NULL if there is no host memory. */
+/* Makes an object that is all zero except for its first member, a TdtSort. Returns NULL if there is
+   no host memory. */
 void *tdt_object(TdtSort sort);
 bool tdt_is(const void *object, TdtSort sort);
 /* Destroys the object. Returns false if another thread does or did that. */

@@ -312,8 +312,8 @@ aclError sim_aclopExecWithHandle(aclopHandle *handle, int numInputs,
 
 /* --- settings --- */
 
-/* On a device, compiled operators are searched in this folder. The simulator has its own and only checks that the
-   folder exists. */
+/* On a device, compiled operators are looked for in this folder. The simulator has its own
+   operators and only checks that the folder exists. */
 aclError sim_aclopSetModelDir(const char *modelDir)
 {
     struct stat about;

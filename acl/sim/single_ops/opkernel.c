@@ -123,7 +123,7 @@ static void kernel_free(UserKernel *kernel)
     free(kernel);
 }
 
-/* Returns NULL if there is no host memory. */
+/* Makes the record of a user's kernel. Returns NULL if there is no host memory. */
 static UserKernel *kernel_new(
     const char *type, const char *id, aclrtBinHandle binary, aclrtFuncHandle function)
 {

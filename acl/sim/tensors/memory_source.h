@@ -25,7 +25,7 @@ typedef struct Block {
     size_t size;     /* requested bytes */
 } Block;
 
-/* 245000 if there is no memory. */
+/* Takes a block of `size` bytes. Returns 245000 if there is no memory. */
 aclError source_take(const Source *source, size_t size, Block *block);
 void source_give(Block *block);
 

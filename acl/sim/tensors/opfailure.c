@@ -18,7 +18,7 @@ enum { FAILURES_KEPT = 16 };
 typedef struct Failure {
     int32_t device;
     uint32_t stream, task;
-    char *name; /* NULL: none */
+    char *name; /* NULL: this entry is not used */
     int inputs, outputs;
     Tensor *tensors;
 } Failure;
