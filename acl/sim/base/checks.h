@@ -58,8 +58,8 @@ typedef struct Checks {
      * the program did not destroy. */
     void (*device_gone)(int32_t device);
     void (*finalized)(void);
-    /* `size` is the number of bytes that the call asked for. A block that a model or an operator
-     * allocates for itself counts as written, over its whole length. */
+    /* Called after a block was allocated; `size` is the number of bytes that the call asked for. All
+     * bytes of a block that a model or an operator allocates for its own use count as written. */
     void (*block_made)(struct Arena *arena, uintptr_t address, size_t size);
     /* Called before a block is freed: notes the caller, and checks the bytes behind the block. */
     void (*block_freed)(struct Arena *arena, uintptr_t address, const struct ZoneView *view);

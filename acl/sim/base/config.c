@@ -1,6 +1,7 @@
-/* Configuration: the ACL_SIM_* environment variables, read once when the library is loaded.
+/* Configuration: the ACL_SIM_* environment variables, read once when the library is loaded. The value in
+ * parentheses is the default.
  *
- * ACL_SIM_DEVICES       number of devices (2; 0 to 64)
+ * ACL_SIM_DEVICES       number of devices, 0 to 64 (2)
  * ACL_SIM_MEMORY        memory of each device: "32G" or "32GiB" is 32 * 1024^3 bytes, "32GB" is 32 * 1000^3;
  *                       or a list with a size for each device, "32G,16G" (the last size is repeated)
  * ACL_SIM_PINNED        the most pinned host memory of the process, as "8G" (unlimited)

@@ -22,8 +22,8 @@
 #define SIM_SHARED __attribute__((visibility("default")))
 #define SIM_LIKELY(x) __builtin_expect(!!(x), 1)
 
-/* A lock of one file. A fork takes all these locks first, so that the data that they guard is
- * consistent in the child, and the child can take them (fork.c). */
+/* FILE_LOCK defines a mutex for the data of one source file. A fork takes all these mutexes before it
+ * makes the child, so that the data is consistent in the child, and no mutex stays locked (fork.c). */
 #define FORK_TAKES(lock) \
     static pthread_mutex_t *const lock##_of_forks __attribute__((used, section("sim_locks"))) = &(lock)
 #define FILE_LOCK(lock)                                       \
@@ -171,7 +171,7 @@ bool handle_is(const void *handle, HandleKind kind);
 /* Makes the object dead for handle_is; its slot is not used again before handle_retire.
  * False if the object was dead already: if two threads destroy one object, one of them gets false. */
 bool handle_kill(void *handle);
-/* Makes the object dead; its slot may be used again (much later). */
+/* Makes the object dead; its slot may be used again, after many other slots of its kind. */
 void handle_retire(void *handle);
 /* As handle_is, and holds the slot: it is not used again until handle_drop, even if another
  * thread destroys the object. Without a hold, the data read after handle_is may belong to another
@@ -186,8 +186,8 @@ bool handle_hold(const void *handle);
 bool handle_drop(const void *handle);
 /* True if the host has provided address space for handles. */
 bool handles_possible(void);
-/* Returns the live object of that kind after `after` (NULL: the first), or NULL at the end.  Another thread
- * may destroy it at any moment: only the memory of its slot may be read. */
+/* Returns the live object of that kind after `after` (NULL: the first), or NULL at the end.  Another thread may
+ * destroy the object at any time; the memory of its slot can still be read. */
 void *handle_next(HandleKind kind, const void *after);
 /* As handle_next, but the returned object is held, and the hold on `after` ends. A caller that
  * stops before the end of the list calls handle_drop for the last object. */
@@ -206,12 +206,12 @@ typedef struct Config {
     int32_t card[DEVICE_MAX];    /* the device's number on the machine; this process may use only some of the devices */
     size_t pinned;               /* the most bytes of pinned host memory; SIZE_MAX: no limit */
     char soc[64];                /* the name that aclrtGetSocName returns */
-    char version[32];            /* the version of CANN, "8.3.RC1" */
+    char version[32];            /* the version of CANN, such as "8.3.RC1" */
     bool strict;                 /* the host must not touch device memory outside copies */
     bool allocators;             /* aclrtAllocatorRegister works, if the SoC has it */
     bool strict_allocators;      /* refuse registrations that the runtime accepts but that cannot work */
     bool reuse_handles;          /* the next object of a kind gets the handle of the last dead one of this kind */
-    DeviceCode device_code;      /* what a launch does whose code the host cannot run */
+    DeviceCode device_code;      /* what happens when a program launches code that the host cannot run */
     char problem[256];           /* the error in an ACL_SIM_* variable; "" if there is none */
 } Config;
 
@@ -350,7 +350,7 @@ struct Touch;
 
 /* The functions of one kind of task; one static object for each kind. `run` is called on the
  * stream's thread, without any lock; a status other than ACL_SUCCESS is an error of the stream.
- * It must not change the payload, because a captured task runs once for each execution of its
+ * `run` must not change the payload, because a captured task runs once for each execution of its
  * graph. `drop` (may be NULL) frees what the payload owns; it is called exactly once, at the end,
  * whether the task ran or not. Initialise the fields by name. */
 typedef struct TaskClass {
@@ -378,15 +378,15 @@ void stream_unref(Stream *const *stream);
 /* Gives the stream of a handle, with a hold; the stream may belong to any context. 107017 if the
  * handle is not a live stream. */
 aclError stream_follow(aclrtStream handle, Stream **stream);
-/* Gives a stream for submission, with a hold. NULL means the current context's default stream
- * (107002 without a context). 107017 if it is not a live stream, 107003 if it belongs to another
- * context. */
+/* Gives the stream to which a call submits a task, with a hold. The handle NULL means the default
+ * stream of the current context (107002 without a context). 107017 if the handle is not a live
+ * stream, 107003 if the stream belongs to another context. */
 aclError stream_resolve(aclrtStream handle, Stream **stream);
 /* Returns 107017 if the handle is neither NULL nor a live stream. Calls make this check before they
  * check sizes and flags, and call stream_resolve after. */
 aclError stream_check(aclrtStream handle);
-/* As stream_resolve, but also accepts a stream of another context: for synchronise, query and
- * settings. */
+/* As stream_resolve, but also accepts a stream of another context. For calls that synchronise or
+ * query a stream, or change its settings. */
 aclError stream_resolve_any(aclrtStream handle, Stream **stream);
 /* Adds a task at the end of the stream's queue, or of its graph during a capture. The payload is
  * copied. On failure nothing is queued and `drop` is not called. */
@@ -420,7 +420,7 @@ void callback_end(void);
 
 /* ---- memory (memory.c) ---------------------------------------------------------------------- */
 /* Returns the address at which the simulator itself reaches the bytes (in strict mode it differs
- * from the user's); NULL if touching them would fault, as memory_reachable checks it. Only this
+ * from the user's); NULL if memory_reachable says that an access to them would fault. Only this
  * function, memory_check and memory_for_task give such addresses; all three check. */
 void *memory_at(const void *address, size_t bytes, bool write);
 

@@ -156,7 +156,7 @@ static bool null_was_meant(const char *message, const char *end, const char *arg
     return found != NULL && (found == arguments || found[-1] == ' ');
 }
 
-/* Rewrites the newest message as one of `function`, with its arguments. */
+/* Rewrites the newest message: it becomes a message of `function` and gets the arguments of the call. */
 static void newest_sign(const char *function, const char *arguments)
 {
     char line[LINE_MAX_BYTES + ARGUMENTS_MAX + 64];

@@ -101,7 +101,8 @@ static void kind_add(Text *text, const char *kind, size_t length)
     }
 }
 
-/* Translates "handle_is(desc, HANDLE_TENSOR_DESC)"; false if the part is not in the table. */
+/* Appends a call such as "handle_is(desc, HANDLE_TENSOR_DESC)" in words; false if the called function is not in the
+ * table `questions`. */
 static bool question_add(Text *text, const char *part, size_t length)
 {
     for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++) {

@@ -5,8 +5,8 @@
 
 #include "base/core.h"
 
-/* Called before and after a fork. They hold the locks of the handle lists, so that the lists of dead
- * handles are consistent in the child. */
+/* Called before and after a fork. They lock and unlock the lists of dead handles, so that these lists
+ * are consistent in the child. */
 void handles_fork_begins(void);
 void handles_fork_ends(void); /* called in parent and child */
 /* Called in every child. */

@@ -37,7 +37,7 @@ _Static_assert(sizeof(Slot) == HEADER, "the object after the header is 64-byte a
 typedef struct Kind {
     pthread_mutex_t lock;
     unsigned shift;        /* a slot has 2^shift bytes with its header; set by the first object of the kind */
-    _Atomic size_t count;  /* slots ever used; all slots below this index have a header */
+    _Atomic size_t count;  /* number of slots that were ever used: those with an index below `count` */
     _Atomic size_t live;   /* number of live objects */
     size_t opened;         /* bytes of the kind's part that are accessible */
     Slot *oldest, *newest; /* the quarantine: a queue, linked by `next` */

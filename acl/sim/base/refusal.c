@@ -5,8 +5,8 @@
    refuse such a request. A special message reports this, because the cause is neither a full device
    nor too many objects.
 
-   Thread rule: one leaf mutex; if several calls are refused at the same time, the newest is
-   reported. */
+   Thread rule: one mutex, and no other lock is taken while it is held; if several calls are refused
+   at the same time, the last one is reported. */
 #include "base/refusal.h"
 
 #include <errno.h>

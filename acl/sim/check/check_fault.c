@@ -34,7 +34,7 @@ static struct sigaction before;
 
 /* ---- watches (the lock is held) ------------------------------------------------------------------ */
 
-/* Makes the pages read-only that a watch covers which is not open, and all other pages of the range writable. */
+/* Sets the protection of a range of pages: a page is read-only if a watch that is not open covers it, else writable. */
 static void pages_follow(uintptr_t begin, uintptr_t end)
 {
     mprotect((void *)begin, end - begin, PROT_READ | PROT_WRITE);

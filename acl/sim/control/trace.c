@@ -178,7 +178,7 @@ void trace_write(unsigned function, aclError status)
 /* ---- latency --------------------------------------------------------------------------------- */
 
 typedef struct Cost {
-    const char *function; /* a name, or a shell pattern of names; the first entry that matches counts */
+    const char *function; /* a name, or a shell pattern of names; the first entry that matches is used */
     uint32_t us;
 } Cost;
 

@@ -255,7 +255,7 @@ static aclrtMemcpyKind kind_revised(Side src, Side dst, aclrtMemcpyKind kind)
     enum { H2H = 1, H2D = 2, D2H = 4, D2D = 8 };
     static const struct {
         aclrtMemcpyKind usual;
-        unsigned allowed; /* set of kinds; 0: the kind is always `usual` */
+        unsigned allowed; /* bits of the kinds that fit; 0: the kind is always `usual` */
     } rules[SIDES][SIDES] = {
         [SIDE_HOST][SIDE_DEVICE] = {ACL_MEMCPY_HOST_TO_DEVICE, 0},
         [SIDE_DEVICE][SIDE_HOST] = {ACL_MEMCPY_DEVICE_TO_HOST, 0},

@@ -34,7 +34,7 @@ static void batch_failed_at(const Batch *batch, size_t index)
     }
 }
 
-/* The ACL layer's checks. */
+/* Makes the checks of the ACL layer: no array is NULL, each size fits its destination, reserved bytes are 0. */
 static aclError batch_check(const char *function, const Batch *batch)
 {
     const char *missing = batch->dsts == NULL           ? "dsts"

@@ -1,4 +1,5 @@
-/* aclrtReduceAsync: dst = dst (sum, maximum, minimum) src, element by element, in stream order.
+/* aclrtReduceAsync: each element of dst becomes the sum, maximum or minimum of itself and the element of src, in
+ * stream order.
  *
  * Sums of integers wrap around.  16-bit floats are computed in 32 bits and rounded once (ties to even). */
 #include "copies/copy.h"

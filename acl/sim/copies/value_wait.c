@@ -1,7 +1,7 @@
 /* Tasks that write a value to device memory, or wait until a value in device memory fits a condition.
  *
- * A waiting task polls the memory, because a task of another stream, a copy or the host may change it.  A write task
- * of this file wakes the waiting tasks immediately; other changes are seen within a millisecond (LOOK_NS).
+ * A waiting task polls the value, because a task of another stream, a copy or the host may change it.  A write task
+ * of this file wakes the waiting tasks immediately; all other changes are seen within a millisecond (LOOK_NS).
  *
  * Thread rule: the values are accessed as atomics. */
 #include "memory/memory.h"

@@ -79,10 +79,10 @@ typedef struct Graph {
 
 /* Returns the graph of the capture in which the stream takes part, with a reference; NULL if there is none. */
 struct Graph *capture_of(Stream *stream);
-/* graph_run.c: runs the tasks from index `from` on; while a task would have to wait, runs tasks of other lanes. */
+/* Runs the tasks from index `from` on; while a task would have to wait, runs tasks of other lanes (graph_run.c). */
 aclError graph_run_lanes(const Graph *graph, Stream *stream, size_t from);
 
-/* graph_lanes.c */
+/* Functions of graph_lanes.c. */
 /* Adds an edge; false without memory. The graph's lock is held. */
 bool graph_edge(Graph *graph, GraphEdge edge);
 void capture_enter(Graph *graph);
@@ -100,12 +100,12 @@ void graph_unbind(Graph *graph);
 Graph *graph_of_stream(Stream *stream, uint32_t *lane);
 void stream_leave_graphs(Stream *stream);
 
-/* graph_cond.c: conditions_begin is called at the start of an execution, conditions_end when the
- * graph ends. */
+/* Functions of graph_cond.c. conditions_begin is called at the start of an execution, conditions_end
+ * when the graph ends. */
 void conditions_begin(Graph *graph);
 void conditions_end(Graph *graph);
 
-/* graph_update.c */
+/* Functions of graph_update.c. */
 /* Replaces the next task of the group by the given task; the stream's lock is held. */
 aclError group_replace(struct TaskGroup *group, const TaskClass *sort, const void *payload,
                        size_t size);
@@ -113,7 +113,7 @@ aclError group_replace(struct TaskGroup *group, const TaskClass *sort, const voi
 void group_leave(Stream *stream);
 void groups_end(Graph *graph);
 
-/* graph.c */
+/* Functions of graph.c. */
 aclError graph_new(Context *context, GraphState state, Graph **graph);
 /* Gives the graph of a handle, with a reference; 107017 if the handle is not live. The graph remains
  * valid until graph_release, even if another thread destroys it. A variable declared with GRAPH_REF

@@ -86,7 +86,7 @@ static aclError lanes_pass(Progress *progress, Stream *stream, bool *ran)
     return ACL_SUCCESS;
 }
 
-/* If only one lane has tasks left, returns the first of them; else `count`. */
+/* If only one lane has tasks left, returns the index of its first task; else the number of tasks in the graph. */
 static size_t only_task(const Progress *progress)
 {
     const Graph *graph = progress->graph;

@@ -508,8 +508,8 @@ aclError sim_aclrtBinaryGetDevAddress(
     return ACL_SUCCESS;
 }
 
-/* True if the bytes of a variable exist. The variable of code that the host cannot run has its bytes in
- * the file, so they must lie inside the file. */
+/* True if the program can access the variable. If the host cannot run the code, the variable's memory is
+ * its bytes in the file, so they must lie inside the file. */
 static bool variable_fits(const Code *code, const ElfSymbol *symbol)
 {
     return code->kind == CODE_HOST

@@ -97,7 +97,7 @@ SIM_SHARED aclError acl_sim_kernel_make(const char *name, KernelCode code, const
 
 /* For the order checker (race.h): declares that kernels named `kernel` access `bytes` bytes at the
  * pointer that lies at the byte `offset` of their arguments: they write these bytes if `writes` is not
- * 0, else they only read them. All undeclared arguments of such kernels are not checked. 207001 if 256
+ * 0, else they only read them. Arguments that were not declared are not checked. 207001 if 256
  * arguments were declared before. */
 SIM_SHARED aclError acl_sim_kernel_touches(const char *kernel, uint32_t offset, size_t bytes,
     int writes);

@@ -1,6 +1,6 @@
 /* norm_lines.h: the arithmetic of op_norm.c on lines of elements of type REAL. op_norm.c includes this file twice,
-   for float and for double, so it has no include guard. Before, it defines REAL, REAL_TYPE (the aclDataType of REAL),
-   NAME(x), EXP, LOG and SQRT. */
+   for float and for double, so it has no include guard. Before each inclusion it defines REAL, REAL_TYPE (the
+   aclDataType of REAL), NAME(x), EXP, LOG and SQRT. */
 
 static const REAL *NAME(line_load)(
     const Tensor *in, const Lines *lines, int64_t line, REAL *buffer)
@@ -185,7 +185,8 @@ static void NAME(softmax_lines_run)(const OpCall *call, const Lines *lines)
     }
 }
 
-/* Loads scale and bias. If the input of the scale was left out, the scale is 1; the bias is then 0. */
+/* Loads scale and bias. If the input of the scale was left out, each scale is 1; if that of the bias was left out, each
+   bias is 0. */
 static void NAME(affine_load)(
     const OpCall *call, int scale, int bias, int64_t length, REAL *gamma, REAL *beta)
 {

@@ -223,8 +223,8 @@ static bool attention_run(const OpCall *call)
 /* --- TensorScatter: writes an update into a cache, at an index along one axis that may differ for each batch --- */
 
 typedef struct Cache {
-    /* outer: the product of the dimensions before the axis; batch: this product without the batch dimension; length
-       and fresh: the size of the axis in the cache and in the update; run: bytes of the elements at one index of the axis */
+    /* outer: the product of the dimensions before the axis; batch: this product without dimension 0; length: the size
+       of the axis in the cache; fresh: the size of the axis in the update; run: bytes of one index of the axis */
     int64_t outer, batch, length, fresh, run;
 } Cache;
 

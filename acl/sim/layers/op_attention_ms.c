@@ -24,7 +24,7 @@ static const struct Places {
 
 typedef struct Plan {
     Attend attend;
-    int64_t sizes[3];           /* elements of a row of queries, keys and values, with all heads */
+    int64_t sizes[3];           /* number of elements in a row of queries, keys and values, all heads together */
     bool copied;                /* queries, keys and values are computed in the workspace */
     const Tensor *bias, *mask, *add, *past, *past_v;
     int64_t mask_heads;         /* number of heads of the mask in the workspace; 0: there is no mask */

@@ -48,7 +48,7 @@ bool conv_measure(const OpCall *call, const Tensor *weight, Conv *conv)
     conv->depth = conv->in_group * conv->w.kernel_plane;
     int64_t tile = conv->depth == 0 ? 1 : COLUMNS_MAX / conv->depth;
     int64_t row = conv->w.out[2];
-    tile = tile < row ? row : tile / row * row; /* whole output rows */
+    tile = tile < row ? row : tile / row * row; /* rounded down to whole output rows, at least one */
     conv->tile = tile > conv->w.out_plane ? conv->w.out_plane : tile;
     return true;
 }

@@ -200,7 +200,8 @@ static void bias_load(const OpCall *call, const Net *net, int64_t direction, flo
     convert(bias, ACL_FLOAT, from, given == NULL ? ACL_FLOAT : given->type, given != NULL, count);
 }
 
-/* True if the operator is RNN and its activation in this direction is Relu. The activation of an RNN is else tanh. */
+/* True if the operator is RNN and its activation in this direction is Relu. Otherwise the activation of an RNN is
+ * tanh. */
 static bool direction_relu(const OpCall *call, int64_t direction)
 {
     const Attr *attr = attr_find(call, "activations");

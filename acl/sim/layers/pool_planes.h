@@ -1,6 +1,6 @@
 /* pool_planes.h: the arithmetic of op_pool.c on planes of elements of type REAL. op_pool.c includes this file twice,
-   for float and for double, so it has no include guard. Before, it defines REAL, REAL_TYPE (the aclDataType of REAL)
-   and NAME(x). */
+   for float and for double, so it has no include guard. Before each inclusion it defines REAL, REAL_TYPE (the
+   aclDataType of REAL) and NAME(x). */
 
 /* Returns the larger number; NaN if one of the two is NaN. */
 static REAL NAME(larger)(REAL so_far, REAL x)

@@ -31,7 +31,7 @@ typedef struct BookView {
 bool books_take(int32_t device, BookKind kind, PageKind page, size_t bytes);
 void books_give(int32_t device, BookKind kind, PageKind page, size_t bytes);
 void books_view(int32_t device, BookView *view);
-/* Returns how many bytes of the device are left. */
+/* Returns how many bytes of the device are not in use. */
 size_t books_free(int32_t device);
 
 /* The part of the control API that reads the accounting: total and peak in bytes, and the reset of the peak. */

@@ -1,5 +1,5 @@
-/* What an address belongs to, whether it may be touched, and the address at which the simulator
- * itself reaches the same byte.
+/* Finds what an address belongs to, whether it can be accessed, and the address at which the
+ * simulator itself reaches the same byte.
  *
  * Addresses that the simulator never gave out are treated as ordinary host memory; hostprobe.c asks
  * the kernel whether an access to them would fault. */

@@ -23,7 +23,7 @@ typedef struct Range {
     ptrdiff_t alias; /* user's address + alias = the simulator's own address */
     RangeKind kind;
     int32_t device; /* the device whose memory it is; -1: none */
-    uint32_t flags; /* RANGE_REGISTERED: the flags of the registration */
+    uint32_t flags; /* the flags of the registration; valid for RANGE_REGISTERED */
 } Range;
 
 /* Adds a range. False without host memory, or if it overlaps a range of the table (which is copied

@@ -15,7 +15,7 @@
 static const size_t LEAST_SPAN = (size_t)64 << 30;
 static const size_t LESS_SPAN = (size_t)4 << 30; /* used if the host refuses LEAST_SPAN, as under valgrind */
 static const size_t MOST_SPAN = (size_t)1 << 42;
-static const size_t MOST_SMALL = (size_t)1 << 40; /* a zone has fewer than 2^32 units */
+static const size_t MOST_SMALL = (size_t)1 << 40; /* most bytes of the zone of small blocks: below 2^32 units */
 static const size_t UNITS[ZONE_COUNT] = {512, (size_t)1 << 12, (size_t)1 << 21};
 static const size_t HUGE = (size_t)1 << 21;
 

@@ -62,8 +62,7 @@ static ShareTable *table_lock(ShareEntry *entry)
     return table;
 }
 
-/* True if a process that is still running uses the entry's memory as an importer. Removes importers that died. The
-   table's lock is held. */
+/* Removes the importers that died from the entry. True if importers are left. The table's lock is held. */
 static bool users_left(ShareEntry *entry)
 {
     bool left = false;

@@ -19,7 +19,7 @@
 typedef enum MemoryKind {
     MEMORY_UNKNOWN,    /* not allocated by the simulator: treated as ordinary host memory */
     MEMORY_DEVICE,     /* allocated by the malloc family */
-    MEMORY_POOL,       /* from aclrtMemPoolMallocAsync */
+    MEMORY_POOL,       /* allocated by aclrtMemPoolMallocAsync */
     MEMORY_HOST,       /* pinned host memory that the simulator allocated */
     MEMORY_MANAGED,    /* accessible to host and devices */
     MEMORY_REGISTERED, /* host memory of the user, registered */

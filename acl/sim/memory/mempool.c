@@ -27,7 +27,7 @@ typedef struct FreePlace {
     uint32_t users;          /* number of references: the task of the free, and each block */
     bool reached;            /* the stream has reached the free */
     uint32_t stream;         /* id of the stream */
-    struct RaceBox *order;   /* for the order checker */
+    struct RaceBox *order;   /* the free's clock of the order checker, or NULL */
     struct PoolBlock *first; /* list of the blocks with this position; empty once the free is reached */
 } FreePlace;
 

@@ -513,7 +513,7 @@ static aclError physical_new(const char *function, size_t size, const aclrtPhysi
         memory->device = device;
         memory->bytes = size;
         memory->prop = *prop;
-        *handle = physical_handle(memory); /* last: a reused slot may have a value that another thread still uses */
+        *handle = physical_handle(memory); /* last, because another thread may still use an old handle of this value */
         if (*handle == NULL) {
             physical_unref(memory);
         }
