@@ -1,9 +1,9 @@
 """Turns status codes of the ACL C API into exceptions. No other file does.
 
-Code that is called from Python writes `check(aclrtX(...), "aclrtX")`. The allocator and callbacks
-from C pass codes on. There is a subclass for each error that callers treat differently.  The
-runtime's message is fetched immediately, because it belongs to the last call of the thread.
-Nothing here opens the library.
+Code that is called from Python writes `check(aclrtX(...), "aclrtX")`. The allocator and the
+callbacks of C code pass status codes on instead. There is a subclass for each error that callers
+treat differently. The runtime's message is fetched immediately, because it belongs to the last call
+of the thread. Nothing here opens the library.
 """
 
 import builtins
@@ -39,7 +39,7 @@ __all__ = [
     "error_name",
 ]
 
-# For some codes, what the user can do.
+# Advice for the user, by error code.
 HINTS = {
     100001: "aclInit has not run: make any Device, Stream or Buffer, or call acl.init()",
     100037: "aclFinalize has run already; a process can't start ACL again",
@@ -93,7 +93,7 @@ class AclError(RuntimeError):
         self.hint = HINTS.get(code, "")
         text = f"{function} failed with {self.name} ({code})"
         if message:
-            # The runtime puts a new message in front of those it has told before.
+            # The runtime puts a new message in front of the older ones.
             newest, _, _ = message.partition("\n[PID")
             text += f": {newest}"
         if self.hint:
@@ -165,7 +165,7 @@ def error_name(code):
 
 
 def error_for(code, function, message=None):
-    """Return, without raising it, the exception for a code.
+    """Return the exception for a code, without raising it.
 
     If `message` is not given, the exception has the runtime's message for this thread.
     """
@@ -175,9 +175,7 @@ def error_for(code, function, message=None):
 
 
 cdef str recent_message():
-    """Return the runtime's message for this thread; empty if there is none, or if no library is
-    open.
-    """
+    """Return the runtime's message for this thread; empty if there is none, or no open library."""
     if libacl_failure() is not NULL or not libacl_has("aclGetRecentErrMsg"):
         return ""
     cdef const char *text = aclGetRecentErrMsg()
@@ -185,7 +183,7 @@ cdef str recent_message():
 
 
 cdef str absence(bytes function):
-    """Say why the function is not available."""
+    """Return the text why a function is not available."""
     cdef const char *failure = libacl_failure()
     if failure is not NULL:
         places = failure.decode(errors="replace").replace("\n", "; ")

@@ -1,7 +1,7 @@
 """Messages of the package, through `logging`, under ``acl.*``.
 
-Nothing is printed.  This module does not import `logging`: if the program has not imported it either, it cannot
-have asked to see messages.
+Nothing is printed.  This module does not import `logging`: if the program has not imported it either, the program
+cannot have asked for messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def logger(name: str) -> logging.Logger | None:
 
 
 def heard(name: str) -> bool:
-    """True if a handler gets what is logged under ``acl.NAME``."""
+    """Return True if a handler receives messages that are logged under ``acl.NAME``."""
     found = logger(name)
     while found is not None:
         if any(type(handler).__name__ != "NullHandler" for handler in found.handlers):
@@ -44,14 +44,14 @@ def debug(name: str, text: str, *values: object) -> None:
 
 
 def info(name: str, text: str, *values: object) -> None:
-    """Log something that a reader of the log wants to know once."""
+    """Log a fact that a reader of the log wants to know once."""
     found = logger(name)
     if found is not None:
         found.info(text, *values)
 
 
 def warning(name: str, text: str, *values: object) -> None:
-    """Log something that works, but less well than it could."""
+    """Log that something works, but less well than it could."""
     found = logger(name)
     if found is not None:
         found.warning(text, *values)

@@ -1,12 +1,12 @@
 /* The loader: see loader.h.
 
-   ACL_BACKEND (cann, sim, auto) and ACL_LIBRARY (a path) choose the library.  ACL_WITHOUT hides functions of it, by
-   name, or, with `newer`, all that CANN 8.1.RC1 lacked. It shows how a program runs on an older CANN.
+   ACL_BACKEND (cann, sim, auto) and ACL_LIBRARY (a path) choose the library. ACL_WITHOUT hides functions of it, by name
+   or, with `newer`, all functions that CANN 8.1.RC1 lacked: to see how a program runs on an older CANN.
 
-   One mutex guards the opening; it is never held while `warn` runs, and no function of the library
-   is called under it but its constructors.  Pointers are published with release stores after the
-   table is complete, so a thread sees a stub or the real function, both of which work.  Calls read
-   them without a barrier: see `barrier_in_all_threads`. */
+   One mutex guards the opening. It is not held while `warn` runs. While it is held, no function of the library is
+   called except its constructors. Pointers are published with release stores after the table is complete, so a thread
+   sees a stub or the real function, both of which work. Calls read them without a barrier: see
+   `barrier_in_all_threads`. */
 #define _GNU_SOURCE
 #include "loader.h"
 #include "generated/table.h"
@@ -24,7 +24,7 @@
 
 enum { TRIED_MAX = 4096, COMPANIONS = 11 };
 
-/* The libraries that contain CANN's functions. Which library has a function depends on the release. */
+/* The libraries that contain CANN's functions. It depends on the release which library has a function. */
 static const char *const companions[COMPANIONS] = {
     "libacl_rt.so",          "libacl_mdl.so",       "libacl_op.so",      "libacl_op_compiler.so",
     "libacl_cblas.so",       "libacl_tdt_channel.so", "libacl_tdt_queue.so", "libmsprofiler.so",
@@ -47,9 +47,9 @@ typedef struct Library {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Library library;           /* under `lock` until `opened` is set, then constant */
 static atomic_bool opened;
-static char tried[TRIED_MAX];     /* the libraries that could not be opened, one line each; under `lock` */
+static char tried[TRIED_MAX];     /* why libraries could not be opened, one line each; under `lock` */
 static bool bound[LATE_COUNT];    /* under `lock` until `opened` is set, then constant */
-static void ***slots;             /* the caller's pointers */
+static void ***slots;             /* the caller's function pointers */
 static void (*warn)(void);
 static _Thread_local int missing = -1;
 
@@ -75,7 +75,7 @@ static bool simulator_path(char *path, size_t size)
     return length > 0 && (size_t)length < size;
 }
 
-/* Remembers the path of the open library, or the name that was asked for if the path cannot be found out. */
+/* Stores the path of the open library, or the name that was asked for if the path cannot be found. */
 static void remember_path(const char *asked)
 {
     Dl_info found;
@@ -88,7 +88,7 @@ static void remember_path(const char *asked)
     free(real);
 }
 
-/* Tells the simulator from CANN: only the simulator has this symbol. */
+/* Returns "sim" or "cann": only the simulator has this symbol. */
 static const char *backend_of(void *handle)
 {
     return dlsym(handle, "acl_sim_gate_enter") != NULL ? "sim" : "cann";
@@ -119,7 +119,7 @@ static bool try_home(const char *home)
     return length > 0 && (size_t)length < sizeof path && try_path(path, 0);
 }
 
-/* Opens CANN's library. Takes one that the process has already opened, because two runtimes in a process would
+/* Opens CANN's library. If the process has opened one already, uses that one, because two runtimes in a process would
    share nothing. */
 static bool try_cann(void)
 {
@@ -146,7 +146,7 @@ static bool is(const char *text, const char *word)
     return text != NULL && strcmp(text, word) == 0;
 }
 
-/* Opens the chosen library. `*fell_back` becomes true if `auto` took the simulator. */
+/* Opens the chosen library. Sets `*fell_back` to true if `auto` chose the simulator. */
 static bool choose(bool *fell_back)
 {
     const char *path = getenv("ACL_LIBRARY");
@@ -174,8 +174,8 @@ static bool choose(bool *fell_back)
     return *fell_back;
 }
 
-/* Opens a companion in the folder of the main library; if it is not there, where the system's loader finds it.
-   Companions of the simulator are never used with CANN. */
+/* Opens a companion from the folder of the main library; if it is not there, by its name alone. Companions of the
+   simulator are never used with CANN. */
 static void *companion(int index)
 {
     char path[PATH_MAX];
@@ -203,11 +203,11 @@ static void *symbol_find(const char *name, bool *open_companions)
         void *handle = *open_companions ? companion(i) : library.companions[i];
         symbol = handle != NULL ? dlsym(handle, name) : NULL;
     }
-    *open_companions = false; /* companions are opened once; those that failed are not tried again */
+    *open_companions = false; /* companions are opened once; those that could not be opened are not tried again */
     return symbol;
 }
 
-/* True if ACL_WITHOUT names the function, or says `newer` and CANN 8.1.RC1 lacked it. */
+/* Returns true if ACL_WITHOUT names the function, or if it has `newer` and CANN 8.1.RC1 lacked the function. */
 static bool is_hidden(int function, const char *list)
 {
     size_t length;
@@ -224,9 +224,9 @@ static bool is_hidden(int function, const char *list)
     return false;
 }
 
-/* A memory barrier in each running thread.  A thread that then finds a new pointer has passed it, so the
-   function that it calls finds the library's data complete, also on processors that change the order of
-   loads.  Where the kernel refuses it, only x86 is sure of that. */
+/* Runs a memory barrier in each running thread. A thread that reads a new pointer afterwards has run the barrier, so
+   the function that it calls finds the library's data complete, even on processors that reorder loads. If the kernel
+   refuses the barrier, this is certain on x86 only. */
 static void barrier_in_all_threads(void)
 {
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0) {
@@ -234,7 +234,7 @@ static void barrier_in_all_threads(void)
     }
 }
 
-/* Stores the addresses from dlsym in the function pointers. No other function does. */
+/* Stores the addresses from dlsym in the function pointers. No other function writes real addresses there. */
 static void bind_all(void)
 {
     void **table = (void **)&late_table;

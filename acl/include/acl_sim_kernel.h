@@ -1,4 +1,4 @@
-/* acl_sim_kernel.h: writing kernels that run on the simulator.
+/* acl_sim_kernel.h: macros for kernels that run on the simulator.
 
    A kernel is an exported function of a host shared object:
 
@@ -10,16 +10,15 @@
            }
        }
 
-   `args` is what the launch passed: a device address for aclrtLaunchKernel and V2, a copy of the
-   host's bytes for the other calls, where the pointers of placeholders lead to the copied data.
-   Arguments appended one by one (aclrtKernelArgsAppend, aclrtLaunchKernelWithArgsArray) lie as a C
-   struct would have them: each aligned to its size, at most to 8 bytes.
+   `args` is what the launch passed. For aclrtLaunchKernel and aclrtLaunchKernelV2 it is a device address. For the
+   other calls it is a copy of the host's bytes, in which the pointers of placeholders lead to the copied data.
+   Arguments that were appended one by one (aclrtKernelArgsAppend, aclrtLaunchKernelWithArgsArray) are laid out as in
+   a C struct: each is aligned to its size, but at most to 8 bytes.
 
-   The function is called once for each block, `block` counting from 0 to `blocks` - 1, in any order
-   and, with ACL_SIM_THREADS greater than 1, on several threads at once: blocks must not depend on
-   each other. Device pointers may be used as they are. A kernel must not call ACL. One that crashes
-   or outlives its launch's timeout ends there: the stream gets an error and what the kernel holds
-   (a lock, an allocation) is lost.
+   The function is called once for each block, with `block` from 0 to `blocks` - 1, in any order. With ACL_SIM_THREADS
+   greater than 1 it is called on several threads at the same time, so blocks must not depend on each other. Device
+   pointers may be dereferenced. A kernel must not call ACL. If a kernel crashes or exceeds its launch's timeout, it
+   is ended: the stream gets an error, and what the kernel holds (a lock, an allocation) is lost.
 
    Build it with: gcc -shared -fPIC -O2 -o kernels.so kernels.c */
 #ifndef ACL_SIM_KERNEL_H
@@ -41,7 +40,7 @@
     ACL_SIM_EXPORT void name( \
         ACL_SIM_MAYBE void *args, ACL_SIM_MAYBE uint32_t block, ACL_SIM_MAYBE uint32_t blocks)
 
-/* Tells the sizes of a kernel's parameters in bytes, for aclrtLaunchKernelWithArgsArray and
+/* Defines the sizes of a kernel's parameters in bytes, for aclrtLaunchKernelWithArgsArray and
    aclrtFunctionGetParamInfo: ACL_SIM_KERNEL_PARAMS(vector_add, 8, 8, 8, 4); */
 #define ACL_SIM_KERNEL_PARAMS(name, ...) \
     ACL_SIM_EXPORT const uint32_t name##_params[] = {__VA_ARGS__, 0}
