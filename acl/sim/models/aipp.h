@@ -28,7 +28,7 @@ typedef enum AippFormat {
 } AippFormat;
 
 typedef struct AippHead {
-    uint8_t format; /* AippFormat */
+    uint8_t format; /* a value of AippFormat */
     int8_t csc_switch;
     int8_t rbuv_swap;
     int8_t ax_swap;

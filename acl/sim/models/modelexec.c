@@ -8,7 +8,7 @@
 #include "streams/stream.h"
 
 struct aclmdlExecConfigHandle {
-    int32_t stream_timeout_ms; /* -1: none */
+    int32_t stream_timeout_ms; /* -1: no timeout */
     void *work;
     size_t work_bytes;
 };

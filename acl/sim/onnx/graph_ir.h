@@ -113,9 +113,9 @@ typedef struct Net {
     int value_room;
     NetValue *values;
     Body main;
-    int *inputs, *outputs;  /* values: the inputs and outputs of `main` */
+    int *inputs, *outputs;  /* indices of the values that are the inputs and outputs of `main` */
     int name_count, name_room;
-    NetName *names;         /* hash table */
+    NetName *names;         /* hash table of all names */
     int64_t folded;         /* bytes of the constants that were computed at load */
     int64_t folded_max;     /* upper limit of `folded` */
     char message[NET_MESSAGE_ROOM];

@@ -35,7 +35,7 @@ typedef struct Attr {
     int64_t i;
     double f;
     const char *s;
-    int64_t count;       /* elements of ints, floats or strings */
+    int64_t count;       /* number of elements in ints, floats or strings */
     const int64_t *ints;
     const float *floats;
     const char *const *strings;
@@ -73,7 +73,7 @@ struct OpKind {
     int outputs_max;
     unsigned value_inputs;                   /* bit i: infer reads the values of input i */
     bool (*infer)(OpCall *call);
-    int64_t (*workspace)(const OpCall *call); /* NULL = none */
+    int64_t (*workspace)(const OpCall *call); /* NULL = the operator needs no workspace */
     bool (*run)(const OpCall *call);
     int variant;                             /* number of the operator within its source file's family */
     unsigned flags;

@@ -216,7 +216,7 @@ typedef enum Role { BATCH, ROWS, COLUMNS, DEPTH, ROLES } Role;
 
 typedef struct Roles {
     int m, n, k;                 /* index of the letter of rows, columns and depth; -1 = none */
-    int batch[LETTERS], batches; /* letters of the batch */
+    int batch[LETTERS], batches; /* the letters of role BATCH, and their number */
 } Roles;
 
 static bool roles_find(const OpCall *call, const Sum *sum, Roles *roles)

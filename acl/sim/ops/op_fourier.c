@@ -22,7 +22,7 @@ static Complex product(Complex a, Complex b)
 
 enum { LONG_FACTOR = 4096 }; /* terms; before a longer sum, the transform checks whether the call was interrupted */
 
-/* Tables and memory for one length. */
+/* Tables and memory for transforms of one length. */
 typedef struct Fourier {
     int64_t length;
     bool inverse;

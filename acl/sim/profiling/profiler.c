@@ -76,9 +76,9 @@ typedef struct Record {
 } Record;
 
 FILE_LOCK(lock);
-static char *folder;     /* NULL: not initialised */
+static char *folder;     /* the folder of aclprofInit; NULL: aclprofInit was not called */
 static uint32_t profile; /* number of the profile that runs from aclprofInit to aclprofFinalize, from 1 */
-static uint32_t marking; /* configurations that are started and have ACL_PROF_MSPROFTX */
+static uint32_t marking; /* number of started configurations with ACL_PROF_MSPROFTX */
 static Record *records;
 static size_t record_count, record_room;
 static uint32_t last_number;

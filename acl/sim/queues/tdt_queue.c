@@ -229,7 +229,7 @@ aclError sim_acltdtEnqueueData(uint32_t qid, const void *data, size_t dataSize,
     return status;
 }
 
-/* The room of acltdtDequeueData's caller, and the size of the message. */
+/* The size of the buffer of acltdtDequeueData's caller, and the size of the message. */
 typedef struct Room {
     size_t bytes;
     size_t needed;

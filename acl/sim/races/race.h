@@ -84,7 +84,8 @@ void race_seen(Stream *stream);                    /* the host is ordered after 
 void race_put(Stream *stream, RaceBox **box);        /* joins the task's point into *box */
 void race_take(Stream *stream, RaceBox *const *box); /* the task is ordered after *box */
 void race_take_host(Stream *stream);               /* the task is ordered after all that the host has seen complete */
-/* race_put and race_take for a value in memory that streams write and wait for: the box is found by its address. */
+/* Do the same as race_put and race_take for a value in memory, which streams write and wait for.
+ * The box is found by the value's address. */
 void race_put_value(Stream *stream, const void *address);
 void race_take_value(Stream *stream, const void *address);
 

@@ -12,7 +12,7 @@
 typedef struct Use {
     struct Use *next;
     RaceTask *task;
-    uintptr_t base; /* RaceBytes.base of the access */
+    uintptr_t base; /* address of offset 0 in the mapping that was used */
     TouchKind kind;
 } Use;
 
@@ -23,7 +23,7 @@ typedef struct Cell {
 
 typedef struct Page {
     struct Page *next;
-    const void *space;    /* as RaceBytes.space */
+    const void *space;    /* the physical memory; NULL: `index` counts pages of addresses */
     uint64_t index;       /* number of the page in `space` */
     uint32_t count, room; /* cells that are used; cells that are allocated */
     Cell *cells;

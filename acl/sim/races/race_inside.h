@@ -28,7 +28,7 @@ typedef struct RaceSite {
 
 typedef struct RaceTask {
     uint32_t refs;
-    uint32_t slot;     /* index of the task's stream or lane in clocks */
+    uint32_t slot;     /* index of the task's stream or lane in vector clocks */
     uint64_t n;        /* the task's number among the tasks of this slot */
     const char *name;
     const RaceSite *site;
@@ -63,7 +63,7 @@ typedef struct RaceMark {
 
 /* A stream, or a lane of a graph. */
 typedef struct RaceThread {
-    uint32_t slot;         /* index of its tasks' entry in clocks */
+    uint32_t slot;         /* index of its tasks' entry in vector clocks */
     uint64_t host_version; /* version of the host's clock that was joined last */
     Clock clock;           /* clock after the operations that are settled */
     struct RaceOp *first, *last; /* operations that are queued and not settled */

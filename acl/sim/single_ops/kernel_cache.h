@@ -24,7 +24,7 @@ typedef struct Form {
 } Form;
 
 typedef struct Choice {
-    struct Choice *next;          /* in its bucket */
+    struct Choice *next;          /* next in the same bucket of the table */
     struct Choice *newer, *older; /* neighbours in the order of use */
     uint64_t hash;
     char *type;

@@ -37,8 +37,8 @@ aclError op_execute(
 
 /* --- op_memory_source.c --- */
 
-/* Chooses the memory source of a stream's operators: the registered allocator; or, once there was none, the
-   stream's default allocator for the rest of its life. */
+/* Chooses the memory source of a stream's operators: the registered allocator. Once an operator has
+   found none registered, it is the stream's default allocator, for the rest of the stream's life. */
 aclError opsource_choose(Stream *stream, aclrtStream handle, Source *source);
 
 /* Locks the block that holds the workspaces of the user's kernels on a stream; it only grows.  Other threads cannot

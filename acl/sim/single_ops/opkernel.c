@@ -322,7 +322,8 @@ aclError sim_aclopUpdateParams(const char *opType, int numInputs,
 
 /* --- launching --- */
 
-/* Places the workspaces. CANN adds each rounded size twice, which leaves a gap behind each workspace. */
+/* Places the workspaces in one block. As in CANN, the offset grows by each rounded size twice,
+   which leaves a gap behind each workspace. */
 static aclError workspaces_place(
     const struct aclopKernelDesc *launch, Stream *stream, void **addresses, StreamMemory **memory)
 {

@@ -17,7 +17,7 @@ typedef struct Device {
     uint32_t references;
     Context *context;
     _Atomic aclError lost;
-    atomic_ullong refusals; /* calls that failed because the device is lost */
+    atomic_ullong refusals; /* number of calls that failed because the device is lost */
 } Device;
 
 FILE_LOCK(lock);

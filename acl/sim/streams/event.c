@@ -24,7 +24,7 @@ enum {
 
 static _Atomic uint32_t next_id;
 
-static _Atomic uint32_t live[DEVICE_MAX]; /* events with an id, of each device */
+static _Atomic uint32_t live[DEVICE_MAX]; /* number of live events with an id on each device */
 
 uint32_t events_available(int32_t device)
 {

@@ -39,7 +39,7 @@ typedef struct Event {
     EventSort sort;
     uint32_t flags;
     uint32_t id;
-    int32_t device;                 /* the device that counts its id; -1 for EVENT_EX, which has no id */
+    int32_t device;                 /* the device to which its id belongs; -1 for EVENT_EX, which has no id */
     pthread_mutex_t lock;           /* held while a record is numbered and queued; guards `last`, captured_* */
     EventRecord *last;              /* the last record, unless it was reached or is an IPC event's */
     EventCounts *counts;            /* `own`, or an IPC event's shared page */
@@ -47,14 +47,14 @@ typedef struct Event {
     _Atomic uint32_t flag;          /* EVENT_FLAGGED: set by a record, cleared by a reset */
     _Atomic uint32_t waits;         /* wait tasks queued and not done */
     _Atomic uint64_t capture;       /* number of the capture in which it was last recorded; 0: none */
-    uint32_t captured_lane;         /* index of the recording stream's lane (its part of that capture's graph) */
+    uint32_t captured_lane;         /* index of the recording stream's lane (its part of the graph) */
     uint32_t captured_steps;        /* number of steps in that lane when the event was recorded */
     size_t captured_tasks, captured_edges; /* numbers of tasks and edges in the graph at that time */
     _Atomic uint32_t record_way;    /* flag + 1 of the first record; later records must have the same flag; 0: none */
     _Atomic uint32_t wait_way;      /* flag + 1 of the first wait; later waits must have the same flag; 0: none */
     struct IpcEvent *ipc;           /* for an IPC event: its shared memory; else NULL (ipc_event.c) */
     struct RaceBox *order;          /* order checker (race.h): point of the last record in the order of work */
-    struct RaceBox *flag_order;     /* order checker, EVENT_FLAGGED: as `order`, if recorded since the last reset */
+    struct RaceBox *flag_order;     /* order checker, EVENT_FLAGGED: point of the last record since the last reset */
     struct RaceBox *flag_seen;      /* order checker, EVENT_FLAGGED: points of all records that set the flag, merged */
     size_t captured_link;           /* order checker: index of its record in the capture */
 } Event;

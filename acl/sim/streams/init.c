@@ -36,7 +36,7 @@ static bool starting;    /* the first aclInit is under way, in the thread `start
 static pthread_t starter;
 static uint64_t references;
 static bool finalized;
-static Callback *callbacks; /* in the order of registration */
+static Callback *callbacks; /* list, in the order of registration */
 static char *text_now;      /* configuration of the newest aclInit; "" if it had no file */
 static char *text_first;    /* configuration of the first aclInit that succeeded */
 

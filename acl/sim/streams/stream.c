@@ -13,7 +13,7 @@
 
 static _Atomic uint32_t next_id;
 static _Thread_local StreamSubmission last_submission;
-static _Atomic uint32_t live[DEVICE_MAX]; /* streams of each device, default streams included */
+static _Atomic uint32_t live[DEVICE_MAX]; /* number of live streams of each device, including default streams */
 
 uint32_t streams_available(int32_t device)
 {

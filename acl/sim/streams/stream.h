@@ -54,7 +54,7 @@ struct Stream {
     struct TaskGroup *updating; /* not NULL: new tasks replace the tasks of this group */
     char reason[REASON_BYTES];  /* message of the first task that failed */
     _Atomic(struct Graph *) graph; /* not NULL: tasks are put into this graph; changed under the lock */
-    struct GraphPart *parts;       /* the stream's parts in graphs; guarded by graph_lanes.c's lock */
+    struct GraphPart *parts;       /* list of the stream's parts in graphs; guarded by graph_lanes.c's lock */
 
     _Alignas(64) _Atomic uint64_t completed;
     _Atomic aclError status;       /* status of the first task that failed */
@@ -116,7 +116,7 @@ static inline bool count_take(_Atomic uint32_t *count, uint32_t most)
 /* Returns how many more streams the device can have. */
 uint32_t streams_available(int32_t device);
 
-/* What the calling thread submitted last. */
+/* The last task that a thread submitted. */
 typedef struct StreamSubmission {
     uint64_t tasks;     /* number of tasks that the thread has submitted; if 0, the other fields are not valid */
     uint32_t stream_id; /* id of the stream of the last of these tasks */

@@ -14,7 +14,7 @@
 typedef struct Pool Pool;
 
 typedef struct Source {
-    Allocator user;  /* if pool is NULL */
+    Allocator user;  /* the registered allocator; valid if `pool` is NULL */
     Pool *pool;
 } Source;
 

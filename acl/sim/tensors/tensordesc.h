@@ -15,7 +15,7 @@ typedef struct Dims {
 struct aclTensorDesc {
     aclDataType type;
     aclFormat format, storage_format, origin_format;
-    Dims dims, storage, origin, ranges; /* ranges: pairs of lowest and highest */
+    Dims dims, storage, origin, ranges; /* `ranges` has a pair for each dimension: lowest and highest value */
     char *name, *dynamic_input;
     void *constant;                     /* a copy of what aclSetTensorConst gave */
     size_t constant_bytes;
