@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import json
 import re
@@ -552,6 +553,46 @@ def test_process_sees_the_devices_that_the_variable_names(visible: str, capaciti
         print([acl.Device(i).memory_info()[1] >> 30 for i in range(acl.Device.count())])
     """, ASCEND_RT_VISIBLE_DEVICES=visible, ACL_SIM_MEMORY="8G,4G")
     assert done.stdout.strip() == str(capacities), done.stderr
+
+
+IDENTITIES = """
+import ctypes
+from support.calls import api, out
+PHY_CHIP_ID = 402
+api.aclInit(None)
+def ask(name, *given):
+    number = out(ctypes.c_int32)
+    code = getattr(api, name)(*given, ctypes.byref(number))
+    return number.value if code == 0 else code
+def device(user):
+    bus, uuid, chip = ctypes.create_string_buffer(16), ctypes.create_string_buffer(16), out(ctypes.c_int64)
+    assert api.aclrtDeviceGetPCIBusId(user, bus, 16) == 0
+    assert api.aclrtDeviceGetUuid(user, uuid) == 0
+    assert api.aclrtGetDeviceInfo(user, PHY_CHIP_ID, ctypes.byref(chip)) == 0
+    found = [ask("aclrtGetLogicDevIdByUserDevId", user), ask("aclrtGetPhyDevIdByUserDevId", user), chip.value]
+    found += [ask("aclrtGetUserDevIdByLogicDevId", found[0]), ask("aclrtGetUserDevIdByPhyDevId", found[1]),
+              ask("aclrtDeviceGetByPCIBusId", bus.value)]
+    return found, bus.value.decode(), uuid.raw.hex()
+count = out(ctypes.c_uint32)
+assert api.aclrtGetDeviceCount(ctypes.byref(count)) == 0
+print([device(user) for user in range(count.value)])
+print([ask("aclrtGetUserDevIdByLogicDevId", card) for card in range(4)])
+print([ask("aclrtDeviceGetByPCIBusId", b"0000:8%d:00.0" % card) for card in range(4)])
+print([ask("aclrtGetLogicDevIdByPhyDevId", card) for card in range(5)])
+"""
+
+
+def test_device_has_the_numbers_of_its_card() -> None:
+    """Number, bus address and UUID of a device are those of the card that ASCEND_RT_VISIBLE_DEVICES lists."""
+    done = run_python(IDENTITIES, ACL_SIM_DEVICES="4", ASCEND_RT_VISIBLE_DEVICES="2,0")
+    devices, users, buses, cards = map(ast.literal_eval, done.stdout.splitlines())
+    assert [one[:2] for one in devices] == [
+        ([2, 2, 2, 0, 0, 0], "0000:82:00.0"), ([0, 0, 0, 1, 1, 1], "0000:80:00.0")]
+    assert users == [1, 107001, 0, 107001]
+    assert buses == users
+    assert cards == [0, 1, 2, 3, 107001]
+    whole = ast.literal_eval(run_python(IDENTITIES, ACL_SIM_DEVICES="4").stdout.splitlines()[0])
+    assert [one[2] for one in devices] == [whole[2][2], whole[0][2]]
 
 
 def test_devices_of_other_numbers_are_one_card_in_two_processes(tmp_path: Path) -> None:

@@ -226,6 +226,7 @@ static void config_fill(void)
     devices_read();
     capacity_read();
     pinned_read();
+    config.cards = config.devices;
     visible_read();
     soc_read();
     text_read("ACL_SIM_VERSION", config.version, sizeof config.version);

@@ -201,7 +201,8 @@ enum { DEVICE_MAX = 64 };
 typedef enum DeviceCode { DEVICE_CODE_REFUSE, DEVICE_CODE_SKIP } DeviceCode;
 
 typedef struct Config {
-    uint32_t devices;
+    uint32_t devices;            /* devices that this process sees */
+    uint32_t cards;              /* devices of the machine */
     size_t capacity[DEVICE_MAX]; /* bytes of device memory */
     int32_t card[DEVICE_MAX];    /* the device's number on the machine; this process may use only some of the devices */
     size_t pinned;               /* the most bytes of pinned host memory; SIZE_MAX: no limit */

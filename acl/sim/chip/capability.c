@@ -91,7 +91,7 @@ static bool attribute_plain(const Soc *soc, uint32_t device, aclrtDevAttr attr, 
         return true;
     case ACL_DEV_ATTR_PHY_CHIP_ID:
     case ACL_DEV_ATTR_SUPER_POD_DEVICE_ID:
-        *value = device;
+        *value = config.card[device];
         return true;
     case ACL_DEV_ATTR_NPU_ARCH:
         *value = soc->architecture;

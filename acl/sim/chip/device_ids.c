@@ -1,7 +1,7 @@
 /* device_ids.c: queries about one device: numbers, bus address, UUID, load and health.
 
-   User, logical and physical numbers of a device are equal here, even if ASCEND_RT_VISIBLE_DEVICES selects
-   devices (config.c applies that list).  The state is read-only, so there is no lock. */
+   A user number counts the devices that ASCEND_RT_VISIBLE_DEVICES lists.  Logical and physical numbers are the
+   same, the number on the machine, because the simulator runs outside containers.  Read-only state, no lock. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 enum { NOT_MEASURED = -1, BUS_FIRST = 0x80, BUS_TEXT = 13 };
 
-static aclError map_identity(int32_t from, int32_t *to, const char *function)
+static aclError number_check(int32_t from, const int32_t *to, const char *function)
 {
     if (to == NULL) {
         return error_argument(function, ACL_ERROR_INVALID_PARAM, "the output");
@@ -22,39 +22,73 @@ static aclError map_identity(int32_t from, int32_t *to, const char *function)
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
                          "the device is %d, expected at least 0", from);
     }
-    TRY(device_check(from));
+    return ACL_SUCCESS;
+}
+
+/* Gives the number on the machine of a device of this process. */
+static aclError card_of(int32_t user, int32_t *card, const char *function)
+{
+    TRY(number_check(user, card, function));
+    TRY(device_check(user));
+    *card = config.card[user];
+    return ACL_SUCCESS;
+}
+
+/* Gives this process's number of a device on the machine. */
+static aclError user_of(int32_t card, int32_t *user, const char *function)
+{
+    TRY(number_check(card, user, function));
+    for (uint32_t i = 0; i < config.devices; i++) {
+        if (config.card[i] == card) {
+            *user = (int32_t)i;
+            return ACL_SUCCESS;
+        }
+    }
+    return error_set(function, ACL_ERROR_RT_INVALID_DEVICEID,
+                     "device %d of the machine is not among the %u that this process sees", card,
+                     config.devices);
+}
+
+/* Converts between the logical and the physical number of a device on the machine. */
+static aclError same_card(int32_t from, int32_t *to, const char *function)
+{
+    TRY(number_check(from, to, function));
+    if ((uint32_t)from >= config.cards) {
+        return error_set(function, ACL_ERROR_RT_INVALID_DEVICEID, "device %d, expected 0 to %d", from,
+                         (int)config.cards - 1);
+    }
     *to = from;
     return ACL_SUCCESS;
 }
 
 aclError sim_aclrtGetLogicDevIdByUserDevId(const int32_t userDevid, int32_t *const logicDevId)
 {
-    return map_identity(userDevid, logicDevId, __func__);
+    return card_of(userDevid, logicDevId, __func__);
 }
 
 aclError sim_aclrtGetUserDevIdByLogicDevId(const int32_t logicDevId, int32_t *const userDevid)
 {
-    return map_identity(logicDevId, userDevid, __func__);
+    return user_of(logicDevId, userDevid, __func__);
 }
 
 aclError sim_aclrtGetLogicDevIdByPhyDevId(const int32_t phyDevId, int32_t *const logicDevId)
 {
-    return map_identity(phyDevId, logicDevId, __func__);
+    return same_card(phyDevId, logicDevId, __func__);
 }
 
 aclError sim_aclrtGetPhyDevIdByLogicDevId(const int32_t logicDevId, int32_t *const phyDevId)
 {
-    return map_identity(logicDevId, phyDevId, __func__);
+    return same_card(logicDevId, phyDevId, __func__);
 }
 
 aclError sim_aclrtGetUserDevIdByPhyDevId(const int32_t phyDevId, int32_t *const userDevId)
 {
-    return map_identity(phyDevId, userDevId, __func__);
+    return user_of(phyDevId, userDevId, __func__);
 }
 
 aclError sim_aclrtGetPhyDevIdByUserDevId(const int32_t userDevId, int32_t *const phyDevId)
 {
-    return map_identity(userDevId, phyDevId, __func__);
+    return card_of(userDevId, phyDevId, __func__);
 }
 
 aclError sim_aclrtDeviceGetPCIBusId(int32_t deviceId, char *pciBusId, int32_t len)
@@ -62,7 +96,7 @@ aclError sim_aclrtDeviceGetPCIBusId(int32_t deviceId, char *pciBusId, int32_t le
     REQUIRE(pciBusId);
     TRY(device_check(deviceId));
     REQUIRE_RT(len >= BUS_TEXT);
-    snprintf(pciBusId, (size_t)len, "0000:%02x:00.0", (unsigned)(BUS_FIRST + deviceId) & 0xffu);
+    snprintf(pciBusId, (size_t)len, "0000:%02x:00.0", (unsigned)(BUS_FIRST + config.card[deviceId]) & 0xffu);
     return ACL_SUCCESS;
 }
 
@@ -76,11 +110,10 @@ aclError sim_aclrtDeviceGetByPCIBusId(const char *pciBusId, int32_t *deviceId)
     REQUIRE(deviceId);
     bool parsed = sscanf(pciBusId, "%x:%x:%x.%x", &domain, &bus, &slot, &function) == 4;
     if (!parsed || domain != 0 || slot != 0 || function != 0 || bus < BUS_FIRST ||
-        bus - BUS_FIRST >= config.devices) {
+        bus - BUS_FIRST >= config.cards) {
         return fail(ACL_ERROR_RT_PARAM_INVALID, "no device has the bus address %.32s", pciBusId);
     }
-    *deviceId = (int32_t)(bus - BUS_FIRST);
-    return ACL_SUCCESS;
+    return user_of((int32_t)(bus - BUS_FIRST), deviceId, __func__);
 }
 
 /* Gives a UUID that depends only on the device's number and the chip's name, so all processes get the same one. */
@@ -88,7 +121,7 @@ aclError sim_aclrtDeviceGetUuid(int32_t deviceId, aclrtUuid *uuid)
 {
     REQUIRE(uuid);
     TRY(device_check(deviceId));
-    uint64_t hash = 0xcbf29ce484222325u ^ (uint64_t)deviceId;
+    uint64_t hash = 0xcbf29ce484222325u ^ (uint64_t)config.card[deviceId];
     for (const char *c = config.soc; *c != '\0'; c++) {
         hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
     }
