@@ -152,6 +152,17 @@ static bool attr_same(const Attr *a, const Attr *b)
         && (a->floats == NULL || memcmp(a->floats, b->floats, count * sizeof *a->floats) == 0);
 }
 
+/* Returns the set's attribute with the name of `wanted`, or NULL; the names in a set differ. */
+static const Attr *attr_named_as(const AttrSet *set, const Attr *wanted)
+{
+    for (int i = 0; i < set->list.count; i++) {
+        if (strcmp(set->items[i].name, wanted->name) == 0) {
+            return &set->items[i];
+        }
+    }
+    return NULL;
+}
+
 bool attrs_equal(const AttrSet *a, const AttrSet *b)
 {
     int count = a == NULL ? 0 : a->list.count;
@@ -159,7 +170,8 @@ bool attrs_equal(const AttrSet *a, const AttrSet *b)
         return false;
     }
     for (int i = 0; i < count; i++) {
-        if (!attr_same(&a->items[i], &b->items[i])) {
+        const Attr *other = attr_named_as(b, &a->items[i]);
+        if (other == NULL || !attr_same(&a->items[i], other)) {
             return false;
         }
     }

@@ -57,15 +57,15 @@ class Chooser:
         desc = api.aclCreateTensorDesc(0, len(dims), (ctypes.c_int64 * len(dims))(*dims), 2)
         return desc, (ctypes.c_void_p * 1)(desc), (ctypes.c_void_p * 1)(self.buffer)
 
-    def update(self, *dims: int) -> int:
+    def update(self, *dims: int, attr: int | None = None) -> int:
         desc, descs, _ = self._ends(dims)
-        code: int = api.aclopUpdateParams(self.name, 1, descs, 0, None, None)
+        code: int = api.aclopUpdateParams(self.name, 1, descs, 0, None, attr)
         api.aclDestroyTensorDesc(desc)
         return code
 
-    def execute(self, *dims: int) -> int:
+    def execute(self, *dims: int, attr: int | None = None) -> int:
         desc, descs, buffers = self._ends(dims)
-        code: int = api.aclopExecuteV2(self.name, 1, descs, buffers, 0, None, None, None, self.stream)
+        code: int = api.aclopExecuteV2(self.name, 1, descs, buffers, 0, None, None, attr, self.stream)
         api.aclDestroyTensorDesc(desc)
         return code
 
@@ -120,6 +120,21 @@ def test_a_lower_limit_counts_from_the_next_choice_on(chooser: Chooser) -> None:
     assert chooser.execute(1) == 0
     assert chooser.update(11) == 0
     assert [size for size in range(1, 12) if chooser.execute(size) == 0] == [1, 11]
+
+
+def test_attributes_are_compared_by_name(chooser: Chooser) -> None:
+    """The order in which the attributes were set does not matter; their names and values do."""
+    def attributes(**values: int) -> int:
+        made: int = api.aclopCreateAttr()
+        for name, value in values.items():
+            assert api.aclopSetAttrInt(made, name.encode(), value) == 0
+        return made
+
+    sets = [attributes(axis=1, keep=2), attributes(keep=2, axis=1), attributes(keep=1, axis=2), attributes(axis=1, other=2)]
+    assert chooser.update(1, attr=sets[0]) == 0
+    assert [chooser.execute(1, attr=one) for one in sets] == [0, 0, NOT_FOUND, NOT_FOUND]
+    for one in sets:
+        api.aclopDestroyAttr(one)
 
 
 def test_a_limit_of_0_is_none() -> None:
