@@ -105,3 +105,15 @@ void acl_sim_physical_reset_peak(int32_t device)
         atomic_store(&book->kind_peaks[kind], atomic_load(&book->kinds[kind]));
     }
 }
+
+aclError books_refuse(const char *function, size_t bytes, int32_t device)
+{
+    if (device == BOOK_HOST) {
+        return error_set(function, ACL_ERROR_RT_MEMORY_ALLOCATION,
+                         "size: %zu bytes of pinned host memory, with %zu left of %zu (ACL_SIM_PINNED)", bytes,
+                         books_free(device), book_limit(device));
+    }
+    return error_set(function, ACL_ERROR_RT_MEMORY_ALLOCATION,
+                     "size: %zu bytes wanted, device %d has %zu of %zu left", bytes, device,
+                     books_free(device), book_limit(device));
+}

@@ -21,9 +21,7 @@ static aclError host_take(const char *function, void **out, size_t bytes)
     BlockInfo info = {.size = bytes, .kind = MEMORY_HOST, .page = PAGE_NORMAL};
     uintptr_t at = arena_take(arena, bytes, PAGE_NORMAL, BOOK_MALLOC, &info);
     if (at == 0 && books_free(BOOK_HOST) < bytes) {
-        return error_set(function, ACL_ERROR_RT_MEMORY_ALLOCATION,
-                         "size: %zu bytes of pinned host memory, with %zu left of %zu (ACL_SIM_PINNED)", bytes,
-                         books_free(BOOK_HOST), config.pinned);
+        return books_refuse(function, bytes, BOOK_HOST);
     }
     if (at == 0) {
         return error_set(function, ACL_ERROR_RT_MEMORY_ALLOCATION,

@@ -42,6 +42,10 @@ aclError sim_aclrtMemAllocManaged(void **ptr, uint64_t size, uint32_t flag)
     uintptr_t at = managed == NULL
                        ? 0
                        : arena_take(arena, size, PAGE_NORMAL, BOOK_MALLOC, &info);
+    if (managed != NULL && at == 0 && books_free(BOOK_HOST) < size) {
+        free(managed);
+        return books_refuse(__func__, size, BOOK_HOST);
+    }
     if (at == 0) {
         free(managed);
         return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "size: no address space for %llu bytes",

@@ -105,10 +105,7 @@ static aclError take(const char *function, void **out, size_t bytes, size_t aske
         at = arena_take(arena, bytes, info.page, BOOK_MALLOC, &info);
     }
     if (at == 0) {
-        return error_set(function, ACL_ERROR_RT_MEMORY_ALLOCATION,
-                         "size: %zu bytes wanted, device %d has %zu of %zu left", bytes,
-                         context->device, books_free(context->device),
-                         config.capacity[context->device]);
+        return books_refuse(function, bytes, context->device);
     }
     *out = (void *)at;
     if (check_on(CHECK_ANY)) {

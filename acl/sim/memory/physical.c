@@ -500,9 +500,7 @@ static aclError physical_new(const char *function, size_t size, const aclrtPhysi
                          PAGE_BYTES[page]);
     }
     if (!books_take(device, BOOK_PHYSICAL, page, size)) {
-        return error_set(function, ACL_ERROR_RT_MEMORY_ALLOCATION,
-                         "size: %zu bytes wanted, device %d has %zu of %zu left", size, device,
-                         books_free(device), config.capacity[device]);
+        return books_refuse(function, size, device);
     }
     Physical *memory = physical_blank();
     *handle = NULL;

@@ -106,6 +106,24 @@ def test_pinned_memory_above_its_limit_is_refused_with_what_is_left() -> None:
 
 
 @pytest.mark.subprocess_heavy
+def test_host_memory_of_each_kind_is_refused_by_the_limit_of_pinned_memory() -> None:
+    """Managed memory and physical host memory too; the message of the latter named `device 64`."""
+    done = run_python(MAKE + """
+    from support.memory import Location, PhysicalProp
+    wanted = PhysicalProp(attribute=4, location=Location(0, 0))
+    made, size = ctypes.c_void_p(), 8 << 20
+    calls = {"aclrtMallocHost": [size], "aclrtMemAllocManaged": [size, 1],
+             "aclrtMallocPhysical": [size, ctypes.byref(wanted), 0]}
+    for name, rest in calls.items():
+        print(getattr(api, name)(ctypes.byref(made), *rest), api.aclGetRecentErrMsg().decode().splitlines()[0])
+    """, ACL_SIM_PINNED="4M")
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["207001"] * 3, done.stderr
+    for line in lines:
+        assert f"{8 * MIB} bytes of pinned host memory, with {4 * MIB} left of {4 * MIB} (ACL_SIM_PINNED)" in line
+
+
+@pytest.mark.subprocess_heavy
 def test_pinned_limit_by_configure_and_none_by_default() -> None:
     done = run_python("""
         import acl
