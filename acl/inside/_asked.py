@@ -2,8 +2,8 @@
 
 `_leaks` describes ``ACL_POOL_LEAKS``.  ``ACL_POOL_RECORD=FILE[,capacity=N][,stacks=HOW][,signal=NAME]`` records each
 pool from its beginning.  The recordings are saved at the interpreter's exit, at SIGTERM if the program has no handler
-for it, and at each signal NAME.  Pools that are recorded in this way are kept until the exit.  An error while a file
-is written is printed on standard error, because the program could not catch it; the program continues.
+for it, and at each signal NAME.  Pools that are recorded in this way are kept until the exit.  If a file cannot be
+written, the error is printed on standard error, because the program could not catch it; the program continues.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def at_sigterm(end: Callable[[int], object]) -> None:
     first = not ends
     ends.setdefault(end, os.getpid())
     if first and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        with suppress(ValueError):              # only the main thread can set a handler
+        with suppress(ValueError):              # raised if this is not the main thread, which cannot set a handler
             signal.signal(signal.SIGTERM, on_sigterm)
 
 
@@ -118,7 +118,7 @@ class Recorder:
         atexit.register(self.end)
         at_sigterm(self.end)
         folder = Path(asked.file.replace("{pid}", str(self.pid))).parent
-        if not folder.is_dir():         # warn now, because at the exit the whole recording would be lost
+        if not folder.is_dir():         # warn now: at the exit the whole recording would be lost
             sys.stderr.write(f"acl: {NAME}: there is no folder {folder} to save in\n")
         if asked.signal:
             try:
@@ -135,7 +135,7 @@ class Recorder:
             return cls.here
 
     def add(self, pool: Pool) -> None:
-        """Record a pool; the first one is saved under the file's name, others with their name added to it."""
+        """Record a pool.  The first pool is saved under the file's name, each other one with its pool's name added."""
         file = Path(self.asked.file.replace("{pid}", str(self.pid)))
         recording = pool.record(capacity=self.asked.capacity, stacks=self.asked.stacks)
         with self.lock:

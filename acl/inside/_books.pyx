@@ -1,8 +1,9 @@
 """Sums over a pool's blocks: bytes by stream and tag, for `stats`, ledger and metrics.
 
 `walk` counts every block of an arena under its lock, in the order of the descriptors.  `glance`
-reads the sums that allocations keep.  It takes no lock, so it delays no thread: each number is
-right by itself, but the numbers may be from different moments.  Nothing here changes a pool.
+reads the sums that allocations keep.  It takes no arena's lock, so it delays no thread.  Each
+number is right by itself, but the numbers may be from different moments.  Nothing here changes a
+pool, except that `waits` completes pending frees.
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
@@ -58,25 +59,25 @@ CALL_NAMES = (
 STOPS = ("limit", "headroom", "driver", "busy", "ranges", "budget", "device", "capture")
 if len(RUNG_WORDS) != <int> RUNGS:
     raise ImportError(f"RUNG_WORDS has {len(RUNG_WORDS)} entries, the core {RUNGS}")
-REFUSERS = ("limit", "headroom", "driver")     # by Refusal
-REPORTS_APART = 10.0            # seconds between reports of one pool and tag in the log
-REPORTS_MOST = 256              # pools and tags that the log remembers
-reports_logged = {}             # (pool, tag) -> time of the last log entry, last number, not logged
-refusals_told = weakref.WeakKeyDictionary()     # pool -> by kind: time and number last logged
+REFUSERS = ("limit", "headroom", "driver")     # the names of the Refusals
+REPORTS_APART = 10.0            # least seconds between logged reports of one pool and tag
+REPORTS_MOST = 256              # most entries of `reports_logged`
+reports_logged = {}  # (pool, tag) -> time and number of the last report in the log, count since
+refusals_told = weakref.WeakKeyDictionary()  # pool -> by Refusal: time and count when last logged
 
-cdef struct Sums:               # sums over an arena's blocks, in bytes if not said otherwise
-    size_t[TAGS] live           # bytes, by tag
+cdef struct Sums:               # sums over an arena's blocks, in bytes unless said otherwise
+    size_t[TAGS] live           # live blocks that are not asleep, by tag
     size_t[TAGS] requested      # requested bytes of live blocks, by tag
     uint64_t[TAGS] blocks       # number of live blocks, by tag
     size_t[TAGS] sleeping       # requested bytes of blocks that are asleep, by tag
     size_t awake                # the sum of `live`
-    size_t cached
-    size_t waiting
-    size_t largest_free
-    size_t unmapped             # bytes of addresses without memory
-    size_t asleep               # bytes of blocks asleep or free asleep; asleep_sum: of their memory
-    size_t others               # bytes of free and of moving blocks
-    size_t reserved             # bytes of memory
+    size_t cached               # cached blocks
+    size_t waiting              # pending frees
+    size_t largest_free         # the largest free block
+    size_t unmapped             # addresses without memory
+    size_t asleep  # blocks asleep and free asleep; after `asleep_sum`: only what has memory
+    size_t others               # free and moving blocks
+    size_t reserved             # memory of the arena
 
 
 # ---- counting -----------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ cdef void arena_sum(Arena *arena, Sums *sums) noexcept nogil:
 
 
 cdef void asleep_sum(Sums *sums) noexcept nogil:
-    """Divide the bytes of sleeping blocks into those that memory backs, and unmapped ones."""
+    """Divide the bytes of sleeping blocks into those with memory (`asleep`) and `unmapped` ones."""
     cdef size_t others = sums.awake + sums.cached + sums.waiting + sums.others
     cdef size_t backed = 0
     if sums.asleep > 0 and sums.reserved > others:
@@ -129,7 +130,11 @@ cdef void asleep_sum(Sums *sums) noexcept nogil:
 
 
 cdef object arena_lines(Arena *arena):
-    """Return an arena as a tuple: stream, kind, default tag, seven sums in bytes, list of tags."""
+    """Return the sums of an arena as a tuple.
+
+    It has the stream, the kind, the default tag, then in bytes: reserved, cached, waiting, largest
+    free, unmapped and asleep; and a list of (tag, live, requested, blocks, sleeping).
+    """
     cdef Sums sums
     cdef uint32_t tag
     with nogil:
@@ -141,7 +146,7 @@ cdef object arena_lines(Arena *arena):
 
 
 cdef object core_lines(CorePool *core):
-    """Return a pool as a tuple: limit, headroom, spare, reserved, `arena_lines` of all arenas."""
+    """Return a tuple: limit, headroom, spare and reserved bytes, `arena_lines` of all arenas."""
     cdef uint32_t i
     cdef size_t reserved, spare
     arenas = [arena_lines(core.arenas[i]) for i in range(count_read(&core.arena_count))]
@@ -171,13 +176,13 @@ def orphans(int device):
 
 
 def glance(Pool pool not None):
-    """Return what the counters say, without a lock: of the pool, and in a list of its streams.
+    """Return the pool's counters as a dict, without an arena's lock; ``streams``: by stream.
 
-    None if the pool has ended, or was made by the process that this one forked from.
+    None if the pool was destroyed, or was made by the process from which this one was forked.
     """
     cdef CorePool *core = pool.core
     cdef Arena *arena
-    cdef uint32_t i, tag, names = <uint32_t> len(pool.tag_names)         # at most TAGS
+    cdef uint32_t i, tag, names = <uint32_t> len(pool.tag_names)         # safe cast: at most TAGS
     if core is NULL or pool.made != fork_count:
         return None
     streams = []
@@ -227,7 +232,7 @@ cdef dict counters_dict(const Counters *counters):
 # ---- refusals -----------------------------------------------------------------------------------
 
 cdef list refusals_new(Pool pool):
-    """Return refusals to log: (kind, number since the last log entry, bytes)."""
+    """Return the refusals to log as (kind, count since the last log entry, bytes)."""
     cdef Source *source = &pool.core.source
     cdef uint64_t[REFUSALS] counts
     cdef uint64_t[REFUSALS] times
@@ -296,7 +301,7 @@ cdef dict source_stats(CorePool *core):
 
 
 def tag_totals(Pool pool not None):
-    """Return live bytes by tag; untagged ones count for the default tag of their stream."""
+    """Return live bytes by tag.  Bytes without a tag count for the default tag of their stream."""
     cdef Arena *arena
     cdef uint32_t i, tag
     cdef size_t untagged
@@ -304,7 +309,7 @@ def tag_totals(Pool pool not None):
     for i in range(count_read(&pool.core.arena_count)):
         arena = pool.core.arenas[i]
         untagged = stale_read(&arena.live)
-        for tag in range(1, <uint32_t> len(pool.tag_names)):             # at most TAGS
+        for tag in range(1, <uint32_t> len(pool.tag_names)):             # safe cast: at most TAGS
             totals[pool.tag_names[tag]] += arena.tag_live[tag]
             untagged -= min(arena.tag_live[tag], untagged)
         if arena.default_tag:
@@ -357,7 +362,8 @@ def blocks(Pool pool not None, stream):
     found = []
     if arena is NULL:
         return found
-    # The lock is not held while objects are made, as the garbage collector may free blocks here.
+    # No lock is held while Python objects are made: the garbage collector may run then and free
+    # blocks.
     copies = arena_copy(arena, &count)
     if copies is NULL:
         raise MemoryError("a copy of the blocks' descriptors")
@@ -377,16 +383,16 @@ def blocks(Pool pool not None, stream):
 # ---- pending frees ------------------------------------------------------------------------------
 
 cdef struct Wait:
-    aclrtStream stream          # stream whose work must be complete; unless `device`
+    aclrtStream stream          # the stream whose work must be complete; not valid if `device`
     size_t size                 # bytes of the block
-    uint16_t tag
+    uint16_t tag                # tag of the block
     bint device                 # the block waits for a synchronisation of the device
 
 
 cdef uint64_t waits_copy(Arena *arena, Wait *out, uint64_t room) noexcept nogil:
-    """Copy an arena's pending frees, a block once for each stream that uses it.
+    """Copy an arena's pending frees to `out`, each block once for each stream that uses it.
 
-    Return their number, which may be larger than `room`; only the first ones are copied then.
+    Return their number.  If it is larger than `room`, only the first `room` are copied.
     """
     cdef uint64_t count = 0
     cdef Use *oldest
@@ -406,9 +412,9 @@ cdef uint64_t waits_copy(Arena *arena, Wait *out, uint64_t room) noexcept nogil:
 
 
 def waits(Pool pool not None):
-    """Return the pending frees: (stream, stream it waits for or None, bytes, tag).
+    """Return the pending frees as (stream, the stream that it waits for or None, bytes, tag).
 
-    Blocks whose streams are done by now are freed first.
+    Blocks for which all streams have finished are freed first.
     """
     cdef Arena *arena
     cdef Wait *out
@@ -477,9 +483,9 @@ def ooms(Pool pool not None):
 
 
 def oom_of(Pool pool not None, before, stream, size=None):
-    """Return a stream's newest report with a number above `before`, and of a size, or None.
+    """Return a stream's newest report with a number above `before` and with this size, or None.
 
-    The pool's last report may be of another thread.
+    The pool's last report may be about another thread's allocation.
     """
     mine = [report for report in ooms(pool)
             if report.number > before and report.stream == stream and size in (None, report.size)]
@@ -487,9 +493,10 @@ def oom_of(Pool pool not None, before, stream, size=None):
 
 
 cdef int oom_log(report) except -1:
-    """Log a report; within REPORTS_APART seconds after one of the same pool and tag, only count it.
+    """Log a report, or only count it if one of the same pool and tag was logged recently.
 
-    If a report's number is lower than the last one, it is of a new pool with the old pool's name.
+    Recently means within REPORTS_APART seconds.  A lower number than the last logged one means that
+    a new pool has the name of an old one; then the report is logged.
     """
     if not heard("pool"):
         return 0

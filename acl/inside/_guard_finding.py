@@ -1,4 +1,4 @@
-"""A finding of a guarded pool: a plain value, imported only when there is one, as dataclasses load slowly."""
+"""A finding of a guarded pool, a plain value. Imported only when there is one, because dataclasses load slowly."""
 
 from __future__ import annotations
 

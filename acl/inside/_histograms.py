@@ -1,6 +1,6 @@
 """Histograms that a pool has counted, and the composition of its peak: plain values of one moment.
 
-It uses no device and no C, so it can be imported anywhere, and its classes can be pickled.
+This module uses no device and no C.  So it can be imported anywhere, and its classes can be pickled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Histogram", "PoolHistograms", "PoolPeak"]
 
 @dataclass(frozen=True)
 class Histogram:
-    """Numbers of values in buckets, whose width grows with the value.
+    """The number of values in each bucket.  The width of the buckets grows with the value.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Histogram:
         return sum(self.counts)
 
     def quantile(self, share: float) -> int:
-        """Return a value that `share` of all values do not exceed: the highest of its bucket; 0 without values.
+        """Return the `share` quantile: the highest value of the bucket in which it lies; 0 without values.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class PoolHistograms:
     slow_longest_ns: int
 
     def time_ns(self, share: float) -> int:
-        """Return the nanoseconds that `share` of all allocations do not exceed; those not in `slow_ns` count 1,000.
+        """Return the `share` quantile of all allocations' durations in ns, counting 1,000 for those not in `slow_ns`.
 
         Raises
         ------

@@ -1,9 +1,9 @@
-"""The objects that keep a buffer: the path to it from a module, a frame or a thread, as a Python expression.
+"""The objects that keep a buffer alive: the path to it from a module, a frame or a thread, as a Python expression.
 
-The paths are found by the garbage collector's lists, with a walk over all objects for each step: use them for leak
-reports, not in a busy service.  References from C are not seen.  After `gc.freeze`, which services call before they
-fork, the collector lists no older objects: of these, only objects near a module's names are seen.
-Thread rule: with the GIL.  Other threads may change references meanwhile, so the answer may mix several moments.
+The paths are found in the garbage collector's lists; each step visits all objects.  So use this for leak reports, not
+in a busy service.  References from C are not seen.  After `gc.freeze`, which services call before they fork, the
+collector does not list older objects: of these, only objects near a module's names are seen.  Thread rule: with the
+GIL.  Other threads may change references during the search, so the answer may mix several moments.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 __all__ = ["holders_of"]
 
 STEPS = 8               # most steps of a path
-SECONDS = 0.5           # longest search for one path
-KEY_LENGTH = 40
-PADDING = 64            # most bytes that a block has beyond its buffer, for the pool and the chip
+SECONDS = 0.5           # longest time of the search for one path
+KEY_LENGTH = 40                 # most characters of a dict's key in a path
+PADDING = 64            # most bytes by which a block is larger than its buffer, for the pool and the chip
 BATCH = 4096            # objects whose references are read at a time
-NEAR = 2                # most steps from a module's names to frozen objects
-# Objects that an exception has for each call; they do not count as steps.
+NEAR = 2                # most steps from a module's names to a frozen object that is seen
+# Objects that an exception refers to for each call.  They do not count as steps.
 ERRORS: tuple[type[Any], ...] = (types.FrameType, types.TracebackType)
 CODE: tuple[type[Any], ...] = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
@@ -41,8 +41,8 @@ CODE: tuple[type[Any], ...] = (types.GeneratorType, types.CoroutineType, types.A
 def holders_of(blocks: list[LiveBlock]) -> dict[int, str]:
     """Return paths to the open buffers in these blocks, such as ``service.KEPT[0].recent[7]``, by block address.
 
-    Each path is the shortest one; if none leads to a module, a class or a frame, it is a part of a path.  A block is
-    left out if it has no buffer, or if the collector sees no reference to its buffer.
+    Each path is the shortest one.  If none leads to a module, a class or a frame, it is only a part of a path.  A block
+    is left out if it has no buffer, or if the collector sees no reference to its buffer.
     """
     asked = {block.address: block.size for block in blocks}
     frozen = frozen_objects()
@@ -60,7 +60,10 @@ def holders_of(blocks: list[LiveBlock]) -> dict[int, str]:
 
 
 def frozen_objects() -> list[Any]:
-    """Return the objects near a module's names, if objects are frozen, which the collector does not list."""
+    """Return the objects near a module's names, if the garbage collector's objects are frozen; else none.
+
+    The collector does not list frozen objects.
+    """
     if not gc.get_freeze_count():
         return []
     level: list[Any] = [vars(each) for each in list(sys.modules.values()) if isinstance(each, types.ModuleType)]
@@ -72,7 +75,7 @@ def frozen_objects() -> list[Any]:
 
 
 def holders_among(objects: list[Any]) -> dict[int, list[Any]]:
-    """Return the objects that refer to each object, by its id."""
+    """Return a dict: from the id of each object that is referred to, to the objects that refer to it."""
     found: dict[int, list[Any]] = {}
     for each in objects:
         for held in gc.get_referents(each):
@@ -81,7 +84,7 @@ def holders_among(objects: list[Any]) -> dict[int, list[Any]]:
 
 
 def buffers_in(spans: list[tuple[int, int]], frozen: list[Any]) -> dict[int, list[Any]]:
-    """Return the largest buffer of each block that has one, with the untracked dicts and tuples around it."""
+    """Return the largest buffer of each block that has one, with the untracked dicts and tuples that contain it."""
     starts = [address for address, _ in spans]
     found: dict[int, list[Any]] = {}
     locals_now = ((value, ()) for frame in frames() for value in locals_of(frame).values())
@@ -108,7 +111,7 @@ def held_by(objects: list[Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
 
 
 def untracked(holder: Any, around: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Return the contents of a dict or tuple, and of untracked ones within it."""
+    """Return the contents of a dict or tuple, and those of untracked dicts and tuples in it."""
     for each in list(holder.values()) if type(holder) is dict else holder:
         yield each, around
         if type(each) in (dict, tuple) and len(around) < STEPS:
@@ -116,7 +119,7 @@ def untracked(holder: Any, around: tuple[Any, ...]) -> Iterator[tuple[Any, tuple
 
 
 def frames() -> Iterator[types.FrameType]:
-    """Return the frames of all threads, without those of this report."""
+    """Return the frames of all threads, without those of this package."""
     for top in sys._current_frames().values():
         frame: types.FrameType | None = top
         while frame is not None:
@@ -128,8 +131,8 @@ def frames() -> Iterator[types.FrameType]:
 def locals_of(frame: types.FrameType) -> dict[str, Any]:
     """Return a frame's present locals.
 
-    Up to Python 3.12 a function's frame keeps the returned dict, which would keep values whose names are deleted
-    later.  The dict is cleared therefore, unless other code has it too, as by `locals()`.
+    Up to Python 3.12 a function's frame keeps the returned dict, which would keep values alive whose names are deleted
+    later.  Therefore the dict is cleared, unless other code has it too, for example by `locals()`.
     """
     names = frame.f_locals
     found = dict(names)
@@ -139,7 +142,7 @@ def locals_of(frame: types.FrameType) -> dict[str, Any]:
 
 
 def way_to(nodes: list[Any], holders: dict[int, list[Any]]) -> str:
-    """Return the path to a buffer, by a breadth-first search of the objects that refer to it."""
+    """Return the path to a buffer, found by a breadth-first search of the objects that refer to it."""
     ways = [""]
     for held, holder in pairwise(nodes):
         ways.append(step_of(holder, held)[1] + ways[-1])
@@ -159,7 +162,7 @@ def way_to(nodes: list[Any], holders: dict[int, list[Any]]) -> str:
 def step_back(
     nodes: list[Any], holders: dict[int, list[Any]], ways: list[str], depths: list[int], seen: set[int], at: int,
 ) -> str:
-    """Add the objects that refer to a node; return the whole path if it begins at one of them."""
+    """Add the objects that refer to a node.  Return the whole path if it begins at one of them, else ""."""
     held = nodes[at]
     for holder in chain(gc.get_referrers(held), holders.get(id(held), ())):
         if id(holder) in seen or is_ours(holder):
@@ -181,16 +184,16 @@ def step_back(
 
 
 def is_ours(holder: Any) -> bool:
-    """Return True for objects that no path contains: frames of this package, and modules."""
+    """Return True for objects that are not part of paths: frames of this package, and modules."""
     if isinstance(holder, types.FrameType):
         return str(holder.f_globals.get("__name__")).startswith("acl.")
     return isinstance(holder, types.ModuleType)
 
 
 def step_of(holder: Any, held: Any) -> tuple[bool, str]:
-    """Return if a path begins at the holder, and the expression for its reference to the object."""
+    """Return a pair: True if a path may begin at the holder, and the expression for its reference to the object."""
     if isinstance(holder, types.FrameType):
-        return False, local_in(holder, held)    # frame of a stored exception; `step_back` has the running ones
+        return False, local_in(holder, held)    # a frame of a stored exception; `step_back` handles running frames
     if isinstance(holder, types.TracebackType):
         return False, ""
     if isinstance(holder, CODE):

@@ -1,10 +1,9 @@
 """Leaks: the blocks that are still live in a pool, with their tags, ages and stacks.
 
-A mark (`Pool.mark`) costs a walk over the live blocks.  It separates exactly the blocks that are allocated
-after it from older ones, without tracking allocations.  Ages and stacks are known only of blocks that were
-allocated while the pool was tracked or recorded; of other blocks, marks give a least age.  Pending frees are
-listed separately.  Nothing here prints, except the report at exit that the environment variable
-``ACL_POOL_LEAKS`` requests.
+A mark (`Pool.mark`) costs a visit of all live blocks.  It separates exactly the blocks that are allocated after it from
+older ones, without tracking allocations.  Ages and stacks are known only of blocks that were allocated while the pool
+was tracked or recorded; of other blocks, marks give a least age.  Pending frees are listed separately.  Nothing here
+prints, except the report at exit that the environment variable ``ACL_POOL_LEAKS`` requests.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["ExpectNoLeaks", "LeakError", "LeakGroup", "LeakReport", "LiveBlock", "Mark", "leaks_of",
            "mark_of", "watch_exit"]
 
-# The layout of `Event` of `_events.pxd`, which `survey` returns.
+# The layout of the struct `Event` of `_events.pxd`, which `survey` returns.
 EVENT = struct.Struct("<5Q4IHBBI")
 BORN, SEEN = 4, 8
 SHOWN = 10
@@ -145,14 +144,14 @@ def group_of(tag: str, size_class: str, stack: tuple[Frame, ...], blocks: list[L
 
 @dataclass(frozen=True)
 class LeakReport:
-    """The live blocks of a pool; it is true if there are any.
+    """The live blocks of a pool.  The report is true if there are any.
 
     Attributes
     ----------
     blocks : tuple of LiveBlock
         The blocks in order of their addresses.
     tracked : bool
-        True if the pool notes ages and stacks of new blocks.
+        True if the pool records ages and stacks of new blocks.
     unknown : int
         Live blocks that `older_than` left out because their age is not known.
     waiting : dict of int or None to int
@@ -341,7 +340,7 @@ def leaks_of(pool: Pool, older_than: float | None = None, since: Mark | None = N
 
 
 def waiting_of(pool: Pool) -> dict[int | None, int]:
-    """Return the bytes of pending frees, by the stream that they wait for."""
+    """Return the bytes of pending frees, by the stream for which they wait."""
     from acl.inside import _books
 
     found: dict[int | None, int] = {}
@@ -411,7 +410,7 @@ def exit_text() -> str:
 
 def tell_exit(pid: int) -> None:
     """Append the report to the file that ``ACL_POOL_LEAKS`` names, or write it to standard error."""
-    if pid != os.getpid():                      # a forked child has no pools
+    if pid != os.getpid():                      # in a forked child, which has no pools
         return
     where = os.environ.get("ACL_POOL_LEAKS", "1")
     gc.collect()

@@ -1,10 +1,9 @@
 """The ledger: the memory of a device, in rows that add up to the device's total exactly.
 
-A pool's memory is counted block by block (`_books`).  Of the rest of the device only sums can be
-queried, so two rows are differences.  This process's other memory is what the runtime reports for its
-components, minus this package's pools, minus what adapters allocated from the driver (`tellers`).
-"Other processes and the system" is the memory that is neither free nor this process's.  If the runtime
-does not report components, the two are one row.
+A pool's memory is counted block by block (`_books`).  Of other memory of the device only sums can be queried, so two
+rows are differences.  This process's other memory is what the runtime reports for its components, minus this package's
+pools, minus what adapters allocated from the driver (`tellers`).  "Other processes and the system" is the memory that
+is neither free nor this process's.  If the runtime does not report components, these two rows are one row.
 
 Counting takes each arena's lock once, for about 10 ns a block; it changes nothing.
 """
@@ -25,10 +24,11 @@ __all__ = ["Ledger", "LedgerPool", "LedgerRow", "memory_ledger"]
 
 #: The states of a pool's bytes, in the order of the table.
 STATES = ("requested", "slack", "asleep", "cached", "waiting", "free", "spare")
-#: Components of the simulator's accounting that contain pools' bytes; with CANN, the largest components.
+#: The components that contain the pools' bytes in the simulator's accounting.  With CANN, the largest components are
+#: used.
 OURS = ("PHYSICAL", "MALLOC")
-TRIES = 8
-#: Adapters with memory of the driver outside of pools: by name, a function from a device to (tag, bytes) of each part.
+TRIES = 8                       # most attempts to take a ledger while no memory changes
+#: Adapters that allocate from the driver outside of pools: by name, a function from a device to its (tag, bytes) pairs.
 tellers: dict[str, Callable[[int], Iterable[tuple[str, int]]]] = {}
 
 
@@ -167,7 +167,7 @@ def name_of(names: tuple[str, ...], tag: int) -> str:
 
 
 def sleepers(arenas: Iterable[tuple[Any, ...]], names: tuple[str, ...]) -> dict[str, int]:
-    """Return the bytes asleep by tag, the largest first."""
+    """Return the bytes of blocks that are asleep, by tag, the largest first."""
     found: dict[str, int] = {}
     for line in arenas:
         for tag, _, _, _, sleeping in line[9]:
@@ -196,7 +196,7 @@ def pool_rows(name: str, told: tuple[Any, ...]) -> tuple[list[LedgerRow], Ledger
     """Return the rows of a pool, and its `LedgerPool`."""
     limit, headroom, _spare, reserved, arenas, names = told
     rows = merged(row for line in arenas for row in block_rows(name, names, line))
-    # Pages that a slow allocation of another thread is moving are in no stream's part either.
+    # The difference is spare memory.  It includes pages that a slow allocation of another thread is moving.
     rows.append(LedgerRow("pool", reserved - sum(line[3] for line in arenas), name, state="spare"))
     line = LedgerPool(
         name, reserved, limit, headroom, sum(line[7] for line in arenas),
@@ -205,7 +205,7 @@ def pool_rows(name: str, told: tuple[Any, ...]) -> tuple[list[LedgerRow], Ledger
 
 
 def merged(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
-    """Return the rows, with rows that differ only in their amounts added up (own tag and default tag)."""
+    """Return the rows.  Rows that differ only in their amounts are added up: those of a tag and of a default tag."""
     found: dict[tuple[object, ...], LedgerRow] = {}
     for row in rows:
         key = (row.name, row.stream, row.kind, row.tag, row.state)
@@ -217,7 +217,7 @@ def merged(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
 
 
 def held(device: int) -> list[tuple[str, tuple[Any, ...]]]:
-    """Return the name and the sums (`_books.walk`) of each pool of the device, also of those without an object."""
+    """Return name and sums (`_books.walk`) of each pool of the device, also of pools without a Python object."""
     found: dict[str, tuple[Any, ...]] = {}
     for pool in sorted(open_pools(device), key=lambda pool: pool.closed):
         told = _books.walk(pool)
@@ -228,7 +228,7 @@ def held(device: int) -> list[tuple[str, tuple[Any, ...]]]:
 
 
 def component_rows(components: dict[str, int], ours: int) -> list[LedgerRow]:
-    """Return the rows of this process outside of its pools: the components minus `ours` bytes of pools."""
+    """Return the rows of this process outside its pools: the components, minus the `ours` bytes of its pools."""
     left = dict(components)
     order = [name for name in OURS if name in left]
     order += sorted((name for name in left if name not in order), key=lambda name: -left[name])
@@ -247,7 +247,7 @@ def told_rows(device: int) -> list[LedgerRow]:
 
 
 def outside_rows(total: int, free: int, ours: int, components: dict[str, int] | None) -> list[LedgerRow]:
-    """Return the rows of memory outside of pools: this process's and others'."""
+    """Return the rows of memory outside the pools: this process's memory and that of other processes."""
     process = sum(components.values()) if components is not None else -1
     if components is not None and ours <= process <= total - free:
         rows = component_rows(components, ours)
@@ -258,7 +258,7 @@ def outside_rows(total: int, free: int, ours: int, components: dict[str, int] | 
 
 
 def counted(device: int) -> Ledger:
-    """Return a ledger of one try: it queries everything once, and the device's memory again at the end."""
+    """Return a ledger of one attempt.  It queries everything once, and the device's memory again at the end."""
     free, total = _books.device_bytes(device)
     components = _books.components(device)
     told = held(device)
@@ -272,7 +272,7 @@ def counted(device: int) -> Ledger:
     rows += taken
     ours = sum(pool.reserved for pool in pools) + sum(row.bytes for row in taken)
     rows += outside_rows(total, free, ours, components)
-    # A negative difference shows that memory was freed and allocated again meanwhile.
+    # A negative difference shows that memory was freed and allocated again in the meantime.
     steady = (free, total) == _books.device_bytes(device) and all(row.bytes >= 0 for row in rows)
     kept = (*tuple(row for row in rows if row.bytes), LedgerRow("free", free))
     return Ledger(device, total, free, kept, tuple(pools), components, steady)
@@ -323,7 +323,7 @@ def share(part: int, whole: int) -> str:
 
 
 def stream_lines(ledger: Ledger, pool: str, stream: int, kind: str) -> Iterator[tuple[str, int, str]]:
-    """Return the lines of a stream's part: its sum, its tags, and the memory that is not in use."""
+    """Return the lines of one stream: its sum, its tags, and its memory that is not in use."""
     rows = list(ledger.select(owner="pool", name=pool, stream=stream, kind=kind))
     called = f"stream {stream:#x}" if stream else "default stream"
     yield f"  {called}" + (f" ({kind})" if kind != "stream" else ""), sum(row.bytes for row in rows), ""

@@ -1,9 +1,9 @@
 """Reports of failed allocations: why memory ran out, and changes that would have been enough.
 
-A report is made in C (`oom_note`) when the allocation fails, so it stays right however late it is read.
-Each advice is given only if it is enough by the numbers of the report.
+A report is made in C (`oom_note`) when the allocation fails, so it is right however late it is read.  An advice is
+given only if, by the numbers of the report, it is enough.
 
-It uses no device and no C, so it can be imported anywhere, and its classes can be pickled.
+This module uses no device and no C.  So it can be imported anywhere, and its classes can be pickled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["OomHold", "OomReport"]
 
 #: ACL_ERROR_RT_PARAM_INVALID: the driver does not support the page size.
 REFUSED = 107000
-#: Statuses of a device that does not answer.
+#: Error codes of a device that does not answer.
 LOST = (507010, 507899)
 MOST_ADVICE = 2
 MOST_TAGS = 8
@@ -153,7 +153,7 @@ class OomReport:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """At most two changes that would have helped; each one alone is enough by these numbers."""
+        """At most two changes, of which each one alone would have been enough by these numbers."""
         found: list[str] = []
         for advice in self.candidates():
             if len(found) < MOST_ADVICE:
@@ -212,7 +212,7 @@ class OomReport:
 
     @property
     def room(self) -> int:
-        """Bytes that the pool could still have used: spare ones, and free ones within limit and headroom."""
+        """Bytes that the pool could still have used: spare frames, and what limit and headroom leave of the device."""
         device = max(self.device_free - self.headroom, 0)
         return self.spare + (min(max(self.limit - self.reserved, 0), device) if self.limit else device)
 
@@ -263,7 +263,7 @@ class OomReport:
                    f"{self.device_free - fresh} bytes of headroom would do")
 
     def of_peak(self, limit: int, room: int) -> str:
-        """Return the limit for this request at the load's peak, in words, if the device has `room` for it.
+        """Return, in words, the limit that this request needs at the load's peak, if the device has `room` for it.
 
         Empty if the limit that serves the request now is enough at the peak too.
         """
@@ -305,7 +305,7 @@ class OomReport:
         return f"{readable(self.size)}{who} could not be had on {where}{of}"
 
     def untried(self) -> str:
-        """Why nothing was tried."""
+        """Return the reason why nothing was tried, in words."""
         reasons = {
             "capture": "the stream is or may be captured",
             "budget": f"the budget of {self.tag!r} is used up",

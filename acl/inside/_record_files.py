@@ -1,8 +1,8 @@
 """The files of a recording: this package's npz, and PyTorch's memory snapshot.
 
-docs/recording-format.md describes the npz, which contains no pickles.  The snapshot is a pickle of the form
-that `torch.cuda.memory._dump_snapshot` writes: dicts, lists, numbers and strings, with one entry of
-`device_traces` for the pool's device.
+docs/recording-format.md describes the npz, which contains no pickles.  The snapshot is a pickle in the form that
+`torch.cuda.memory._dump_snapshot` writes: dicts, lists, numbers and strings, with one entry of `device_traces` for the
+pool's device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["snapshot_of", "write_npz", "write_snapshot"]
 
-SMALL = 1 << 20         # bytes up to which an allocation is small for PyTorch
+SMALL = 1 << 20         # bytes up to which PyTorch calls an allocation small
 ACTIONS = {"map": "segment_map", "unmap": "segment_unmap", "oom": "oom"}
 
 
@@ -49,7 +49,7 @@ def frames_of(recorded: Recorded, cache: dict[int, list[dict[str, Any]]], number
 
 
 def trace_of(recorded: Recorded, cache: dict[int, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the events under PyTorch's names, in order of time."""
+    """Return the events in order of time, with PyTorch's names."""
     rows, others, meta = recorded.rows, recorded.others, recorded.meta
     handles = [stream["handle"] for stream in meta["streams"]]
     start = recorded.began // 1000
@@ -79,7 +79,7 @@ def trace_of(recorded: Recorded, cache: dict[int, list[dict[str, Any]]]) -> list
 
 
 def runs_of(part: Part) -> list[tuple[int, int]]:
-    """Return the runs of mapped addresses; neighbours are one run, as PyTorch's viewer joins them."""
+    """Return the runs of mapped addresses as (address, bytes).  Adjoining ones are one run, as in PyTorch's viewer."""
     runs: list[tuple[int, int]] = []
     for start, size in sorted(zip(part.pages["address"].tolist(), part.pages["bytes"].tolist(), strict=True)):
         if runs and sum(runs[-1]) == start:
@@ -91,7 +91,10 @@ def runs_of(part: Part) -> list[tuple[int, int]]:
 
 def segment_of(recorded: Recorded, part: Part, handle: int, run: tuple[int, int],
                cache: dict[int, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Return a run of mapped addresses, cut into live and free blocks; a sleeping one has the size of its memory."""
+    """Return a run of mapped addresses as a segment of PyTorch, divided into live and free blocks.
+
+    A block that is asleep has only the size of its memory.
+    """
     start, total = run
     inside = part.after[(part.after["address"] >= start) & (part.after["address"] < start + total)]
     inside = inside[np.argsort(inside["address"])]

@@ -1,8 +1,7 @@
-"""A recording as tables: the blocks that were live when its window began, all events since then, and its files.
+"""A recording as tables: the blocks that were live when it began, all events since then, and its files.
 
-The blocks that were live at the window's beginning are derived: each free names its block, so a block
-whose first event is a free was live before; so was a block that is live at the end without an event.
-It needs NumPy and uses no device.
+The blocks that were live at the beginning are derived from the events.  A block whose first event is a free was live
+before; so was a block that is live at the end and has no event.  This module needs NumPy and uses no device.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EVENT", "KINDS", "PATHS", "RUNGS", "Recorded", "RecordedEvent", "Stacks"]
 
-# The layout of `Event` of `_events.pxd`.
+# The layout of the struct `Event` of `_events.pxd`.
 EVENT = np.dtype([
     ("time", "<u8"), ("address", "<u8"), ("bytes", "<u8"), ("size", "<u8"), ("detail", "<u8"), ("stack", "<u4"),
     ("native", "<u4"), ("thread", "<u4"), ("step", "<u4"), ("tag", "<u2"), ("kind", "u1"), ("path", "u1"),
@@ -43,11 +42,11 @@ Frame = tuple[str, int, str]
 class RecordedEvent(NamedTuple):
     """One event of a recording.
 
-    `kind` is ``"alloc"``, ``"free"``, ``"map"``, ``"unmap"``, ``"oom"``, ``"trim"``, ``"sync"``,
-    ``"register"``, ``"unregister"``, ``"sleep"`` or ``"wake"``.  `time` is in nanoseconds since the
-    recording's beginning; `before` is true for the state at the beginning.  `path` says how an allocation was
-    served (`PATHS`), where a mapped page was taken from (`RUNGS`), or ``"steal"`` for a page that was unmapped
-    to be used elsewhere.  `stack` has (file, line, function), innermost frame first.
+    `kind` is ``"alloc"``, ``"free"``, ``"map"``, ``"unmap"``, ``"oom"``, ``"trim"``, ``"sync"``, ``"register"``,
+    ``"unregister"``, ``"sleep"`` or ``"wake"``.  `time` is in nanoseconds since the beginning of the recording;
+    `before` is true for the state at the beginning.  `path` says how an allocation was served (`PATHS`) or from where a
+    mapped page came (`RUNGS`); it is ``"steal"`` for a page that was unmapped to be used elsewhere.  `stack` has (file,
+    line, function), innermost frame first.
     """
 
     kind: str
@@ -65,7 +64,7 @@ class RecordedEvent(NamedTuple):
 
 
 class Stacks:
-    """The stacks of a file, with Python's and then C's frames, numbered within the file."""
+    """The stacks of a file: each has Python's frames, then C's, and a number within the file."""
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[int, int], int] = {(0, 0): 0}
@@ -106,16 +105,19 @@ class Stacks:
 class Part:
     """One stream's events, and the live blocks and mapped pages before and after them."""
 
-    before: NDArray[Any]        # blocks that were live before the events, as LIVE events
-    events: NDArray[Any]        # allocations and frees
-    others: NDArray[Any]
-    after: NDArray[Any]         # blocks that are live after the events
-    pages: NDArray[Any]         # pages that are mapped after the events
-    pages_before: list[tuple[int, int]]
+    before: NDArray[Any]        # blocks that were live before the first event, as LIVE events
+    events: NDArray[Any]        # the allocations and frees
+    others: NDArray[Any]        # all other events
+    after: NDArray[Any]         # blocks that are live after the last event
+    pages: NDArray[Any]         # pages that are mapped after the last event
+    pages_before: list[tuple[int, int]]  # mapped runs before the first event: (address, bytes)
 
 
 def blocks_before(events: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
-    """Return the blocks that were live before the first event: freed first, or live at the end without an event."""
+    """Return the blocks that were live before the first event.
+
+    They were freed first, or are live at the end without an event.
+    """
     order = np.argsort(events["address"], kind="stable")
     ordered = events[order]
     first = np.ones(len(ordered), bool)
@@ -123,14 +125,18 @@ def blocks_before(events: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
     freed = ordered[first & (ordered["kind"] == FREE)]
     silent = after[~np.isin(after["address"], events["address"])]
     found = np.concatenate([freed, silent])
-    found["stack"][: len(freed)] = 0            # a free's stack is not that of the allocation
+    found["stack"][: len(freed)] = 0            # the stack of a free is not that of the allocation
     found["native"][: len(freed)] = 0
-    found["step"][len(freed) :] = 0            # the field has another meaning in rows of live blocks
+    found["step"][len(freed) :] = 0            # in rows of live blocks this field has another meaning
     return found
 
 
 def without_gaps(events: NDArray[Any]) -> NDArray[Any]:
-    """Return the events without contradictions at an address, where an allocation or a free was not noted."""
+    """Return the events without contradictions at an address.
+
+    Two allocations, or two frees, in a row mean that an event between them was not recorded.  The second one is left
+    out.
+    """
     order = np.argsort(events["address"], kind="stable")
     ordered = events[order]
     again = np.zeros(len(ordered), bool)
@@ -143,7 +149,7 @@ def without_gaps(events: NDArray[Any]) -> NDArray[Any]:
 
 
 def pages_before(moves: NDArray[Any], pages: NDArray[Any], granule: int) -> list[tuple[int, int]]:
-    """Return the runs of addresses that were mapped before the first event."""
+    """Return the runs of addresses, as (address, bytes), that were mapped before the first event."""
     mapped: set[int] = set()
     for row in pages:
         mapped.update(range(int(row["address"]), int(row["address"]) + int(row["bytes"]), granule))
@@ -176,7 +182,7 @@ def part_of(part: dict[str, Any], granule: int) -> Part:
 
 
 def number_blocks(kind: NDArray[Any], stream: NDArray[Any], address: NDArray[Any]) -> NDArray[Any]:
-    """Return numbers for the blocks of a table, in order of allocation; a free has the number of its allocation."""
+    """Return each row's block number, in the order of allocation.  A free has the number of its allocation."""
     number = np.zeros(len(kind), np.uint32)
     allocated = kind != FREE
     number[allocated] = np.arange(int(allocated.sum()), dtype=np.uint32)
@@ -272,7 +278,7 @@ class Recorded:
         }
 
     def tell_ooms(self, reports: dict[int, OomReport]) -> list[dict[str, Any]]:
-        """Return the failures in words; set the `detail` of their events to the index of the failure."""
+        """Return the out-of-memory failures in words.  Set the `detail` of their events to the index of the failure."""
         from acl.inside._snapshot import readable
 
         found = []
@@ -310,7 +316,7 @@ class Recorded:
                 "" if op or before else PATHS[path], wait, bool(before), stacks[stack])
 
     def other_events(self, handles: list[int], stacks: list[tuple[Frame, ...]]) -> list[tuple[int, RecordedEvent]]:
-        """Return the other events, the last first, each with the index of the row that follows it."""
+        """Return all other events, the last first, each with the index of the allocation or free that follows it."""
         names = ("at", "kind", "time", "address", "size", "stream", "tag", "thread", "detail", "before", "stack")
         found = []
         for at, number, time, address, size, stream, tag, thread, detail, before, stack in zip(
@@ -337,7 +343,7 @@ class Recorded:
 
 
 def way_of(kind: str, detail: int) -> str:
-    """Return where a mapped page was taken from, or "steal" if it was unmapped to be used elsewhere."""
+    """Return from where a mapped page came, or "steal" if a page was unmapped to be used elsewhere."""
     if kind == "map":
         return RUNGS[detail]
     return "steal" if kind == "unmap" and detail else ""
@@ -348,12 +354,12 @@ def joined(tables: Iterable[NDArray[Any]]) -> NDArray[Any]:
 
 
 def narrow(stream: NDArray[Any]) -> NDArray[Any]:
-    """Return indices of streams as bytes if they fit."""
+    """Return indices of streams, as bytes if they fit."""
     return stream.astype(np.uint8 if not len(stream) or stream.max() < 256 else np.uint16)
 
 
 def thread_names(numbers: NDArray[Any]) -> dict[str, str]:
-    """Return the names, Python's or the system's, of the threads that still exist."""
+    """Return the names of those threads that still exist: Python's name, else the system's."""
     named = {thread.native_id: thread.name for thread in threading.enumerate()}
     found = {}
     for number in np.unique(numbers).tolist():

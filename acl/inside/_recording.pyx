@@ -1,11 +1,11 @@
-"""Recordings of a pool: they are started and ended at any time, and copied out of its rings.
+"""Recordings of a pool: they can be started and ended at any time, and are copied out of its rings.
 
-A recording is a window: the last events of each stream, and the blocks that are live at its end.
-Both are copied under the arena's lock at one moment.  The blocks that were live at the window's
-beginning follow from them (`_recorded`), even if older events were overwritten.
+A recording consists of the last events of each stream, and of the blocks that are live at its end.
+For each stream both are copied at one moment, under the arena's lock.  The blocks that were live
+before the first event follow from them (`_recorded`), even if older events were overwritten.
 
-Thread rule: notes are started and ended with the GIL held, so only one at a time; while it holds an
-arena's lock, a thread takes no further lock.
+Thread rule: `notes_start` and `notes_end` are called with the GIL held, so one at a time.  A thread
+that holds an arena's lock takes no other lock.
 """
 
 cimport cython
@@ -30,13 +30,13 @@ __all__ = ["EVENT_BYTES", "Recording", "Tracking", "clock", "mark", "pool_names"
 EVENT_BYTES = sizeof(Event)
 STACKS = {False: (False, False), "python": (True, False), "native": (False, True),
           "all": (True, True)}
-MOST_EVENTS = 1 << 32
+MOST_EVENTS = 1 << 32           # most events that a ring can be asked to hold
 
 ROLES = ("stream", "user", "capture", "framework")
 
 
 cdef tuple stacks_wanted(object stacks):
-    """Return two flags for `stacks`: if Python's, and if C's stacks are noted."""
+    """Return two flags for `stacks`: are Python stacks wanted, are C stacks wanted."""
     if not isinstance(stacks, (bool, str)) or stacks not in STACKS:
         raise ValueError(f"stacks must be False, 'python', 'native' or 'all', not {stacks!r}")
     return STACKS[stacks]
@@ -45,7 +45,7 @@ cdef tuple stacks_wanted(object stacks):
 cdef void notes_start(CorePool *pool, uint64_t capacity, bint python, bint native) noexcept:
     cdef Notes *notes = &pool.notes
     cdef uint32_t index
-    spin_enter(&pool.lock)                      # an arena that is added later gets the mode
+    spin_enter(&pool.lock)  # with `users` > 0, arenas that are added later are recorded too
     notes.users += 1
     notes.python += python
     notes.native += native
@@ -71,12 +71,12 @@ cdef void notes_end(CorePool *pool, bint recorded, bint python, bint native) noe
     last = notes.users == 0
     spin_leave(&pool.lock)
     for index in range(count_read(&pool.arena_count)):
-        # This also waits for threads that still use the old capacity, if other notes go on.
+        # Setting the mode takes each arena's lock, so no thread uses the old capacity afterwards.
         arena_set_mode(pool.arenas[index], 0, ARENA_RECORDED if last else 0)
 
 
 cdef void rings_ready(CorePool *pool, uint64_t capacity) noexcept:
-    """Make the rings and write to them, so that no allocation waits for a page fault."""
+    """Make the rings and write to them, so that no allocation waits for their page faults."""
     cdef uint32_t index, count = count_read(&pool.arena_count)
     with nogil:
         for index in range(count):
@@ -84,7 +84,10 @@ cdef void rings_ready(CorePool *pool, uint64_t capacity) noexcept:
 
 
 cdef tuple arena_live(Arena *arena, uint32_t number, bint pages):
-    """Return live blocks and mapped pages as Events in a bytearray, and the past events' number."""
+    """Return an arena's live blocks, with `pages` also its mapped pages, as Events in a bytearray.
+
+    The second value is the number of events that were recorded before.
+    """
     cdef uint64_t head = 0, room = 64, count = 0
     cdef Event *out
     cdef uint64_t i
@@ -113,14 +116,17 @@ def survey(Pool pool not None):
 
 
 def clock():
-    """Return the present clock ticks, in which allocations are timed, and the seconds of a tick."""
+    """Return the present clock ticks, by which allocations are timed, and a tick's seconds."""
     cdef uint64_t now = record_ticks()
-    cdef uint64_t span = <uint64_t> 1 << 32     # ahead, because times before the start are unknown
+    cdef uint64_t span = <uint64_t> 1 << 32     # later, as earlier ticks may be unknown
     return now, (record_ns(now + span) - record_ns(now)) / span / 1e9
 
 
 def mark(Pool pool not None):
-    """Mark the live blocks; return the present ticks and nanoseconds, and the number of blocks."""
+    """Mark the live blocks with the present time.
+
+    Return the time in clock ticks and in nanoseconds, and the number of live blocks.
+    """
     cdef uint64_t now, count
     pool.open_check()
     with nogil:
@@ -130,7 +136,7 @@ def mark(Pool pool not None):
 
 
 def pool_names(Pool pool not None):
-    """Return tag names, stream handles in the order of `survey`, and True if tracking is on."""
+    """Return the tags' names, the stream handles in the order of `survey`, and True if tracked."""
     cdef uint32_t i
     if pool.core is NULL:
         raise ValueError("the Pool is closed")
@@ -140,7 +146,7 @@ def pool_names(Pool pool not None):
 
 
 cdef dict pool_facts(Pool pool):
-    """Return the facts about the pool for a file."""
+    """Return the facts about the pool that a file contains."""
     cdef const char *soc = aclrtGetSocName()
     return {
         "device": pool.device, "soc": (<bytes> soc).decode(errors="replace") if soc else "",
@@ -150,9 +156,9 @@ cdef dict pool_facts(Pool pool):
 
 
 cdef dict arena_part(Arena *arena, uint32_t number, uint64_t capacity, uint64_t begun):
-    """Return one stream's part of a recording: its last events, and the live blocks after them.
+    """Return one stream's part of a recording: its last events, and the blocks live after them.
 
-    Events before number `begun` belong to an earlier recording.
+    Events with a number below `begun` belong to an earlier recording.
     """
     cdef uint64_t head = 0, first, start
     cdef Event *out
@@ -174,7 +180,7 @@ cdef dict arena_part(Arena *arena, uint32_t number, uint64_t capacity, uint64_t 
 @cython.final
 @cython.no_gc_clear             # `__dealloc__` needs the pool
 cdef class Recording:
-    """The last events of a pool; `Pool.record` starts one.
+    """The last events of a pool; `Pool.record` starts a recording.
 
     As a context manager, it stops at the end of its block.  While it runs, `events` and `save` use
     the events so far.  A pool may have several recordings; they share a ring, so later ones keep at
@@ -188,12 +194,12 @@ cdef class Recording:
     cdef bint native
     cdef bint running
     cdef int made
-    cdef uint64_t begun                 # clock ticks at the beginning
-    cdef uint64_t ended
-    cdef object began                   # Unix time at the beginning, in nanoseconds
-    cdef list heads                     # events that each stream's ring had before the beginning
-    cdef list parts                     # the parts of all streams; valid once it is stopped
-    cdef object cached
+    cdef uint64_t begun                 # the beginning, in clock ticks
+    cdef uint64_t ended         # the end or the last look, in clock ticks
+    cdef object began                   # the beginning, in nanoseconds of Unix time
+    cdef list heads                     # by stream: events in its ring before the beginning
+    cdef list parts                     # the part of each stream (`arena_part`); valid once stopped
+    cdef object cached          # the `Recorded`, once it is stopped and was asked for; or None
 
     def __init__(self, Pool pool not None, *, capacity=1 << 20, stacks=False):
         wanted = stacks_wanted(stacks)
@@ -300,7 +306,7 @@ cdef class Recording:
 @cython.final
 @cython.no_gc_clear             # `__dealloc__` needs the pool
 cdef class Tracking:
-    """Notes for each new block when and where it was allocated; `Pool.track` starts them."""
+    """Keeps for each new block when and where it was allocated; `Pool.track` starts it."""
 
     cdef readonly Pool pool
     cdef bint python

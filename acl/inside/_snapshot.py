@@ -1,6 +1,6 @@
-"""Statistics of pools and related results: plain values of one moment, which never change afterwards.
+"""Statistics of pools and related results: immutable plain values of one moment.
 
-It uses no device and no C, so it can be imported anywhere, and its classes can be pickled.
+This module uses no device and no C. So it can be imported anywhere, and its classes can be pickled.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 #: Where a slow allocation looks for memory, in the order of `Rung` (acl/core/types.pxd): the name in statistics and
-#: recordings, and what a report of a failure says.
+#: recordings, and the words in the report of a failure.
 RUNG_WORDS = {
     "waiting": "blocks that waited",
     "spare": "spare pages",

@@ -1,6 +1,6 @@
 """The counters of `_tally` as Python values.
 
-Thread rule: with the GIL; it waits only for arenas' locks.
+Thread rule: with the GIL.  The functions wait only for arenas' locks.
 """
 
 from libc.stdint cimport uint32_t
@@ -17,7 +17,7 @@ from acl.inside._histograms import Histogram, PoolHistograms, PoolPeak
 __all__ = ["glance", "histograms", "peak"]
 
 cdef object histogram(list rows):
-    """Return a Histogram of rising (low, high, count), without the empty buckets."""
+    """Return a Histogram of rows (low, high, count) in rising order, without the empty ones."""
     rows = [row for row in rows if row[2]]
     return Histogram(*zip(*rows)) if rows else Histogram((), (), ())
 
@@ -66,7 +66,7 @@ def peak(Pool pool not None):
 
 
 def glance(Pool pool not None):
-    """Return histograms and peak without an arena's lock, also of a closed pool; else None."""
+    """Return the histograms and the peak without an arena's lock; None if there is no pool."""
     return None if pool.core is NULL else (pool_histograms(pool, False), pool_peak(pool))
 
 

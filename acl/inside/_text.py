@@ -1,8 +1,8 @@
 """Safe output: text from users for a terminal, XML, JSON or metrics; and files that are replaced as a whole.
 
-Names of pools and tags, paths, commands and messages may contain any characters: escape sequences that a
-terminal executes, line breaks that break a table, surrogates that cannot be encoded.  `printable` escapes
-them.  Files are written by `replaced`, so that a full disk leaves the old file unchanged.
+Names of pools and tags, paths, commands and messages may contain any characters: escape sequences that a terminal
+executes, line breaks that break a table, surrogates that cannot be encoded.  `printable` escapes them.  `replaced`
+writes files in such a way that a full disk leaves the old file unchanged.
 """
 
 from __future__ import annotations

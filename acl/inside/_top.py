@@ -1,11 +1,10 @@
-"""The service's side of `aclpool top`: a socket that answers one word, mostly with a snapshot of the pools.
+"""The service's side of `aclpool top`: a socket that answers one word, usually with a snapshot of the pools.
 
-Off unless `serve_top()` is called or `ACL_POOL_TOP=1` is set before the import.  A thread waits in
-`accept`, so a service that nobody looks at pays nothing; an answer takes the arenas' locks as
-`Pool.stats` does and some 0.2 ms of the interpreter.  The socket lies in a folder that is the user's alone, and
-the kernel tells who asks: others than the user and root get no answer.  A caller can change one thing: the
-word `trim` lets the pools give back idle memory.  After a fork the child serves on a socket of its own, and
-only pools of its own.
+It is off unless `serve_top()` is called or `ACL_POOL_TOP=1` is set before the import.  A thread waits in `accept`, so
+it costs nothing while no caller asks.  An answer takes the arenas' locks as `Pool.stats` does, and about 0.2 ms of the
+interpreter.  The socket lies in a folder that only the user can access, and the kernel reports who asks: only the user
+and root get an answer.  A caller can change one thing: the word `trim` makes the pools give back idle memory.  After a
+fork the child serves on a socket of its own, and only its own pools.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "TopServer", "serve_top", "snapshot", "top_folder"]
 
 FORMAT = {"format": "aclpool top", "version": 1}
-ANSWER_SECONDS = 2.0
+ANSWER_SECONDS = 2.0            # longest time to send an answer, and to wait for the thread's end
 LONGEST_PATH = 107       # most bytes of the path of a Unix socket, without the zero at its end
 STREAM_NUMBERS = (
     "stream", "kind", "reserved", "allocated", "allocated_peak", "requested", "cached", "free", "waiting",
@@ -49,7 +48,7 @@ logger = logging.getLogger("acl.top")
 # ---- where ----
 
 def top_folder() -> Path:
-    """Return the folder of the sockets: `ACL_POOL_TOP_DIR`, else in the user's runtime or the temporary folder."""
+    """Return the folder of the sockets: `ACL_POOL_TOP_DIR`, else one in the user's runtime or temporary folder."""
     chosen = os.environ.get("ACL_POOL_TOP_DIR")
     if chosen:
         return Path(chosen)
@@ -60,7 +59,7 @@ def top_folder() -> Path:
 
 
 def check_folder(folder: Path, *, reading: bool = False) -> None:
-    """Refuse a folder that another user owns or can write to; root may read any folder that it names.
+    """Refuse a folder that another user owns or can write to.  Root may read a folder that `ACL_POOL_TOP_DIR` names.
 
     Raises
     ------
@@ -90,7 +89,7 @@ def process_lives(pid: int) -> bool:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the sockets of processes that ended without removing them, by `os._exit` or a signal."""
+    """Remove the sockets of processes that ended without removing them, through `os._exit` or a signal."""
     for path in folder.glob("*.sock"):
         pid = path.name.split("-", 1)[0]
         if pid.isdigit() and not process_lives(int(pid)):
@@ -99,7 +98,7 @@ def sweep(folder: Path) -> None:
 
 
 def peer_of(connection: socket.socket) -> int:
-    """Return the number of the user at the other end."""
+    """Return the user number of the process at the other end of the connection."""
     user: int = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
     return user
 
@@ -107,12 +106,12 @@ def peer_of(connection: socket.socket) -> int:
 # ---- what ----
 
 def stream_numbers(one: StreamStats) -> dict[str, Any]:
-    """Return a stream's part as plain values."""
+    """Return the statistics of one stream as plain values."""
     return {name: getattr(one, name) for name in STREAM_NUMBERS}
 
 
 def pool_numbers(pool: Pool) -> dict[str, Any]:
-    """Return a pool as plain values."""
+    """Return the statistics of a pool as plain values."""
     stats = pool.stats()
     oom = pool.last_oom()
     return {
@@ -126,7 +125,7 @@ def pool_numbers(pool: Pool) -> dict[str, Any]:
 
 
 def device_numbers(ordinal: int) -> dict[str, Any]:
-    """Return a device's ledger in five numbers."""
+    """Return the sums of a device's ledger as plain values."""
     from acl.inside._ledger import memory_ledger
 
     ledger = memory_ledger(ordinal)
@@ -144,7 +143,7 @@ def snapshot() -> dict[str, Any]:
 
     pools, devices = [], []
     for pool in open_pools():
-        with contextlib.suppress(Exception):   # the pool was closed meanwhile, or is of the parent process
+        with contextlib.suppress(Exception):   # the pool was closed meanwhile, or belongs to the parent process
             pools.append(pool_numbers(pool))
     for ordinal in sorted({pool["device"] for pool in pools}):
         with contextlib.suppress(Exception):   # if the device is lost, the pools' numbers are still valid
@@ -289,7 +288,7 @@ def serve_in_child() -> None:
     try:
         made = serve_top()
         util = sys.modules.get("multiprocessing.util")
-        if util is not None:                    # children of multiprocessing end by os._exit after its finalizers
+        if util is not None:                    # such children end by os._exit, after multiprocessing's finalizers
             util.register_after_fork(made, lambda server: util.Finalize(server, server.close, exitpriority=0))
     except (OSError, ValueError) as error:
         warning("top", "the child of a fork cannot be seen by aclpool top: %s", error)

@@ -16,8 +16,8 @@ from acl.inside import _top
 
 __all__ = ["answer_to"]
 
-WORD_SECONDS = 0.2
-LONGEST_WORD = 32                   # bytes, with the end of the line
+WORD_SECONDS = 0.2              # longest wait for the caller's word
+LONGEST_WORD = 32                   # bytes, including the end of the line
 
 
 def word_of(caller: socket.socket) -> str:
@@ -41,7 +41,7 @@ def metrics_document() -> dict[str, Any]:
 
 
 def trim_document() -> dict[str, Any]:
-    """Let each pool give back what is idle, without waiting for a stream; return how much each gave."""
+    """Make each pool give back idle memory, without waiting for a stream.  Return how much each gave back."""
     from acl.pool._pool import open_pools
 
     pools: list[dict[str, Any]] = []
@@ -51,7 +51,7 @@ def trim_document() -> dict[str, Any]:
                     "reserved": pool.stats().reserved, "error": ""}
         except AclError as error:
             told = {"name": pool.name, "device": pool.device, "given": 0, "reserved": 0, "error": str(error)}
-        except RuntimeError:        # the pool was closed meanwhile, or belongs to the process that this one forked from
+        except RuntimeError:  # the pool was closed meanwhile, or belongs to the process that this one was forked from
             continue
         pools.append(told)
     return {**_top.FORMAT, "pid": os.getpid(), "pools": pools}
@@ -61,7 +61,7 @@ WORDS = {"snapshot": lambda: _top.snapshot(), "metrics": metrics_document, "trim
 
 
 def answer_to(caller: socket.socket) -> dict[str, Any]:
-    """Read the caller's word and return the answer; for an unknown word, one that names the known ones."""
+    """Read the caller's word and return the answer.  The answer to an unknown word names the known words."""
     word = word_of(caller)
     make = WORDS.get(word)
     if make is None:
