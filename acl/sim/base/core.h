@@ -220,7 +220,7 @@ extern Config config;
 /* Returns the text of an ACL_SIM_* setting: the value set by the control API, else the
  * environment's; or NULL. */
 const char *setting(const char *name);
-/* Returns how many cores a kernel may use: ACL_SIM_THREADS, or 1 without it. */
+/* Returns how many threads a kernel may use: ACL_SIM_THREADS, at most 64; 1 if it is not set. */
 unsigned kernel_threads(void);
 /* Changes a setting for this process and reads the configuration anew. If the value is invalid,
  * returns 100000 and restores the old value. Must be called only while no device is in use. */
@@ -380,8 +380,8 @@ void stream_unref(Stream *const *stream);
  * handle is not a live stream. */
 aclError stream_follow(aclrtStream handle, Stream **stream);
 /* Gives the stream to which a call submits a task, with a hold. The handle NULL means the default
- * stream of the current context (107002 without a context). 107017 if the handle is not a live
- * stream, 107003 if the stream belongs to another context. */
+ * stream of the current context. 107017 if the handle is not a live stream, 107002 if the thread has
+ * no current context, 107003 if the stream belongs to another context. */
 aclError stream_resolve(aclrtStream handle, Stream **stream);
 /* Returns 107017 if the handle is neither NULL nor a live stream. Calls make this check before they
  * check sizes and flags, and call stream_resolve after. */

@@ -337,8 +337,8 @@ void check_pointer(const char *who, uintptr_t address)
 
 /* ---- kinds of copies ----------------------------------------------------------------------------- */
 
-/* True if memory of that kind may be source or destination of a copy where the copy's kind says device (`on_device`)
- * or host. */
+/* True if memory of the kind `kind` (a MemoryKind) fits one side of a copy: the side must be device memory if
+ * `on_device`, else host memory. */
 static bool side_fits(int kind, bool on_device)
 {
     bool either = kind == MEMORY_MANAGED || kind == MEMORY_REGISTERED || kind == MEMORY_MAPPED_HOST ||

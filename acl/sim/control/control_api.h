@@ -10,7 +10,7 @@
 #include "base/core.h"
 
 /* Changes a setting; `variable` is the name of an ACL_SIM_* variable and `value` its new text.  Returns 100000 for
-   an unknown name or an invalid value, 107003 if the setting cannot change while a device is in use. */
+   an unknown name or an invalid value, 148051 if the setting cannot change because a device is in use. */
 SIM_SHARED aclError acl_sim_set(const char *variable, const char *value);
 /* Copies the value in effect to `value`, in the form that acl_sim_set takes.  Returns the length of the text; 0 if
    there is no such setting. */

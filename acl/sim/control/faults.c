@@ -7,8 +7,8 @@
        *:p=0.01:seed=7:times=20           one call in a hundred fails, 20 times at most
        device1:lost=507899                each call for device 1 fails with that code
 
-   Without nth, every and p, each call fails.  The default code is 207001 (out of memory) for
-   functions that allocate, reserve or map memory, and 507899 (driver) for all other functions.  Rules are
+   Without nth, every and p, each call fails.  The default code is 207001 (out of memory) for functions with
+   Malloc, MapMem, ReserveMem or MemPool in their name, and 507899 (driver) for all other functions.  Rules are
    separated by commas.
 
    A rule's number is never given to another rule.  So to remove a rule a second time, or after all rules were

@@ -55,7 +55,8 @@ static bool is_on_device(const void *address)
     return memory.kind != MEMORY_UNKNOWN && !memory_is_pinned(memory.kind);
 }
 
-/* Waits until a copy between host and device that began at `begin_ns` has taken as long as the rate says. */
+/* If the copy is one between host and device, waits until the time that it needs at this rate has passed since
+ * `begin_ns`. */
 static void rate_wait(const Copy *copy, uint64_t bytes_per_us, int64_t begin_ns)
 {
     if (is_on_device(copy->dst) == is_on_device(copy->src)) {

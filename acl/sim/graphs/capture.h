@@ -134,7 +134,7 @@ aclError graph_push(Graph *graph, uint32_t lane, const TaskClass *sort, const vo
                     size_t size);
 /* Returns 107037 if an execution is queued; the graph's lock is held. */
 aclError graph_check_still(const Graph *graph);
-/* Counts an execution: until graph_finish, the graph's tasks cannot change. 107027 if the graph is not
+/* Counts an execution: until graph_finish, the graph's tasks cannot change. 107026 if the graph is not
  * complete. */
 aclError graph_begin(Graph *graph);
 void graph_finish(Graph *graph);

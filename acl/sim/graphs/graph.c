@@ -161,7 +161,7 @@ aclError graph_check_still(const Graph *graph)
     return ACL_SUCCESS;
 }
 
-/* Counts an execution; 107027 if the graph is not complete. The caller holds the lock. */
+/* Counts an execution; 107026 if the graph is not complete. The caller holds the graph's lock. */
 static aclError running_raise(Graph *graph)
 {
     if (atomic_load(&graph->state) != GRAPH_READY) {

@@ -25,7 +25,7 @@ typedef struct ShareUser {
 
 /* An entry of a table, in memory that processes share. */
 typedef struct ShareEntry {
-    _Atomic uint32_t state;      /* ShareState */
+    _Atomic uint32_t state;      /* a ShareState (export_table.c) */
     uint32_t index;              /* index of the entry in its table */
     bool kept;                   /* the owner still needs the entry, at least until the last importer is done; guarded
                                     by the table's lock, as `users` is */
@@ -51,7 +51,7 @@ void share_publish(ShareEntry *entry);
 uint64_t share_token(const ShareEntry *entry);
 /* Returns the live entry of that token if it is in the table of this process, else NULL. */
 ShareEntry *share_own(uint64_t token, ShareKind kind);
-/* Allows these processes to import the memory; false if there are more than SHARE_PIDS. */
+/* Allows further processes to import the memory; false, and nothing changes, if they would be more than SHARE_PIDS. */
 bool share_allow(ShareEntry *entry, const int32_t *pids, size_t count);
 /* Called when the owner does not need the entry any more: ends further imports. Returns true if no
  * importer is left; then the owner must not read the entry again. */

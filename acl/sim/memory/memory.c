@@ -260,7 +260,7 @@ aclError sim_aclrtFreeWithDevSync(void *devPtr)
     return memory_free(__func__, devPtr);
 }
 
-/* Called at the device's last reset. Returns freed pages to the host. Memory that the program has not
+/* Called at the device's last reset. Gives freed pages back to the host. Memory that the program has not
  * freed stays allocated, as it does when a context ends. */
 static void free_pages_return(int32_t device)
 {

@@ -35,7 +35,7 @@ typedef struct Memory {
     int32_t device;   /* the device whose memory it is; -1: none */
     uintptr_t base;
     size_t bytes;     /* bytes from `base` on that can be accessed */
-    size_t size;      /* bytes that the program asked for */
+    size_t size;      /* bytes of the allocation, with the padding that the call adds */
     PageKind page;
     void *owner;
     bool readable, writable;

@@ -141,8 +141,8 @@ static void block_unlink(MemPool *pool, PoolBlock *block)
     pool->reserved -= block->bytes;
 }
 
-/* Returns cached blocks whose free was reached to the device, until at most `keep` bytes are
- * reserved. */
+/* Gives cached blocks back to the device, until at most `keep` bytes are reserved. Only blocks whose
+ * free was reached can be given back. */
 static void pool_trim(MemPool *pool, size_t keep)
 {
     for (int bin = BINS - 1; bin >= 0; bin--) {

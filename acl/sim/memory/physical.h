@@ -62,7 +62,8 @@ typedef struct PhysicalHandle {
 aclError physical_of(const char *function, aclrtDrvMemHandle handle, Physical **memory);
 void physical_ref(Physical *memory);
 void physical_unref(Physical *memory);
-/* Returns a Physical with one reference, whose other fields are not set; NULL without host memory. */
+/* Returns a Physical with one reference, which has no place in a file yet; the caller sets page, device, bytes and
+ * prop. NULL without host memory. */
 Physical *physical_blank(void);
 /* Returns a new handle, which takes over the caller's reference; NULL without host memory. */
 PhysicalHandle *physical_handle(Physical *memory);

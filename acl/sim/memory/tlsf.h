@@ -30,9 +30,9 @@ enum {
 
 typedef enum BlockState { BLOCK_NONE, BLOCK_FREE, BLOCK_LIVE, BLOCK_HELD } BlockState;
 
-/* Data of the zone's user about a block; the zone only stores it. */
+/* Data about a block that the caller gives to zone_take; the zone stores it but does not use it. */
 typedef struct BlockInfo {
-    size_t size;     /* bytes that the program asked for */
+    size_t size;     /* bytes of the allocation, with the padding that the call adds, without unused bytes of its pages */
     void *owner;     /* the PoolBlock of a pool's block, the Managed of managed memory, or NULL */
     void *record;    /* the checker's record, or NULL */
     uint8_t kind;    /* MemoryKind */
@@ -56,7 +56,7 @@ typedef struct ZoneRange {
     uint32_t first, units;
 } ZoneRange;
 
-/* Returns the bytes at `offset` in the zone to the system. */
+/* A function that gives the memory of `bytes` bytes at `offset` in the zone back to the system. */
 typedef void (*ZonePurge)(void *argument, size_t offset, size_t bytes);
 
 typedef struct Zone {
@@ -107,7 +107,7 @@ void zone_set_record(Zone *zone, size_t offset, void *record);
 void zone_unhold(Zone *zone, size_t offset);
 /* Frees a held block. */
 void zone_give(Zone *zone, size_t offset);
-/* Returns the memory of all stale ranges to the system. */
+/* Gives the memory of all stale ranges back to the system. */
 void zone_purge(Zone *zone);
 /* For tests: returns the number n of the first invariant Zn that does not hold; 0 if all hold. */
 int zone_check(Zone *zone);
