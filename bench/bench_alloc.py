@@ -4,10 +4,10 @@
     pytest bench/bench_alloc.py --benchmark-save=NAME       keep the times
     aclpool compare .benchmarks/*/0001_*.json .benchmarks/*/0002_*.json
 
-Each round is a process of its own, as in `aclpool bench`. Its time is that of one pair (alloc, read the address,
-free, through the function pointers that ACL gets): the clock that pytest-benchmark reads is advanced by it. The
-floor is the same loop with empty callbacks; the difference is the allocator's time. Not measured: a device,
-percentiles, memory, several threads (`aclpool bench` measures those).
+Each round runs in its own process, as in `aclpool bench`. The time of a round is that of one pair: alloc, read the
+address, free, through the function pointers that ACL gets. pytest-benchmark reads a clock that is advanced by this
+time. The floor is the same loop with empty callbacks; the difference is the allocator's time. A device, percentiles,
+memory and several threads are not measured here; `aclpool bench` measures the last three.
 """
 
 from __future__ import annotations

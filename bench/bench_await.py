@@ -1,17 +1,16 @@
-"""Coroutines against threads on three streams, an engine under load, and the lag of the event loop meanwhile.
+"""Coroutines against threads on three streams, and an engine under load, with the lag of the event loop during each.
 
     python bench/bench_await.py [--runs 12] [--rounds 5] [--requests 300]
 
-A coroutine sleeps a millisecond at a time; the lag is how much too late it wakes.  The rows, in one run:
+A coroutine sleeps for a millisecond again and again; the lag is how much too late it wakes.  The rows, all in one run:
 
-idle       the loop has nothing else to do: the machine's own lag
-elsewhere  likewise, while another process does the runs of the row `threads`: the simulated device needs the processor
-           cores, which a real one does not, so this row is the floor
-arun       runs by `Model.arun`
-threads    runs by threads of their own
-service    requests to an `acl.serving.Engine`, while its model is swapped and waits for its streams fail
+idle       the loop has nothing else to do: the lag of the machine itself elsewhere  the loop has nothing else to do,
+while another process does the runs of the row `threads`: the simulated
+           device needs the processor cores, which a real one does not, so this row is the floor
+arun       runs by `Model.arun` threads    runs by threads of their own service    requests to an `acl.serving.Engine`,
+while its model is replaced and waits for its streams fail
 
-The bars: `arun` adds less than 5 ms to the floor's lag, and no request is lost.
+The targets: `arun` adds less than 5 ms to the floor's lag, and no request is lost.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ from acl.tools.demo.models import encoder
 STREAMS = 3
 BATCH, TOKENS = 4, 192
 CLIENTS = 12                    # coroutines that send requests to the engine, each one after the other
-SWAPS = 3                       # versions of the engine's model that are loaded meanwhile
+SWAPS = 3                       # versions of the engine's model that are loaded during the requests
 BAR_MS = 5.0
 WAIT = "aclrtSynchronizeStreamWithTimeout"
 
 
 class Row(NamedTuple):
-    """What was measured of one way: the median seconds of a round, and the lags of the loop in seconds."""
+    """What was measured for one row: the median seconds of a round, and the lags of the loop in seconds."""
 
     seconds: float
-    late: float                 # the 99th percentile
+    late: float                 # the 99th percentile of the lags
     most: float
 
 
@@ -98,7 +97,7 @@ class Elsewhere:
     def __init__(self, runs: int) -> None:
         self.child = subprocess.Popen([sys.executable, __file__, "--inside", "--runs", str(runs)], text=True,
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.told()                                             # the model is loaded
+        self.told()                                             # waits until the child has loaded the model
 
     def told(self) -> None:
         assert self.child.stdout is not None
@@ -106,7 +105,7 @@ class Elsewhere:
             raise RuntimeError(f"the process of the row `elsewhere` ended with {self.child.wait()}")
 
     async def round(self, number: int) -> None:
-        """Let the process do all runs of a round, for the first of them."""
+        """For the first run of a round, let the process do all runs of the round; for the others, do nothing."""
         if number == 0:
             assert self.child.stdin is not None
             print("round", file=self.child.stdin, flush=True)
@@ -130,7 +129,7 @@ def serve_rounds(runs: int) -> None:
 async def measured(
     run: Callable[[int], Awaitable[None]], runs: int, *, ticks: bool = True
 ) -> tuple[float, list[float]]:
-    """Start `runs` runs at once. Return their time in seconds, and the lags of the loop meanwhile."""
+    """Start `runs` runs at once. Return their time in seconds, and the lags of the loop during them."""
     lags: list[float] = []
 
     async def tick() -> None:
@@ -220,7 +219,7 @@ def main() -> int:
     if chosen.inside:
         serve_rounds(chosen.runs)
         return 0
-    logging.disable(logging.WARNING)                            # of the faults in the row `service`
+    logging.disable(logging.WARNING)                            # hides the warnings of the faults in the row `service`
     rows = compare(chosen.runs, chosen.rounds)
     rows["service"], lost = under_load(chosen.requests)
     sent = chosen.requests // CLIENTS * CLIENTS

@@ -1,11 +1,11 @@
-"""Host arrays for copies: pinned for each array, from a cache of powers of two, and from the pool.
+"""Host arrays for copies, in three ways: pinned for each array, from a cache of powers of two, and from the pool.
 
     python bench/bench_host.py [--rounds 3] [--count 4000]
 
-The load is the same for each: arrays of changing sizes are made and dropped as in a server that stages batches, 24
-live at a time, half of them of sizes that occurred before. Printed are the time of an array (make it, write its
-first byte, drop it), the calls that pin or unpin, and the peak of pinned bytes over that of requested bytes.
-On a real system pinning costs far more than on the simulator, so compare the calls.
+The load is the same for each way: arrays of changing sizes are made and dropped as in a server that stages batches. 24
+arrays are live at a time, and half of them have sizes that occurred before. The output is the time of an array (make
+it, write its first byte, drop it), the calls that pin or unpin, and the peak of pinned bytes over that of requested
+bytes. On a real system pinning costs far more than on the simulator, so compare the calls.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class PowersOfTwo:
 
 
 def ways() -> dict[str, tuple[Callable[[int], Any], Callable[[int], int]]]:
-    """Return for each way: a function from a size to an array (or array and release), and the peak of pinned bytes."""
+    """Return two functions for each way.
+
+    The first returns an array for a size, or an array and its release. The second returns the peak of pinned bytes.
+    """
     powers, pool, numpy_pool = PowersOfTwo(), acl.PinnedPool(), acl.PinnedPool()
 
     def in_numpy(size: int) -> Any:
@@ -73,7 +76,7 @@ def ways() -> dict[str, tuple[Callable[[int], Any], Callable[[int], int]]]:
 
 
 def run(make: Callable[[int], Any], work: list[int]) -> tuple[float, int]:
-    """Return the seconds for an array, and the most bytes live at a time."""
+    """Return the seconds for an array, and the most bytes that were live at one time."""
     source = random.Random(SEED)
     held: list[Any] = []
     live: list[int] = []

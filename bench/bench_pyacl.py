@@ -151,7 +151,7 @@ def bare(world: World) -> dict[str, Callable[[], float]]:
 
 
 def seconds(call: Callable[[], Any] | None) -> float:
-    """Return the seconds of a Python loop of calls; None: of a call that does nothing."""
+    """Return the seconds of a Python loop of calls; if the call is None, of an empty loop."""
     call = call or (lambda: None)
     start = time.perf_counter()
     for _ in repeat(None, LOOPS):

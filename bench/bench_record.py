@@ -38,7 +38,7 @@ def noted(pool: Any, how: str) -> Iterator[None]:
 
 
 def load_of(workload: str, subject: Subject) -> Load:
-    """Return a load, filled."""
+    """Return the load of a workload."""
     if workload == "W1":
         return Load.pairs(subject, workloads.HOT_SIZE, PAIRS)
     if workload == "W5":

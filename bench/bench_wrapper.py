@@ -82,7 +82,7 @@ class World:
 
 
 def loop_seconds(call: Callable[..., Any] | None, arguments: tuple[Any, ...], loops: int) -> float:
-    """Return the seconds of a Python loop of calls; None: of an empty loop."""
+    """Return the seconds of a Python loop of calls; if the call is None, of an empty loop."""
     start = time.perf_counter()
     if call is None:
         for _ in repeat(None, loops):

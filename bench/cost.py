@@ -139,7 +139,7 @@ def misses(live: int) -> Case:
 
 
 def misses_of_streams(streams: int) -> Case:
-    """As `misses`, in a pool of many streams, each with a live block; on streams in random order."""
+    """Do as `misses`, in a pool of many streams of which each has a live block; on streams in random order."""
     bench = Bench(virtual_bytes=1 << 34)
     for stream in range(1, streams + 1):
         bench.arena(stream).take(3 * MIB)
@@ -154,7 +154,7 @@ def misses_of_streams(streams: int) -> Case:
 def hot_pair_of_streams(streams: int) -> Case:
     """Allocate 64 KiB and free it, on streams in random order."""
     bench = Bench(virtual_bytes=1 << 34)
-    for stream in list(range(1, streams + 1)) * 20:             # so that each lock gets its owner
+    for stream in list(range(1, streams + 1)) * 20:             # often enough that each lock gets its owner
         bench.arena(stream).give(bench.arena(stream).take(HOT))
     draw = random.Random(4)
 
@@ -206,7 +206,7 @@ def releases(waiting: int) -> Case:
 
 LIVE = (100, 1_000, 10_000, 100_000)
 WAITING = (10, 100, 1_000, 10_000)
-STREAMS = (2, 10, 18)                       # a process under valgrind has addresses for 32 arenas
+STREAMS = (2, 10, 18)                       # under valgrind a process has addresses for only 32 arenas
 OPERATIONS = {
     "hot": Operation(hot_pair, LIVE, "hot pair, live blocks"),
     "small": Operation(lambda n: replace(n, 512, 4096), LIVE, "replace 0.5-4 KiB, live blocks"),
@@ -267,7 +267,7 @@ def count(names: Sequence[str], sizes: Sequence[int] = ()) -> dict[str, list[tup
 
 
 def report(counted: dict[str, list[tuple[int, float]]]) -> Iterator[str]:
-    """Yield a line for each operation: the instructions of each size, and the largest size's over the smallest's."""
+    """Yield a line for each operation: the instructions of each size, and those of the largest over the smallest."""
     for name, cases in counted.items():
         ratio = cases[-1][1] / cases[0][1]
         cells = "  ".join(f"{size:>7,}: {each:>9,.0f}" for size, each in cases)
@@ -327,7 +327,7 @@ def main(arguments: list[str]) -> int:
         return 0
     flat = True
     for name in options.only.split(","):
-        for line in report(count([name])):      # one process for each: valgrind has few addresses
+        for line in report(count([name])):      # one process for each operation, as valgrind has few addresses
             print(line, flush=True)
             flat = flat and "NOT FLAT" not in line
     return 0 if flat else 1

@@ -25,7 +25,7 @@ CALLS = (
     "aclrtUnmapMem", "aclrtSynchronizeStream", "aclrtSynchronizeStreamWithTimeout", "aclrtSynchronizeDevice",
     "aclrtSynchronizeDeviceWithTimeout",
 )
-#: For a child's code: a function that returns their sum so far.
+#: Code for the child process: it defines a function that returns the sum of these calls so far.
 CALLS_OF = f"""
 import acl.sim as sim
 def driver_calls():
@@ -35,7 +35,7 @@ def driver_calls():
 
 
 def child(name: str, code: str, *, environment: Mapping[str, str] | None = None, timeout: float = 900) -> Row:
-    """Run code in a process of its own on the simulator; it prints "RESULT " and a JSON object.
+    """Run code in its own process on the simulator. It prints "RESULT " and a JSON object, which is returned.
 
     Raises
     ------
@@ -62,7 +62,7 @@ COLUMNS: tuple[Column, ...] = (
     ("reserved MiB", mib("reserved")),
     ("ratio", lambda row: f"{row['reserved'] / row['live']:.3f}"),
 )
-#: CPU time over that of the first row of this work.
+#: The CPU time of the row, divided by that of the first row of the same work.
 TIME: Column = ("time", lambda row: f"{row['time']:.2f}")
 
 

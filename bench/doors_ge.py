@@ -40,7 +40,7 @@ WORK = "W5"
 
 
 class MemBlock:
-    """GE's class, as published."""
+    """A stand-in for GE's class, with the published signatures."""
 
     def __init__(self, addr: int, size: int) -> None:
         self.addr, self.size = addr, size
@@ -64,7 +64,7 @@ class Plain:
 
 
 def load(steps: int, seed: int = 5) -> Trace:
-    """Return W5 as a trace."""
+    """Return the workload W5 as a trace."""
     lengths, model = random.Random(seed), Inference()
     for _ in range(steps):
         model.step(lengths.randint(1, LONGEST))

@@ -20,7 +20,7 @@ from doors import CALLS_OF, COLUMNS, TIME, Row, child, main
 
 __all__ = ["DOORS", "WORK", "measure"]
 
-#: For each allocator, the code that is run before `import torch`, and the environment.
+#: For each allocator: the code that is run before `import torch`, and the environment variables.
 DOORS: dict[str, tuple[str, dict[str, str]]] = {
     "torch_npu's own": ("from acl.adapters._preload import preload; preload()", {}),
     "torch_npu's own, expandable": (

@@ -24,7 +24,7 @@ from doors import CALLS_OF, TIME, Row, child, main, mib
 
 __all__ = ["DOORS", "measure"]
 
-#: For each allocator, the code that is run before camem.py is imported.
+#: For each allocator: the code that is run before camem.py is imported.
 DOORS = {
     "vLLM-Ascend's own module": "vendors()",
     "acl.vllm.install()": "acl.vllm.install()",

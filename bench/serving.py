@@ -34,7 +34,7 @@ FAULTS = {
     "aclrtSynchronizeStreamWithTimeout": {"p": 0.01, "seed": 2, "code": 507015},
     "aclmdlExecuteAsync": {"p": 0.01, "seed": 3, "code": 207001},
 }
-# The runs: how to allocate, the device's latency, faults, connections.
+# For each run: how to allocate, the device's latency, faults, and the number of connections.
 RUNS: dict[str, dict[str, Any]] = {
     "pool": {},
     "driver's allocator": {"pool": False},
@@ -61,7 +61,10 @@ def late_ms(lags: list[float]) -> float:
 
 @contextmanager
 def served(way: dict[str, Any]) -> Iterator[tuple[Any, int, list[float]]]:
-    """Run the service in this process, on a thread; yields engine, port, and the lags of its event loop in seconds."""
+    """Run the service in this process, on a thread.
+
+    Yields the engine, the port, and the lags of its event loop in seconds.
+    """
     import uvicorn
 
     sys.path.insert(0, str(SERVING))
@@ -191,7 +194,7 @@ def run_child(name: str, seconds: int, latency: str) -> dict[str, Any]:
 
 
 def table(rows: dict[str, dict[str, float]]) -> str:
-    """Return the medians, in Markdown."""
+    """Return the medians of the measurements as a Markdown table."""
     lines = [
         "| run | answered/s | p50 ms | p99 ms | loop lag p99 ms: idle, load | refused | lost | device peak MiB "
         "| grew MiB | memory calls / answer |",

@@ -80,7 +80,7 @@ static void waits(long idle, long count)
     OK(aclmdlRICaptureEnd(stream, &graph));
 }
 
-/* Mallocs and frees of a memory pool; half of its idle blocks are free. */
+/* Allocates from a memory pool and frees; half of the pool's idle blocks are free. */
 static void blocks(long idle, long count)
 {
     void **taken = calloc((size_t)idle + 1, sizeof *taken);
@@ -113,7 +113,7 @@ static aclmdlDataset *dataset(void)
     return made;
 }
 
-/* Executions of a model; the idle models were loaded and unloaded. */
+/* Executes a model; the idle models were loaded and unloaded before. */
 static void models(long idle, long count, const char *file)
 {
     uint32_t model;

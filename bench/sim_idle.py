@@ -20,7 +20,7 @@ from acl.tools.onnx_writer import Builder
 
 HERE = Path(__file__).resolve().parent
 
-#: Case: what is done, the number of idle objects, the number of operations.
+#: By case: a description, the numbers of idle objects, and the number of operations.
 CASES = {
     "streams": ("a task and its synchronisation, beside idle streams", 2000, 2000),
     "graphs": ("an execution of a graph, beside other graphs", 100_000, 1000),
@@ -41,7 +41,7 @@ def model() -> bytes:
 
 def instructions(program: Path, words: list[str]) -> int:
     """Return the instructions that valgrind counts in one run."""
-    environment = {**os.environ, "ACL_SIM_MEMORY": "7G"}  # valgrind has few addresses
+    environment = {**os.environ, "ACL_SIM_MEMORY": "7G"}  # a smaller device, as valgrind has few addresses
     command = ["valgrind", "--tool=callgrind", "--max-threads=5000", "--callgrind-out-file=/dev/null",
                str(program), *words]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)

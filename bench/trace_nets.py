@@ -55,7 +55,7 @@ class Log(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, weights: set[int]) -> None:
         super().__init__()
         self.weights = weights
-        self.kept: dict[int, Any] = {}      # keeps the storages, so that no address is used twice
+        self.kept: dict[int, Any] = {}      # keeps the storages alive, so that no address is used twice
         self.operators: list[tuple[list[int], list[int], str, int]] = []
 
     def storages(self, tensors: Sequence[torch.Tensor]) -> list[int]:
@@ -90,9 +90,9 @@ class Step:
     events: np.ndarray
     inputs: list[int]
     outputs: list[int]
-    bytes: np.ndarray           # of each tensor
-    names: list[str]            # of each workspace: its operator
-    counts: np.ndarray          # of each workspace: the elements of the operator's first input
+    bytes: np.ndarray           # bytes of each tensor
+    names: list[str]            # for each workspace: the name of its operator
+    counts: np.ndarray          # for each workspace: the elements of its operator's first input
 
     def sizes(self) -> np.ndarray:
         """Return the requested sizes; 0 for a workspace that is not needed."""
@@ -104,7 +104,7 @@ def events_of(log: Log, outside: set[int], number: dict[int, int]) -> tuple[list
     """Return allocations and frees of the operators' results and workspaces, and the workspaces' names and elements."""
     last = {storage: at for at, (reads, makes, *_) in enumerate(log.operators) for storage in reads + makes}
     known, born = set(outside), set[int]()
-    tape: list[tuple[bool, int]] = []       # (is a workspace, number)
+    tape: list[tuple[bool, int]] = []       # for each event: (is it a workspace, its number)
     names, counts = [], []
     for at, (reads, makes, name, count) in enumerate(log.operators):
         for storage in makes:
@@ -255,11 +255,11 @@ def images(dice: random.Random, count: int) -> Iterator[Shape]:
 # ---- traces ----
 
 class Tape:
-    """A trace in the making: the events so far, and the outputs that the user still holds."""
+    """A trace that is being made: the events so far, and the outputs that the user still holds."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.rows: list[np.ndarray] = []        # op, id, size, step, stream
+        self.rows: list[np.ndarray] = []        # arrays of the columns op, id, size, step, stream
         self.steps = self.count = 0
         self.held: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
 

@@ -80,7 +80,7 @@ static PyObject *measure(PyObject *self, PyObject *arguments)
     }
     Py_BEGIN_ALLOW_THREADS
     AclPoolArena *arena = api->arena(pool, (void *)(uintptr_t)stream);
-    alloc_ns(arena, (size_t)size, count / 10 + 1); /* warm */
+    alloc_ns(arena, (size_t)size, count / 10 + 1); /* warm-up */
     alloc = alloc_ns(arena, (size_t)size, count);
     attempt = try_alloc_ns(arena, (size_t)size, count);
     found = arena_ns(pool, (void *)(uintptr_t)stream, (size_t)size, count);

@@ -68,7 +68,7 @@ def from_cython(folder: Path) -> Measure:
 
 
 class Table(ctypes.Structure):
-    """The head of the table in aclpool.h, up to the functions that are called here."""
+    """The first fields of the table in aclpool.h, up to the last function that is called here."""
 
     _fields_ = (
         ("size", ctypes.c_uint32), ("version", ctypes.c_uint32),
@@ -111,7 +111,7 @@ def from_python(folder: Path) -> Measure:
     return measure
 
 
-# From where, what it needs, how it is made, and the share of --pairs that it runs.
+# For each row: the language, what it needs, how its function is made, and the divisor of --pairs for it.
 WAYS: tuple[tuple[str, str, Callable[[Path], Measure], int], ...] = (
     ("C", "gcc", from_c(["gcc"]), 1), ("C++", "g++", from_c(["g++", "-x", "c++"]), 1),
     ("Cython", "gcc", from_cython, 4), ("ctypes", "", from_ctypes, 40), ("Python", "", from_python, 10),

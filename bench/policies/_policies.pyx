@@ -60,22 +60,22 @@ cdef enum Kind:
 cdef enum State:
     STATE_LIVE
     STATE_FREE
-    STATE_HOLE      # a part of a range that is no longer mapped
+    STATE_HOLE      # a part of a range that is not mapped any more
 
 
 cdef struct Block:
     uint64_t address
     uint64_t size
-    Block *prev         # neighbours in the segment, by address
-    Block *next
-    Block *below        # next block in a free list
+    Block *prev         # lower neighbour in the segment
+    Block *next                 # upper neighbour in the segment
+    Block *below        # the next block in a free list
     uint64_t refused    # ge: bytes of requests that this whole segment refused
-    uint32_t index      # number of its index in the pool; buddy: its order
+    uint32_t index      # the number of its `Index` in the pool; buddy: its order
     State state
 
 
 cdef struct Index:
-    Block **blocks      # rising by size, then by address
+    Block **blocks      # free blocks in rising order of size, then of address
     size_t count
     size_t room
 
@@ -104,16 +104,16 @@ cdef struct Pool:
     Books *books
     Kind kind
     uint64_t end            # the lowest address that was never used
-    Index indexes[2]        # torch: small, large; ge, arena: the first
-    SizeClass *classes      # exact, pow2: rising by size
+    Index indexes[2]        # torch: small and large blocks; ge, arena: only the first is used
+    SizeClass *classes      # exact, pow2: in rising order of size
     size_t class_count
     size_t class_room
     Block *last             # arena: the block with the highest address
-    Block *orders[ORDERS]   # buddy: free and mapped, by order
-    Block *cold[ORDERS]     # buddy: free and not mapped
-    Slab *slabs             # every descriptor, freed with the pool
+    Block *orders[ORDERS]   # buddy: free and mapped blocks, by order
+    Block *cold[ORDERS]     # buddy: free blocks that are not mapped, by order
+    Slab *slabs             # all descriptors; they are freed with the pool
     Block *spare
-    Pool *others            # ring of the pools that share the ledger
+    Pool *others            # the next pool in the ring of those that share the ledger
 
 
 # ---- accounting ----
@@ -125,7 +125,7 @@ cdef void books_count(Books *books, Call call, uint64_t times, uint64_t size) no
 
 
 cdef bint pool_grow(Pool *pool, uint64_t size) noexcept nogil:
-    """Take `size` bytes from the driver; False if the limit forbids it even after a recycle."""
+    """Take `size` bytes from the driver.  False if the limit forbids it even after a recycle."""
     cdef Books *books = pool.books
     cdef Pool *other
     if books.limit and books.reserved + size > books.limit:
@@ -158,7 +158,7 @@ cdef void pool_shrink(Pool *pool, uint64_t size) noexcept nogil:
 
 
 cdef void pool_recycle(Pool *pool) noexcept nogil:
-    """Give back what is free as a whole, after one wait for the stream."""
+    """Give wholly free segments or pages back to the driver, after one wait for the stream."""
     books_count(pool.books, CALL_SYNC, 1, 0)
     if pool.kind == KIND_EXACT or pool.kind == KIND_POW2:
         classes_recycle(pool)
@@ -228,7 +228,7 @@ cdef void index_insert(Pool *pool, Block *block) noexcept nogil:
     if index.count == index.room:
         grown = <Block **>realloc(index.blocks, (index.room + 1024) * sizeof(Block *))
         if grown == NULL:
-            return          # no memory: the policy loses the block and grows; nothing breaks
+            return  # no host memory: the policy loses the block and takes more; nothing breaks
         index.blocks = grown
         index.room += 1024
     memmove(index.blocks + place + 1, index.blocks + place,
@@ -381,7 +381,10 @@ cdef bint may_split(const Pool *pool, const Block *block, uint64_t size) noexcep
 
 
 cdef bint ge_refuses(const Pool *pool, Block *block, uint64_t size) noexcept nogil:
-    """True until over 1 % of a whole segment's bytes was requested and refused, as in GE."""
+    """True if a wholly free segment refuses a smaller request, as in GE.
+
+    It refuses until the refused requests together exceed 1 % of its bytes.
+    """
     if pool.kind != KIND_GE or block.prev != NULL or block.next != NULL or block.size == size:
         return False
     block.refused += size
@@ -443,7 +446,7 @@ cdef Block *arena_extend(Pool *pool, uint64_t size) noexcept nogil:
     cdef Block *block
     if not pool_grow(pool, wanted):
         return NULL
-    # A recycle may have cut the last block.
+    # `pool_grow` may have recycled, and so cut the last block.
     last = pool.last
     block = block_new(pool, pool.end, wanted, 0, STATE_LIVE)
     if block == NULL:
@@ -461,7 +464,8 @@ cdef Block *arena_take(Pool *pool, uint64_t size) noexcept nogil:
     cdef Block *block = best_fit(pool, size, 0)
     cdef int _
     for _ in range(2):
-        # A second try: a recycle in the first one may have taken the free tail on which it relied.
+        # Try twice: a recycle in the first try may have taken the free tail on which that try
+        # relied.
         if block == NULL:
             block = arena_extend(pool, size)
     if block == NULL:
@@ -559,7 +563,7 @@ cdef void buddy_give(Pool *pool, Block *block) noexcept nogil:
 
 
 cdef void buddy_pad(Pool *pool, uint64_t upto) noexcept nogil:
-    """Turn the range from its end up to an aligned address into free buddies."""
+    """Add free buddies to the range, from its end up to an aligned address."""
     cdef uint64_t size
     cdef Block *block
     while pool.end < upto:
@@ -658,7 +662,7 @@ cdef void on_free(void *state, void *block) noexcept nogil:
 
 
 cdef void *on_address(void *block) noexcept nogil:
-    # Addresses start at a page, so that none is NULL.
+    # Addresses begin at PAGE, so that none is NULL.
     return <void *><uintptr_t>((<Block *>block).address + PAGE)
 
 
@@ -684,12 +688,12 @@ cdef class Ledger:
 
     @property
     def reserved(self):
-        """Bytes taken from the driver and not given back."""
+        """Bytes that were taken from the driver and not given back."""
         return self.books.reserved
 
     @property
     def reserved_peak(self):
-        """Most bytes reserved at any time."""
+        """Most bytes that were reserved at any time."""
         return self.books.peak
 
     @property

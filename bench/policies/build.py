@@ -19,7 +19,7 @@ __all__ = ["load"]
 
 SOURCE = Path(__file__).with_name("_policies.pyx")
 PACKAGE = Path(acl.__file__).parent
-USED = ("tools/bench/_loops.pxd", "tools/bench/loops.h")        # files of the package
+USED = ("tools/bench/_loops.pxd", "tools/bench/loops.h")        # files of the package that the module is built from
 
 
 def compiled(folder: Path) -> Path:
@@ -56,7 +56,7 @@ def load() -> ModuleType:
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            compiled(Path(folder)).replace(kept)        # replaced as a whole: processes may race
+            compiled(Path(folder)).replace(kept)        # atomic, because several processes may do this at the same time
     spec = importlib.util.spec_from_file_location("_policies", kept)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
