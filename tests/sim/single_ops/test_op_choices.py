@@ -130,7 +130,8 @@ def test_attributes_are_compared_by_name(chooser: Chooser) -> None:
             assert api.aclopSetAttrInt(made, name.encode(), value) == 0
         return made
 
-    sets = [attributes(axis=1, keep=2), attributes(keep=2, axis=1), attributes(keep=1, axis=2), attributes(axis=1, other=2)]
+    sets = [attributes(axis=1, keep=2), attributes(keep=2, axis=1), attributes(keep=1, axis=2),
+            attributes(axis=1, other=2)]
     assert chooser.update(1, attr=sets[0]) == 0
     assert [chooser.execute(1, attr=one) for one in sets] == [0, 0, NOT_FOUND, NOT_FOUND]
     for one in sets:
