@@ -1,11 +1,12 @@
 """Serving a batch: it is run until each of its requests is answered or has failed.
 
-A batch that runs out of memory is halved, down to one request.  If that one needs more than the pool's limit, it is
-refused at once; else it waits for the other lanes and tries again with all of the memory.  After a fault of the device
-the lane gets a new stream.  A fault looks the same whether the device or a request caused it.  So if the device works
-again, the batch is halved, and a request that is alone in its batch is tried `Options.tries` times.  After any other
-error the batch is halved, and a request that is alone fails at once.  No request is tried again after
-`Options.patience_s` or after its deadline.
+If a batch runs out of memory, it is halved, again and again, down to one request.  If this request needs more than the
+pool's limit, it is refused at once; otherwise it waits for the other lanes and is tried again with all of the memory.
+
+After a fault of the device, the lane gets a new stream.  The error does not show whether the device or a request caused
+the fault.  So if the device works again, the batch is halved, and a request that is alone in its batch is tried
+`Options.tries` times.  After any other error, the batch is halved, and a request that is alone in its batch fails at
+once.  No request is tried again after `Options.patience_s` or after its deadline.
 """
 
 from __future__ import annotations

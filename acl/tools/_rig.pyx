@@ -1,9 +1,10 @@
 """The core test harness: the allocator on a driver without memory, for tests and experiments.
 
-`Rig` makes a pool whose driver functions are those below: they return addresses and handles,
-count, and fail when a test wants it.  There is no memory behind the addresses, so a rig measures
-and tests the allocator without a device and without the simulator.  The driver's state is global,
-as C function pointers have no state: one rig at a time, used from any thread.  No Python callbacks.
+`Rig` makes a pool that calls the driver functions of this file.  They return addresses and handles,
+count the calls, and fail when a test asks for it.  There is no memory behind the addresses, so a
+Rig tests and measures the allocator without a device and without the simulator.  The driver's state
+is global, because C function pointers have no state.  So only one Rig may exist at a time; any
+thread may use it.  There are no Python callbacks.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
@@ -52,8 +53,8 @@ CALL_NAMES = ("reserve", "release", "physical", "free_physical", "map", "unmap",
 
 cdef struct Books:
     uint64_t calls[CALLS]
-    uint64_t fail_at[CALLS]       # number of the first call that fails; 0: none
-    uint64_t fail_times[CALLS]    # number of calls that fail
+    uint64_t fail_at[CALLS]       # the first call that fails, by its number in `calls`; 0: none
+    uint64_t fail_times[CALLS]    # how many calls fail, from `fail_at` on
     int32_t fail_code[CALLS]
     uint64_t next_address
     uint64_t next_handle
@@ -61,39 +62,39 @@ cdef struct Books:
     uint64_t physical_peak
     uint64_t capacity
     uint64_t mapped             # number of mappings
-    uint64_t single             # a handle may be mapped only once
-    bint audit                  # keep the table of mappings, which has room for small loads
-    uint64_t busy               # streams are busy; 1: a synchronisation expires, 2: it succeeds
+    uint64_t single             # 1: a handle may be mapped at one address only
+    bint audit                  # check mappings by `table`, which has room for small loads only
+    uint64_t busy        # 0: streams are idle; 1: busy, a synchronisation times out; 2: it succeeds
     uint64_t capturing
     uint64_t events
     uint64_t segments[4096]     # bytes of each segment, by the number in its address
     uint64_t next_segment
     bint logging
-    size_t noted                # changes of mappings since they were last taken
+    size_t noted                # number of entries in `map_notes` since the last `take_maps`
     size_t room
 
 cdef struct MapNote:
     uint64_t address
-    uint64_t size               # 0: unmapped
+    uint64_t size               # bytes that were mapped; 0: unmapped
 
-cdef struct Mapped:             # a page of addresses at which something is, or was, mapped
+cdef struct Mapped:             # an address of a page, or a handle, that is or was mapped
     uint64_t addr
-    uint64_t handle             # 0: nothing is mapped now
-    uint64_t stream             # the stream of the last block here
-    uint64_t moment             # number of that block; for a handle's entry, its mappings
+    uint64_t handle             # the mapped handle; 0: nothing is mapped now
+    uint64_t stream             # stream of the last block on the page
+    uint64_t moment             # page: `moment` of its last block; handle: number of its mappings
 
 cdef enum:
     MAPPED_ROOM = 1 << 17
     STREAMS_ROOM = 64
 
-cdef uint64_t HANDLE = <uint64_t> 1 << 63        # set in the address of a handle's entry
+cdef uint64_t HANDLE = <uint64_t> 1 << 63        # in `Mapped.addr`: the entry is of a handle
 
 cdef Books books
 cdef MapNote *map_notes = NULL
 
 
 cdef void note_map(void *addr, size_t size) noexcept nogil:
-    """Note a change of a mapping, if asked to; for one thread."""
+    """Note a change of a mapping if `log_maps` is on; only one thread may do this."""
     global map_notes
     cdef void *more
     if not books.logging:
@@ -108,11 +109,11 @@ cdef void note_map(void *addr, size_t size) noexcept nogil:
     map_notes[books.noted].size = size
     books.noted += 1
 cdef SpinLock table_lock
-cdef Mapped table[131072]       # by address, open addressing
-cdef uint64_t moment            # number of blocks that `Rig.alloc` has returned
-cdef uint64_t complete[64]      # for each stream, `moment` when it was last seen complete
-cdef uint64_t faults            # accesses that a driver or a stream would not survive
-cdef Pool *looked_at = NULL     # the pool whose arenas are checked in each driver call
+cdef Mapped table[131072]       # hash table of mappings by address, with open addressing
+cdef uint64_t moment            # number of blocks that `Rig.alloc` has returned so far
+cdef uint64_t complete[64]      # by stream: the value of `moment` when it was last seen complete
+cdef uint64_t faults            # number of wrong mappings and wrong frames, see `Rig.faults`
+cdef Pool *looked_at = NULL     # the pool whose arenas each driver call checks, or NULL
 cdef uint32_t broken_call, broken_code
 
 
@@ -125,14 +126,14 @@ cdef Mapped *mapped_at(uint64_t addr) noexcept nogil:
 
 
 cdef void stream_seen(aclrtStream stream) noexcept nogil:
-    """Note that a stream is complete: no work runs in the blocks that were allocated so far."""
+    """Note that a stream is complete: no work uses the blocks that were allocated so far."""
     spin_enter(&table_lock)
     complete[<uint64_t> stream % STREAMS_ROOM] = moment
     spin_leave(&table_lock)
 
 
 cdef void arenas_look(uint32_t call) noexcept nogil:
-    """Check every arena in the middle of a driver call, and keep the first broken one."""
+    """Called in a driver call: check every arena, and store the first broken invariant."""
     global broken_call, broken_code
     cdef uint32_t index, code
     for index in range(count_read(&looked_at.arena_count)):
@@ -149,7 +150,7 @@ cdef inline aclError note(uint32_t call) noexcept nogil:
     if looked_at != NULL:
         arenas_look(call)
     if books.fail_at[call] != 0 and number - books.fail_at[call] < books.fail_times[call]:
-        return books.fail_code[call]            # wraps below `fail_at` to a large number
+        return books.fail_code[call]      # for a call before `fail_at`, the difference wraps around
     return 0
 
 
@@ -167,7 +168,7 @@ cdef aclError fake_release(void *addr) noexcept nogil:
 
 
 cdef aclError physical_take(size_t size) noexcept nogil:
-    """Count bytes of the device as used, or refuse them."""
+    """Count bytes of the device as used; return an error if that exceeds the capacity."""
     cdef uint64_t total = count_up(&books.physical, size)
     if total > books.capacity:
         count_down(&books.physical, size)
@@ -183,7 +184,7 @@ cdef aclError fake_physical(aclrtDrvMemHandle *handle, size_t size,
         status = physical_take(size)
     if status != 0:
         return status
-    # A handle has its size, in units of 64 KiB, below its number.
+    # The lower 24 bits of a handle are its size in units of 64 KiB; its number is above them.
     handle[0] = <void *> (count_up(&books.next_handle, 1) << 24 | size >> 16)
     return 0
 
@@ -193,7 +194,7 @@ cdef aclError fake_free_physical(aclrtDrvMemHandle handle) noexcept nogil:
     cdef aclError status = note(CALL_FREE_PHYSICAL)
     if status == 0:
         count_down(&books.physical, (<uint64_t> handle & 0xFFFFFF) << 16)
-    if status == 0 and books.audit:             # a mapping keeps its frame's memory
+    if status == 0 and books.audit:             # a fault: a mapped frame must not be freed
         spin_enter(&table_lock)
         faults += mapped_at(<uint64_t> handle | HANDLE).moment > 0
         spin_leave(&table_lock)
@@ -348,7 +349,7 @@ cdef void driver_fake(Driver *driver) noexcept nogil:
 
 
 def function_addresses():
-    """Return the addresses of alloc, free and getAddr, in the form in which ACL gets them."""
+    """Return the addresses of the callbacks alloc, free and getAddr that ACL gets from a pool."""
     cdef uintptr_t[3] numbers
     cdef void *(*alloc)(void *, size_t) noexcept nogil
     cdef void (*release)(void *, void *) noexcept nogil
@@ -369,7 +370,7 @@ cdef View *rig_view(Pool *pool, Arena *arena, Block *block) noexcept nogil:
 
 
 cdef class Rig:
-    """A pool on the driver without memory, with one arena for each stream number (from 1)."""
+    """A pool on the driver without memory.  Streams are numbers from 1, each with its arena."""
 
     cdef Pool *pool
 
@@ -406,7 +407,7 @@ cdef class Rig:
             raise MemoryError("a pool")
 
     def arena(self, size_t stream=1):
-        """Return the arena of a stream, as a number."""
+        """Return the address of a stream's arena, as a number."""
         return <size_t> self.find(stream)
 
     cdef Arena *find(self, size_t stream) except NULL:
@@ -422,7 +423,7 @@ cdef class Rig:
         return <size_t> block
 
     cdef void use(self, Block *block, size_t stream) noexcept:
-        """Note that work on the stream uses all of the block."""
+        """Note in `table` that work on a stream uses all pages of a block."""
         global moment
         cdef uint64_t granule = self.pool.options.granule
         cdef uint64_t addr = <uint64_t> block.addr // granule * granule
@@ -439,9 +440,9 @@ cdef class Rig:
     def faults(self):
         """Return the number of wrong mappings and wrong frames seen so far.
 
-        Counted are mappings laid over another, or removed while work could use them, frames freed
-        while mapped, and pages of live blocks that share a frame, or have another frame than the
-        one that the driver mapped.
+        It counts: mappings at an address that is mapped already; mappings that were removed while
+        work could use them; frames that were freed while mapped; and pages of live blocks that
+        share a frame, or whose frame is not the one that the driver mapped.
         """
         cdef uint32_t index
         cdef uint64_t broken = faults
@@ -498,9 +499,11 @@ cdef class Rig:
         return broken
 
     def layout(self, kind="large", size_t stream=1):
-        """Return the blocks in address order, in units of 512 bytes: "L3 F1 | L2"; no last hole.
+        """Return the blocks in address order as a text such as "L3 F1 | L2".
 
-        L live, C cached, F free, H hole, M moving, W pending free; a bar between ranges.
+        A letter is the state: L live, C cached, F free, H hole, M moving, W pending free.  The
+        number is the size in units of 512 bytes.  A bar separates address ranges.  The last hole is
+        left out.
         """
         cdef Arena *arena = self.find(stream)
         cdef uint32_t i
@@ -525,7 +528,7 @@ cdef class Rig:
         return <size_t> found
 
     def backed(self, size_t stream=1):
-        """Return the runs that have memory behind them, by address: (address, bytes) of each."""
+        """Return the runs of addresses that have memory, sorted: (address, bytes) of each."""
         cdef Arena *arena = self.find(stream)
         cdef uint32_t i
         cdef Block *block
@@ -547,7 +550,11 @@ cdef class Rig:
         return sorted(runs)
 
     def changes(self, size_t stream=1):
-        """Return two counts; backing of other streams changes only if the first one does."""
+        """Return two counts, which change if the memory behind a stream's addresses changes.
+
+        The first counts the driver calls that map and unmap, of all streams; if it is unchanged, no
+        other stream has changed.  The second counts this stream's page moves and reactivations.
+        """
         cdef Arena *arena = self.find(stream)
         cdef uint64_t calls = 0
         cdef uint32_t call
@@ -556,15 +563,15 @@ cdef class Rig:
         return calls, arena.counters.recalls + arena.counters.steals
 
     def try_alloc(self, size_t size, size_t stream=1):
-        """Allocate without a driver call; 0 if that is not possible."""
+        """Allocate without a driver call; return 0 if that is not possible."""
         return <size_t> arena_try(self.find(stream), size, 0)
 
     def share(self, size_t block, size_t other, size_t stream=1):
-        """Note that a block is used on another stream too; False if that is not possible."""
+        """Note that another stream uses a block too; return False if that fails."""
         return block_share(self.find(stream), <Block *> block, <aclrtStream> other)
 
     def poll(self, size_t stream=1):
-        """Finish the pending frees whose work is complete, and return their number."""
+        """Finish the pending frees that no stream uses any more, and return their number."""
         return waiting_poll(self.find(stream))
 
     def sync_waiting(self):
@@ -576,7 +583,7 @@ cdef class Rig:
         arena_set_mode(self.find(stream), set, clear)
 
     def capture_begin(self, size_t stream=1):
-        """Begin a capture, and return its arena as a number."""
+        """Begin a capture, and return the address of its arena as a number."""
         return <size_t> capture_begin(self.find(stream))
 
     def capture_end(self, size_t stream=1):
@@ -586,21 +593,21 @@ cdef class Rig:
         return capture_release(<Arena *> capture)
 
     def look(self):
-        """Check all arenas in the middle of each driver call from now on."""
+        """From now on, check all arenas in each driver call."""
         global looked_at
         looked_at = self.pool
 
     def broken(self):
-        """Return the driver call in which an invariant first broke, and its number; or None."""
+        """Return the first driver call that found a broken invariant and its number, or None."""
         return (CALL_NAMES[broken_call], broken_code) if broken_code else None
 
     def views(self, size_t stream=1):
-        """Return pages backed, inactive mappings, and frames not at their first mapping."""
+        """Return counts: backed pages, inactive mappings, frames not at their first mapping."""
         cdef Arena *arena = self.find(stream)
         return arena.pages, arena.maps.shadows, arena.maps.away
 
     def home(self, size_t stream=1):
-        """Make the first mappings of free frames active again, if they are in holes."""
+        """Reactivate the first mappings of free frames if their pages are in holes."""
         cdef Arena *arena = self.find(stream)
         lock_take(&arena.lock)
         pages_home(arena)
@@ -703,7 +710,7 @@ cdef class Rig:
 
     @staticmethod
     def log_maps(on):
-        """Note changes of mappings from now on, or stop; drops the noted ones."""
+        """Start (`on`) or stop noting changes of mappings; forget the changes noted so far."""
         global map_notes
         free(map_notes)
         map_notes = NULL
@@ -712,7 +719,10 @@ cdef class Rig:
 
     @staticmethod
     def take_maps():
-        """Return the changes since the last call: (address, bytes), with 0 bytes for an unmap."""
+        """Return the changes of mappings since the last call: (address, bytes).
+
+        0 bytes: unmapped.
+        """
         cdef size_t i
         if books.noted == 0:
             return ()
@@ -738,9 +748,10 @@ cdef class Rig:
     @staticmethod
     def set(*, fail=None, at=1, times=1, code=207001, busy=None, capturing=None, capacity=None,
             single=None):
-        """Change what the driver answers: fail the `at`-th next call (0: none), and so on.
+        """Change the driver's answers.
 
-        That call and the next ones fail, `times` calls in all.
+        `times` calls of the function `fail` return `code`, from its `at`-th next call on (0: none).
+        The other parameters are the fields of `Books` with these names.
         """
         if fail is not None:
             index = CALL_NAMES.index(fail)

@@ -1,7 +1,7 @@
 """Start a module's `main` in a Python process that finds the same package as this one.
 
-If the current folder has a folder named `acl`, as the root of a clone does, that must not be imported
-instead of the installed package: `python -m` and `python -c` look in the current folder first.
+`python -m` and `python -c` search the current folder first.  If it has a folder named `acl`, as the root of a clone
+does, they would import this folder instead of the installed package.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ importlib.import_module(sys.argv[2]).main(sys.argv[3:])
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """Return the command that calls `main` of a module with these arguments; it searches the current folder last."""
+    """Return a command that calls `main` of a module with these arguments and searches the current folder last."""
     own = str(Path(acl.__file__).parents[1])
     path = [os.path.abspath(each) for each in sys.path if each] + [os.getcwd()]
     return [sys.executable, "-c", BOOT, json.dumps([own, path]), module, *arguments]

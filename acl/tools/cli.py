@@ -26,7 +26,7 @@ TOOLS = ("doctor", "ledger", "demo", "sim", "run", "bench", "compare", "replay",
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that suggests what may have been meant; the tools' own parsers are of this class too."""
+    """A parser that suggests similar names for a wrong one; the parsers of the tools are of this class too."""
 
     def error(self, message: str) -> NoReturn:
         """Print the usage, the mistake, and similar names; exit with code 2."""
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def open_closed() -> None:
-    """Open /dev/null for a stream that the shell closed (``2>&-``): else the next file opened would take its number."""
+    """Open /dev/null for a standard stream that the shell closed (``2>&-``), or the next file would get its number."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
@@ -76,26 +76,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     open_closed()
     try:
         return run(arguments)
-    except KeyboardInterrupt:                   # Ctrl-C also while the tools are imported
+    except KeyboardInterrupt:                   # Ctrl-C, also during the import of the tools
         print("\naclpool: interrupted", file=sys.stderr)
         return 130
 
 
 def run(arguments: Sequence[str] | None) -> int:
-    """Do as `main`, without handling KeyboardInterrupt."""
+    """Run `aclpool` as `main` does, but do not catch KeyboardInterrupt."""
     top = parser()
     choice, rest = top.parse_known_args(arguments)
     if choice.tool is None and not rest:
         top.print_help(sys.stderr)
         return 2
     if rest or choice.tool is None:
-        # Raised by the tool's own parser, so that the usage of the tool is shown.
+        # The tool's own parser reports the error, so that the usage of the tool is shown.
         getattr(choice, "parser", top).error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         code: int = choice.run(choice)
         sys.stdout.flush()
     except OSError as error:
-        # The reader has exited, as `head` does, or a disk is full. The flush at exit must not fail either.
+        # The reader of stdout has exited (as `head` does), or a disk is full.  The flush at exit must not fail again.
         if not isinstance(error, BrokenPipeError):
             print(f"aclpool: {printable(error)}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

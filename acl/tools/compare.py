@@ -34,15 +34,15 @@ Exit status: 0 if no row of --allocator is slower or lost, 1 if one is, 2 if the
 """
 Row = dict[str, Any]
 Logs = list[float]                  # logarithms of a row's times, one for each round
-LEAST_ROUNDS = 4                    # with fewer rounds there are too few ways to divide them
-MOST_ROUNDS = 20                    # more rounds of one process add no information, and take long to divide
+LEAST_ROUNDS = 4                    # fewer rounds can be divided in too few ways
+MOST_ROUNDS = 20                    # more rounds of one process add no information and take long
 MOST_SPLITS = 1000
-SURE = 0.03         # share of noise that may count as a difference; below 5 %, so that 95 of 100 is certain
+SURE = 0.03         # probability that noise is taken for a difference; below 0.05, so that 95 of 100 is certain
 TOGETHER = 0.9
 
 
 class NotComparable(ValueError):
-    """Raised with the reason if two files cannot be compared."""
+    """Raised, with the reason, if two files cannot be compared."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Comparison:
     rows: int = 0                                               # number of rows compared
     slower: dict[str, tuple[float, float, float]] = field(default_factory=dict)     # by row: factor, and its interval
     faster: dict[str, tuple[float, float, float]] = field(default_factory=dict)
-    more_memory: dict[str, tuple[float, float]] = field(default_factory=dict)       # by row: reserved/live, both files
+    more_memory: dict[str, tuple[float, float]] = field(default_factory=dict)       # by row: reserved/live in each file
     less_memory: dict[str, tuple[float, float]] = field(default_factory=dict)
     vanished: list[str] = field(default_factory=list)           # rows only in the first file
     new: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ def bench_document(document: Row) -> Row:
 
 
 def pytest_document(document: Row) -> Row:
-    """Read a document that pytest-benchmark saved; a case that names no allocator counts as aclpool's."""
+    """Read a document that pytest-benchmark saved; a case without an allocator's name is one of aclpool."""
     rows = {}
     for case in document["benchmarks"]:
         found = {"allocator": "aclpool", **case["extra_info"]}
@@ -101,7 +101,7 @@ def pytest_document(document: Row) -> Row:
 
 
 def grouped(times: Sequence[float]) -> list[list[float]]:
-    """Put consecutive rounds into at most MOST_ROUNDS groups: pytest-benchmark has up to 100,000 rounds."""
+    """Put consecutive rounds into at most MOST_ROUNDS groups, because pytest-benchmark has up to 100,000 rounds."""
     each = -(-len(times) // MOST_ROUNDS) or 1
     return [list(times[first:first + each]) for first in range(0, len(times), each)]
 
@@ -112,7 +112,7 @@ def load_document(path: Path) -> Row:
     Raises
     ------
     NotComparable
-        If it is neither.
+        The file is neither of them.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -123,7 +123,7 @@ def load_document(path: Path) -> Row:
 
 
 def check_alike(old: Row, new: Row) -> None:
-    """Raise NotComparable for files that were not measured in the same way."""
+    """Raise NotComparable if two files were not measured in the same way."""
     for what, values in (
         ("files of different programs", [each["kind"] for each in (old, new)]),
         ("quick against full", [bool(each["quick"]) for each in (old, new)]),
@@ -137,12 +137,12 @@ def check_alike(old: Row, new: Row) -> None:
 # ---- resampling ----
 
 def logs_of(row: Row) -> Logs:
-    """Return the logarithm of each round's best run: other programs can only add to a time."""
+    """Return the logarithm of each round's shortest time, because other programs can only make a time longer."""
     return [math.log(max(min(samples), 0.01)) for samples in row["samples"]]
 
 
 def splits(first: int, second: int) -> Iterator[tuple[int, ...]]:
-    """Yield ways to choose the first side's rounds from all: every way, or random ones if there are too many."""
+    """Yield ways to choose the rounds of the first side from all rounds; random ways if there are too many."""
     everyone = range(first + second)
     if math.comb(first + second, first) <= MOST_SPLITS:
         yield from itertools.combinations(everyone, first)
@@ -154,7 +154,7 @@ def splits(first: int, second: int) -> Iterator[tuple[int, ...]]:
 
 
 def spread(values: Logs, side: Sequence[int], squares: float) -> tuple[float, float]:
-    """Return how far the mean of `side` lies below that of the other rounds, and the standard error of that."""
+    """Return how much lower the mean of the rounds `side` is than that of the other rounds, and its standard error."""
     first, second = len(side), len(values) - len(side)
     chosen, everything = sum([values[i] for i in side]), sum(values)
     within = squares - chosen ** 2 / first - (everything - chosen) ** 2 / second
@@ -163,12 +163,15 @@ def spread(values: Logs, side: Sequence[int], squares: float) -> tuple[float, fl
 
 
 def differing(rows: dict[str, Logs], first: int) -> set[str]:
-    """Return the rows that differ significantly; of each row, the first `first` values are of one file."""
+    """Return the rows that differ significantly between two files.
+
+    The first `first` values of each row are from one file, the others from the other file.
+    """
     second = len(next(iter(rows.values()))) - first
     centred = {name: [value - statistics.fmean(values) for value in values] for name, values in rows.items()}
     measured = [(values, sum(value * value for value in values)) for values in centred.values()]
     observed = [spread(values, range(first), squares) for values, squares in measured]
-    # A row whose few rounds agree by chance must not look certain, so the median error is added to its own.
+    # If the few rounds of a row agree by chance, its error is too small.  So the median error is added to each error.
     usual = statistics.median(error for _, error in observed) + 1e-4
     greatest = []
     for side in splits(first, second):
@@ -180,7 +183,7 @@ def differing(rows: dict[str, Logs], first: int) -> set[str]:
 
 
 def interval(old: Logs, new: Logs) -> tuple[float, float, float]:
-    """Return the factor between two rows, and the interval of 95 of 100 resamplings of their rounds."""
+    """Return the factor between two rows, and its 95 % interval from resampling their rounds."""
     chance = random.Random(2)
 
     def difference(old: Logs, new: Logs) -> float:
@@ -207,7 +210,7 @@ def unsure(old: Row, new: Row) -> str | None:
 
 
 def machine_factor(old: Row, new: Row) -> float:
-    """Return the factor by which the empty loop changed, which is measured around every row."""
+    """Return the factor by which the time of the empty loop changed; it is measured before and after every row."""
     floors = [[value for row in each["rows"].values() for pair in row.get("floor_around_ns", ()) for value in pair]
               for each in (old, new)]
     return statistics.median(floors[1]) / statistics.median(floors[0]) if all(floors) else 1.0
@@ -222,7 +225,7 @@ def changed_subjects(old: Row, new: Row) -> list[str]:
 
 
 def by_rounds(pairs: dict[str, tuple[Logs, Logs]]) -> Iterator[tuple[int, dict[str, Logs]]]:
-    """Yield groups of rows with equal numbers of rounds: only such rows can be divided together."""
+    """Yield groups of rows with equal numbers of rounds, because only these can be divided together."""
     for counts in sorted({(len(old), len(new)) for old, new in pairs.values()}):
         yield counts[0], {name: old + new for name, (old, new) in pairs.items() if (len(old), len(new)) == counts}
 
@@ -233,7 +236,7 @@ def compared(old: Row, new: Row, threshold: float = 1.03) -> Comparison:
     Raises
     ------
     NotComparable
-        If they were measured in different ways, or have no row in common.
+        The files were measured in different ways, or have no row in common.
     """
     check_alike(old, new)
     result = Comparison(subjects=changed_subjects(old, new), machine=machine_factor(old, new))
@@ -261,7 +264,7 @@ def compared(old: Row, new: Row, threshold: float = 1.03) -> Comparison:
 
 
 def note_memory(result: Comparison, name: str, before: Row, after: Row, threshold: float) -> None:
-    """Note a change of reserved memory. It does not vary from run to run, so nothing is resampled."""
+    """Store a change of reserved memory.  It does not vary from run to run, so it is not resampled."""
     first, second = before.get("reserved_ratio"), after.get("reserved_ratio")
     if not first or not second:
         return

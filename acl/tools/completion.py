@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def name_files(parser: argparse.ArgumentParser) -> None:
-    """Mark each argument that is a file as one, in the tools' parsers too."""
+    """Tell `shtab` which arguments are files or folders, in the parsers of all tools."""
     import shtab
 
     for action in parser._actions:

@@ -29,12 +29,12 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAME = re.compile(r"aclpool_[a-z_]{1,80}")
 LABEL = re.compile(r"[a-z_]{1,40}")
 KINDS = ("gauge", "counter", "histogram")
-ASKERS = 16                         # services asked side by side: one that hangs does not hold up the others
+ASKERS = 16                         # services that are asked at the same time, so that a hanging one delays no other
 
 
 @dataclass
 class Family:
-    """The lines of a page that belong to one metric."""
+    """The lines of the page for one metric."""
 
     kind: str
     help: str
@@ -44,12 +44,12 @@ class Family:
 # ---- text ----
 
 def help_text(text: str) -> str:
-    """Return a help text as the text format wants it."""
+    """Return a help text with the escapes of Prometheus's text format."""
     return printable(text).replace("\\", "\\\\")
 
 
 def escaped(text: str) -> str:
-    """Return a label's value as the text format wants it."""
+    """Return a label's value with the escapes of Prometheus's text format."""
     return help_text(text).replace('"', '\\"')
 
 
@@ -67,13 +67,13 @@ def number(value: Any) -> str:
 
 
 def labelled(name: str, labels: Iterable[tuple[str, str]]) -> str:
-    """Return a point's name with its labels."""
+    """Return a metric's name with its labels, in the text format."""
     inner = ",".join(f'{label}="{escaped(value)}"' for label, value in labels)
     return f"{name}{{{inner}}}"
 
 
 def histogram_lines(name: str, labels: list[tuple[str, str]], point: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of one histogram: the buckets, each with all below it, the sum and the count."""
+    """Yield the lines of one histogram: the cumulative buckets, the sum and the count."""
     bounds, counts = list(point["explicit_bounds"]), list(point["bucket_counts"])
     if len(counts) != len(bounds) + 1:
         raise ValueError(f"expected {len(bounds) + 1} buckets, got {len(counts)}")
@@ -118,7 +118,7 @@ def families_of(document: Any) -> dict[str, Family]:
 # ---- asking ----
 
 def told_by(path: Path) -> dict[str, Family] | None:
-    """Ask one service; return its metrics, or None if it gives no answer that is one."""
+    """Ask one service; return its metrics, or None if it gives no valid answer."""
     from acl.tools.top.sample import exchange
 
     document = exchange(path, "metrics")
@@ -153,7 +153,7 @@ def page(folder: Path | None = None) -> tuple[str, int]:
     for one in filter(None, told):
         for name, family in one.items():
             known = families.setdefault(name, Family(family.kind, family.help))
-            if known.kind == family.kind:       # another version of the package may have another kind
+            if known.kind == family.kind:       # another version of the package may have the metric with another kind
                 known.lines += family.lines
     text = "".join(
         f"# HELP {name} {family.help}\n# TYPE {name} {family.kind}\n" + "".join(f"{line}\n" for line in family.lines)
@@ -162,7 +162,7 @@ def page(folder: Path | None = None) -> tuple[str, int]:
 
 
 def pid_of(path: Path) -> int:
-    """Return the process id in a socket's name; 0 without one."""
+    """Return the process id in a socket's name; 0 if the name has none."""
     pid = path.name.split("-", 1)[0]
     return int(pid) if pid.isdigit() else 0
 
@@ -192,11 +192,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Print nothing: a scrape comes every few seconds."""
+        """Print nothing, because Prometheus asks every few seconds."""
 
 
 def listening(host: str, port: int) -> ThreadingHTTPServer:
-    """Return a server that listens there; the host may be a name or an address of either family."""
+    """Return a server that listens on a host and port; the host is a name, or an IPv4 or IPv6 address."""
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     kind = type("Server", (ThreadingHTTPServer,), {"address_family": family, "daemon_threads": True})
     server: ThreadingHTTPServer = kind((host, port), Handler)
@@ -204,7 +204,7 @@ def listening(host: str, port: int) -> ThreadingHTTPServer:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command line of `aclpool exporter`."""
+    """Add `exporter` to the command line."""
     parser = subparsers.add_parser(
         "exporter", help="the metrics of running services, on one port", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -214,12 +214,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until interrupted, or print once; the exit status."""
+    """Serve until interrupted, or print the page once; return the exit status."""
     if not 0 <= arguments.port <= 65535:
         print(f"aclpool exporter: --port: expected 0 to 65535, got {arguments.port}", file=sys.stderr)
         return 2
     try:
-        text, answered = page()             # a folder that is refused is told at the start
+        text, answered = page()             # also before serving, so that a refused folder is reported at the start
     except PermissionError as error:
         print(f"aclpool exporter: {printable(error)}", file=sys.stderr)
         return 2

@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", RuntimeWarning)
         count = acl.Device.count()
-    for one in told:        # the note that the simulator is used
+    for one in told:        # such as the warning that the simulator is used
         print(f"aclpool ledger: {one.message}", file=sys.stderr)
     wanted = range(count) if arguments.device is None else [arguments.device]
     if count == 0 or not all(0 <= device < count for device in wanted):

@@ -1,8 +1,8 @@
 """Compute a model with NumPy, as an independent reference for the simulator's results.
 
-`evaluate` runs the nodes of an `onnx_writer.Builder` one after another, in float64 where the model
-says float32, so that a difference is due to the simulator's rounding.  The code is written for clarity, not
-speed, and has only the operators that the demo and the tests use.
+`evaluate` runs the nodes of an `onnx_writer.Builder` one after another.  It computes in float64 where the model has
+float32, so that a difference comes from the simulator's rounding.  The code is written for clarity, not for speed, and
+has only the operators that the demo and the tests use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from acl.tools.onnx_writer import Builder, Node
 
 __all__ = ["evaluate"]
 
-# NumPy's own types do not survive arithmetic, so the types do not distinguish arrays from numbers here.
+# `Any`, because in NumPy the result of arithmetic may be an array or a number.
 Array = Any
 Attributes = Mapping[str, Any]
 Operator = Callable[..., Any]
@@ -203,7 +203,7 @@ def _global_pool(attributes: Attributes, x: Array) -> Array:
 
 @_operator("Resize")
 def _resize(attributes: Attributes, x: Array, roi: Any, scales: Any, sizes: Array) -> Array:
-    """Resize in the mode of the demo's detector: nearest, asymmetric, floor."""
+    """Resize in the only mode that the demo's detector uses: nearest, asymmetric, floor."""
     for axis, size in enumerate(sizes):
         x = np.take(x, np.arange(size) * x.shape[axis] // size, axis)
     return x
@@ -267,7 +267,7 @@ def evaluate(model: Builder, *inputs: Array) -> list[Array]:
     Raises
     ------
     KeyError
-        If the model has an operator that is not in this file.
+        The model has an operator that is not in this file.
     """
     values = {
         name: array.astype(np.float64) if array.dtype.kind == "f" else array

@@ -1,8 +1,7 @@
 """Write small ONNX models without the `onnx` package: for the demo, the examples and the tests.
 
-A `Builder` collects constants and nodes, gives each node's outputs names when the node is added, and returns
-the file's bytes.  It knows the wire format but no operator: whether a model makes sense is checked by the
-program that loads it.
+A `Builder` collects constants and nodes, and returns the file's bytes.  It names a node's outputs when the node is
+added.  It does not check operators; the program that loads the model does that.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Node(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Within a function: an attribute whose value is the caller's attribute of that name."""
+    """A reference, in a function of the model, to an attribute of the node that calls the function."""
 
     name: str
     kind: int
@@ -89,7 +88,7 @@ def _nibbles(array: np.ndarray[Any, Any], name: str, dtype: str) -> bytes:
 
 
 def _tensor(array: np.ndarray[Any, Any], name: str = "") -> bytes:
-    array = array.astype(array.dtype.newbyteorder("<"), copy=False)     # the byte order of the file
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)     # ONNX files are little-endian
     shape = b"".join(_number(1, dim) for dim in array.shape)
     return shape + _number(2, TYPES[array.dtype.name]) + _text(8, name) + _bytes(9, array.tobytes())
 
@@ -137,7 +136,7 @@ class Builder:
     Attributes
     ----------
     nodes, constants, inputs, outputs
-        What was added, in order, for programs that compute the model in another way.
+        The parts that were added, in order, for programs that compute the model in another way.
     """
 
     def __init__(self, opset: int = 17, name: str = "model") -> None:
@@ -165,7 +164,7 @@ class Builder:
         self._outputs.append(_info(name, dtype, dims))
 
     def constant(self, array: np.ndarray[Any, Any], name: str = "", narrow: str = "") -> str:
-        """Add an initializer and return its name; `narrow` writes bytes as "int4" or "uint4"."""
+        """Add an initializer and return its name; `narrow` is "int4" or "uint4" to write bytes as such numbers."""
         name = name or self._fresh("constant")
         self.constants[name] = array
         self._constants.append(_nibbles(array, name, narrow) if narrow else _tensor(array, name))

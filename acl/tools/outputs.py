@@ -1,4 +1,4 @@
-"""Check the files that a tool is asked to write before it works for minutes."""
+"""Check, before a tool works for minutes, that it can write its output files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_output(option: str, file: str | None) -> None:
         if path.exists():
             with path.open("ab"):
                 pass
-        else:                                   # the tool writes a new file beside it, which replaces it when complete
+        else:                                   # the tool writes a temporary file in this folder and renames it
             with tempfile.TemporaryFile(dir=path.parent):
                 pass
     except OSError as error:
@@ -49,10 +49,10 @@ def check_plot(option: str, file: str) -> None:
 
 
 def write_text(file: str, text: str) -> None:
-    """Write a text to a file, which is replaced as a whole, or to standard output if `file` is ``-``."""
+    """Write a text to a file, which is replaced at once, or to standard output if `file` is ``-``."""
     if file != "-":
         write_replaced(file, text)
-    elif hasattr(sys.stdout, "buffer"):         # UTF-8, whatever the terminal's encoding: the pages declare it
+    elif hasattr(sys.stdout, "buffer"):         # UTF-8 even on a terminal with another encoding: pages declare UTF-8
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
     else:

@@ -1,7 +1,8 @@
 """Draw small plots without a plotting package: a list of shapes, written as SVG.
 
-`bars` and `lines` lay a chart out as shapes (`Box`, `Path`, `Text`) on a fixed canvas; `save` writes it. The SVG
-follows the reader's light or dark setting. Not supported: styling, interaction, more than a dozen series.
+`bars`, `lines` and `points` return a chart as shapes (`Box`, `Path`, `Text`) on a canvas of fixed size; `save` writes
+it.  The SVG follows the reader's light or dark setting.  Styles, interaction and more than a dozen series are not
+supported.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["Area", "Box", "Drawing", "Path", "Text", "bars", "lines", "nice_step
 COLOURS = ("#3b6fb6", "#d9793a", "#4a9b5e", "#b5495b", "#7a62a8", "#8a6d4e", "#c069a5", "#6f7680",
            "#a3a03a", "#3f9fae", "#555555", "#c9a227")
 INK, GRID, PAPER = "#222222", "#d5d5d5", "#ffffff"
-LEGEND_ROW, LETTER = 16, 8      # height of a row of names, width of a letter, in pixels
+LEGEND_ROW, LETTER = 16, 8      # pixels: height of a row of the legend, width of a letter
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Area:
-    """The area between two lines of steps: from `edges[i]` to `edges[i + 1]` it reaches from `low[i]` to `high[i]`."""
+    """An area between two step functions: from `edges[i]` to `edges[i + 1]` it reaches from `low[i]` to `high[i]`."""
 
     edges: tuple[float, ...]
     low: tuple[float, ...]
@@ -54,7 +55,7 @@ class Area:
 
 @dataclass(frozen=True)
 class Text:
-    """A line of text; `anchor` is start, middle or end, `y` its base line."""
+    """A line of text.  `y` is its base line; `anchor` ("start", "middle" or "end") is the part of the text at `x`."""
 
     x: float
     y: float
@@ -152,7 +153,7 @@ def lines(title: str, x_label: str, y_label: str,
 
 
 def legend(names: Sequence[str], left: float, right: float) -> tuple[list[tuple[float, float]], int]:
-    """Return the place of each name of a legend, in as many rows as needed; and the number of rows."""
+    """Return the position of each name of a legend, and the number of rows that the legend needs."""
     places: list[tuple[float, float]] = []
     x, row = left, 0
     for name in names:
@@ -165,7 +166,7 @@ def legend(names: Sequence[str], left: float, right: float) -> tuple[list[tuple[
 
 
 def decades(values: Sequence[float]) -> tuple[int, int]:
-    """Return the power of ten below some positive numbers, and the steps to the one above them."""
+    """Return the exponent of the power of ten below all values, and the number of decades up to the one above them."""
     low = math.floor(math.log10(min(values, default=1.0)))
     return low, max(1, math.ceil(math.log10(max(values, default=10.0))) - low)
 

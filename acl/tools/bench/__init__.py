@@ -102,10 +102,10 @@ class Options:
     wanted: Wanted
     effort: Effort
     candidates: tuple[Candidate, ...]
-    requested: frozenset[str]           # names of allocators; if one cannot be opened, that is an error
+    requested: frozenset[str]           # allocators that the user named: it is an error if one cannot be opened
     traces: dict[str, Any]              # traces by name
     filter: str
-    callgrind: bool                     # count with callgrind: the processor's counter is not available
+    callgrind: bool                     # count instructions with callgrind, because the processor's counter is missing
     order: int
 
 
@@ -123,7 +123,7 @@ def numbers(option: str, text: str, most: int) -> tuple[int, ...]:
 
 
 def wanted_of(arguments: argparse.Namespace, traces: dict[str, Any]) -> Wanted:
-    """Return the parameters' values, those of `--sweep` included."""
+    """Return the values of all parameters, from their own options and from `--sweep`."""
     values = {"threads": numbers("--threads", arguments.threads, 256)}
     for sweep in arguments.sweep:
         name, _, text = sweep.partition("=")
@@ -134,7 +134,7 @@ def wanted_of(arguments: argparse.Namespace, traces: dict[str, Any]) -> Wanted:
 
 
 def workloads_of(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Return the names of the workloads."""
+    """Return the names of the workloads that the arguments ask for."""
     if arguments.workloads is None:
         return ("trace",) if arguments.trace else QUICK_NAMES if arguments.quick else NAMES
     names = tuple(name.strip() for name in arguments.workloads.split(",") if name.strip())
@@ -210,7 +210,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
 
 
 def cases(options: Options) -> list[tuple[Candidate, Case]]:
-    """Return every row that the options ask for.
+    """Return an allocator and a case for every row that the options ask for.
 
     Raises
     ------
@@ -236,7 +236,7 @@ Row = dict[str, Any]
 
 
 class Lists:
-    """The event lists of the workloads that play one, written to files for the measuring processes."""
+    """Files with the lists of events that some workloads play; the measuring processes read them."""
 
     def __init__(self, folder: Path, quick: bool, traces: dict[str, Any]) -> None:
         self.folder = folder
@@ -273,13 +273,13 @@ class Lists:
 
 
 def job_of(candidate: Candidate, case: Case, effort: Effort, extras: bool, lists: Lists) -> Row:
-    """Return the job for the process that measures a case; `extras`: also measure percentiles and memory."""
+    """Return the job for the process that measures a case; with `extras`, it also measures percentiles and memory."""
     return {"spec": candidate.spec or candidate.name, "workload": case.workload, "parameters": case.parameters,
             "effort": asdict(effort), "extras": extras, **lists.of(case)}
 
 
 def measure_apart(candidate: Candidate, job: Row, folder: Path) -> Row:
-    """Run a job in a process of its own. Return its answer: the rows, or the reason why there are none."""
+    """Run a job in a new process and return its answer: the rows, or the reason why there are none."""
     from acl.tools.apart import python_command
     from acl.tools.bench.subjects import Unavailable
 
@@ -331,7 +331,10 @@ def no_numbers(name: str, case: Case | None = None, **why: str) -> Row:
 
 def count_instructions(found: list[tuple[Candidate, Case]], effort: Effort, rounds: dict[str, list[Row]],
                        lists: Lists) -> None:
-    """Fill the column of instructions with callgrind. Where it can count but did not, the row counts as failed."""
+    """Fill the column of instructions with callgrind.
+
+    If callgrind fails for a row that it can count, the row fails.
+    """
     from acl.tools.bench import instructions as bench_instructions
 
     for candidate, case in found:
@@ -347,7 +350,10 @@ def count_instructions(found: list[tuple[Candidate, Case]], effort: Effort, roun
 
 
 def collect(options: Options, found: list[tuple[Candidate, Case]]) -> list[Row]:
-    """Measure every case once a round, each round in its own random order. Return the rows in the order of `found`."""
+    """Measure every case once in each round; return the rows in the order of `found`.
+
+    Each round has its own random order.
+    """
     from acl.tools.bench.report import merged
 
     shuffle = random.Random(options.order)
@@ -383,7 +389,7 @@ def collect(options: Options, found: list[tuple[Candidate, Case]]) -> list[Row]:
 
 
 def measure_trace(trace: Any, candidates: Sequence[Candidate], rounds: int) -> list[Row]:
-    """Return the rows of a trace on one thread, with an event's time beside a pair's; for `aclpool replay`."""
+    """Measure a trace on one thread for `aclpool replay`; return the rows, which also have the time of one event."""
     from acl.tools.bench.measure import Effort
 
     names = frozenset(candidate.name for candidate in candidates)

@@ -1,7 +1,7 @@
-"""Bare calls of the C API in a loop, with which the time of a wrapper is compared.
+"""Loops that only call the C API.  Benchmarks compare the time of a Python wrapper with them.
 
-Each function repeats one call through the late-bound pointer, without the GIL, and returns the
-seconds that it took and the last status.  It checks nothing else; the loop makes no Python object.
+Each function repeats one call through the late-bound pointer, without the GIL.  It returns the
+seconds that the loop took, and the last status.  The loop makes no Python object.
 """
 
 from libc.stdint cimport int32_t

@@ -24,4 +24,4 @@ cdef extern from "tools/bench/loops.h" nogil:
 cdef class Subject:
     cdef Allocator allocator
     cdef readonly str name
-    cdef readonly object keep   # owns the functions: lives as long as the pointers
+    cdef readonly object keep   # object that owns the functions, kept as long as the pointers

@@ -1,15 +1,16 @@
-"""The loops that every allocator is measured with.
+"""The loops with which every allocator is measured.
 
-One allocator is four C values (`Allocator`): its state, alloc, free and the getter of a block's
-address.  The loops call them through those pointers, as ACL does, and do not know the allocator.
-Each allocator runs its own copy of the same machine code (loops.h), so two allocators are compared
-by two runs, and the loop's own cost is the run with empty callbacks.
+For the loops, an allocator is four C values (`Allocator`): its state, alloc, free, and a function
+that returns a block's address.  The loops call the functions through pointers, as ACL does.  Each
+allocator has its own copy of the loops' machine code (loops.h), so that the processor's predictions
+for one allocator do not affect another.  The cost of the loop itself is measured with empty
+callbacks.
 
 The loads: `Load.pairs` (alloc, read the address, free), `Load.replace` (free the block of a slot,
-then allocate another), `Load.random` (the same, with slots and sizes drawn anew for each run),
-`Load.events` (a trace) and `Load.ring` (one thread allocates, another frees).  A load runs on the
-calling thread, on Python threads, or on threads made by pthread_create that Python has never seen.
-The GIL is released while it runs.  This module does not interpret results: `bench`, `replay` do.
+then allocate another), `Load.random` (as `Load.replace`, with new random slots and sizes in each
+run), `Load.events` (a trace) and `Load.ring` (one thread allocates, another frees).  A load runs on
+the calling thread, on Python threads, or on threads made by pthread_create that have no Python
+thread state.  The GIL is released while it runs.  `bench` and `replay` interpret the results.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
@@ -121,7 +122,7 @@ cdef struct Sample:
     uint64_t cpu
     uint64_t wall
     uint64_t instructions
-    uint64_t began          # wall clock, as `ended`; includes drawing between the parts
+    uint64_t began          # wall clock in ns, as `ended`; the time between them includes drawing
     uint64_t ended
 
 
@@ -129,12 +130,12 @@ cdef struct Worker:
     Plan *plan
     Sample *samples
     size_t repeats
-    uint32_t *arrived       # a spinning barrier: all workers start each repeat at the same time
+    uint32_t *arrived       # counter of a spinning barrier: all workers start a repeat together
     uint32_t workers
     aclrtContext context    # made current on the worker's thread, if not NULL
 
 
-# The seat (copy of the loops) of each allocator, by the address of its alloc function.
+# The seat of each allocator by the address of its alloc function.  A seat is a copy of the loops.
 seats: dict = {}
 
 
@@ -178,12 +179,12 @@ cdef void worker_wait(Worker *worker, size_t round_number) noexcept nogil:
 
 
 cdef size_t plan_part(Plan *plan, size_t left) noexcept nogil:
-    """Return how many of the `left` replacements are drawn and timed together."""
+    """Return how many of the `left` replacements are drawn, and then timed, in one part."""
     return left if plan.draw == NULL else min(left, plan.event_count)
 
 
 cdef void plan_measure(Plan *plan, int counter, Sample *sample) noexcept nogil:
-    """Measure one run; its first part must be drawn already."""
+    """Measure one run; the caller must have drawn its first part."""
     cdef uint64_t cpu, wall, instructions
     cdef size_t left = plan.count
     cdef size_t part = plan_part(plan, left)
@@ -241,7 +242,8 @@ cdef class Subject:
         self.name = name
         self.keep = keep
         self.allocator.state = <void *><size_t>state
-        # The only place where functions arrive as numbers: their addresses are copied, not cast.
+        # The functions are given as numbers.  Their addresses are copied, because a cast is not
+        # allowed.
         cdef uintptr_t[3] functions = [alloc, free, address]
         memcpy(&self.allocator.alloc, &functions[0], sizeof(uintptr_t))
         memcpy(&self.allocator.free, &functions[1], sizeof(uintptr_t))
@@ -271,7 +273,7 @@ cdef class Subject:
 
 
 cdef object least_size(sizes):
-    """Return the least size, or 0 if there is none. A range is not iterated: it may be too long."""
+    """Return the smallest size, or 0 if there is none.  Only the ends of a range are compared."""
     ends = (sizes[0], sizes[-1]) if isinstance(sizes, range) and sizes else sizes
     return min(ends, default=0)
 
@@ -292,10 +294,10 @@ cdef class Ring:
 
 
 cdef class Load:
-    """Work for one thread: what to allocate and free, in which order, from which allocators.
+    """The allocations and frees that one thread makes, in order, with their allocators.
 
-    Made by `pairs`, `replace`, `random`, `events` or `ring`. `close()` frees every block that the
-    load still holds.
+    A load is made by `pairs`, `replace`, `random`, `events` or `ring`.  `close()` frees every block
+    that the load still holds.
     """
 
     cdef Plan *plan
@@ -320,7 +322,7 @@ cdef class Load:
 
     @staticmethod
     def pairs(Subject subject not None, size_t size, size_t count):
-        """Make a load; `count` times: allocate `size` bytes, read the address, free."""
+        """Return a load that `count` times allocates `size` bytes, reads the address, and frees."""
         cdef Load load = Load([subject])
         load.plan.kind = LOAD_PAIRS
         load.plan.pair_size = size
@@ -330,7 +332,7 @@ cdef class Load:
 
     @staticmethod
     def replace(Subject subject not None, events, size_t count):
-        """Make a load; `count` times: free the next event's block, allocate the event's size."""
+        """Return a load that `count` times frees an event's slot and allocates the event's size."""
         cdef Load load = Load([subject])
         load.plan.kind = LOAD_REPLACE
         load.take_events(events)
@@ -344,9 +346,9 @@ cdef class Load:
     @staticmethod
     def random(Subject subject not None, size_t slots, sizes, size_t count, uint64_t seed,
                size_t part=1 << 16):
-        """Make a load; `count` times: free a random slot's block, allocate a random size there.
+        """Return a load that `count` times frees a random slot's block and allocates a random size.
 
-        Each run draws slots and sizes anew, `part` of them at a time; drawing is not timed.
+        Each run draws new random slots and sizes, `part` of them at a time.  Drawing is not timed.
 
         Parameters
         ----------
@@ -392,7 +394,7 @@ cdef class Load:
 
     @staticmethod
     def ring(Subject subject not None, sizes, size_t count):
-        """Make two loads for two threads: one allocates `count` blocks, the other frees them."""
+        """Return two loads for two threads: one allocates `count` blocks, the other frees them."""
         cdef Ring shared = Ring()
         cdef Load producer = Load([subject])
         cdef Load consumer = Load([subject])
@@ -414,7 +416,7 @@ cdef class Load:
 
     @staticmethod
     def events(subjects, events):
-        """Make a load that plays the events in order; stream numbers index `subjects`."""
+        """Return a load that plays events in order; an event's stream is an index of `subjects`."""
         cdef Load load = Load(subjects)
         cdef size_t i
         load.plan.kind = LOAD_EVENTS
@@ -446,7 +448,7 @@ cdef class Load:
         return self.check_slots()
 
     cdef int check_slots(self) except -1:
-        """Raise ValueError if two allocators use one slot: `close` frees it through one of them."""
+        """Raise ValueError if two allocators use one slot, because `close` uses only one."""
         cdef Event *events = self.plan.events
         cdef size_t i
         cdef uint32_t *owners = <uint32_t *>calloc(self.plan.slot_count, sizeof(uint32_t))
@@ -462,7 +464,7 @@ cdef class Load:
         return 0
 
     def fill(self):
-        """Allocate each slot's block, so that the load begins full: the warm state."""
+        """Allocate a block for each slot, so that the load begins with all slots in use."""
         cdef size_t i
         cdef uintptr_t sink = 0
         if self.plan.draw != NULL:
@@ -488,9 +490,9 @@ cdef class Load:
         return <size_t>sink
 
     def touch(self, size_t count=0):
-        """Run `count` replacements or events (0: a whole run), untimed, and write to every page.
+        """Run `count` replacements or events (0: a whole run) untimed, and write to every page.
 
-        Only for allocators whose addresses are memory of this process.
+        This works only with allocators that allocate memory of this process.
         """
         if self.plan.kind != LOAD_REPLACE and self.plan.kind != LOAD_EVENTS:
             raise TypeError("only replacements and events can be written to")
@@ -501,27 +503,33 @@ cdef class Load:
 
     @property
     def slots(self):
-        """Number of slots that hold blocks."""
+        """Number of slots; each holds a block or none."""
         return self.plan.slot_count
 
     @property
     def touched(self):
-        """Slots whose block the last run of a random load replaced; None for other loads."""
+        """Number of slots whose block a random load replaced in its last run.
+
+        None for other loads.
+        """
         return None if self.plan.draw == NULL else self.plan.draw.touched
 
     @property
     def live_peak(self):
-        """Most live bytes of a random load, so far or since `touch` began; None for other loads."""
+        """Most live bytes of a random load since it was made or `touch` was called; else None."""
         return None if self.plan.draw == NULL else self.plan.draw.live_peak
 
     def step(self, size_t first, size_t count):
-        """Run a part of an event load, untimed."""
+        """Run `count` events of an event load from event `first` on, untimed."""
         self.check_range(first, count)
         with nogil:
             plan_run(self.plan, first, count)
 
     def timed_step(self, size_t first, size_t count):
-        """Do as `step`, and return its thread CPU time and its wall time in nanoseconds."""
+        """Run events as `step` does.
+
+        Return the thread CPU time and the wall time in nanoseconds.
+        """
         cdef uint64_t cpu, wall
         self.check_range(first, count)
         with nogil:
@@ -533,7 +541,10 @@ cdef class Load:
         return cpu, wall
 
     def watch(self, size_t counter, size_t first, size_t count):
-        """Run a part of an event load; return how many allocations changed `counter`, a uint64."""
+        """Run events as `step` does; return the number of allocations that changed a counter.
+
+        `counter` is the address of a uint64.
+        """
         cdef size_t moved
         self.check_range(first, count)
         with nogil:
@@ -553,8 +564,8 @@ cdef class Load:
         Returns
         -------
         tuple of list
-            Two histograms, for alloc with the address read and for free: (ticks, calls), in
-            rising order. The clock's own cost is included.
+            Two histograms as lists of (ticks, calls), in rising order: for an allocation with the
+            reading of its address, and for a free.  The clock's own cost is included.
         """
         cdef Histogram *out = <Histogram *>calloc(1, sizeof(Histogram))
         if out == NULL:
@@ -568,7 +579,7 @@ cdef class Load:
 
     @property
     def seat(self):
-        """Number of its copy of the loops; allocators share one if there are too many."""
+        """Number of the allocator's copy of the loops; if there are too many, some share a copy."""
         return self.plan.seat
 
     @property
@@ -578,12 +589,12 @@ cdef class Load:
 
     @property
     def held(self):
-        """Number of blocks in the slots."""
+        """Number of slots that hold a block now."""
         cdef size_t i
         return sum(1 for i in range(self.plan.slot_count) if self.plan.slots[i] != NULL)
 
     def close(self):
-        """Free every block still held, through the allocator of its slot."""
+        """Free every block that a slot still holds, with the slot's allocator."""
         cdef Event *event
         cdef size_t i
         if self.plan.slots == NULL:
@@ -619,7 +630,7 @@ cdef class Load:
 
 
 cdef class Team:
-    """The C structures of some loads that run at the same time."""
+    """The C structures for several loads that run at the same time."""
 
     cdef list loads
     cdef Worker *workers
@@ -663,7 +674,7 @@ cdef class Team:
                 if pthread_create(&threads[started], NULL, worker_run, &self.workers[started]) != 0:
                     break
                 started += 1
-            # Count the threads that did not start as arrived: the others would wait for ever.
+            # Count the threads that failed to start as arrived, or the others would wait for ever.
             for _ in range((size - started) * self.repeats):
                 counter_add(&self.arrived)
             for i in range(started):
@@ -702,15 +713,16 @@ def run_together(loads, size_t repeats, bint foreign, size_t context=0):
     Parameters
     ----------
     foreign : bool
-        True: threads made by pthread_create, which Python has never seen; false: Python's threads.
+        True to use threads made by pthread_create, which have no Python thread state; False to use
+        Python's threads.
     context : int
         The ACL context to make current on those threads, if not 0.
 
     Returns
     -------
     tuple of list
-        For each load a list like `run_here`'s; and for each repeat a list of the times at which
-        each thread's run began and ended, in nanoseconds (wall clock).
+        First: for each load, a list as `run_here` returns it.  Second: for each repeat, a list of
+        the times at which each thread's run began and ended, in nanoseconds of the wall clock.
     """
     team = Team(loads, repeats, context)
     if foreign:
@@ -730,7 +742,7 @@ def run_python(loads, size_t repeats, size_t context=0):
 
 
 def run_foreign(loads, size_t repeats, size_t context=0):
-    """Return the samples of `run_together` on threads that Python has never seen."""
+    """Return the samples of `run_together` on threads without a Python thread state."""
     return run_together(loads, repeats, True, context)[0]
 
 
@@ -742,7 +754,7 @@ def instructions_available():
 
 
 def ticks_per_ns():
-    """Return the cheap clock's ticks in a nanosecond, and the ticks that reading it twice costs."""
+    """Return the processor counter's ticks per nanosecond, and the ticks of reading it twice."""
     cdef uint64_t wall, ticks, once, least = <uint64_t>-1
     cdef size_t _
     with nogil:

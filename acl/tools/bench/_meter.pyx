@@ -1,9 +1,9 @@
 """Counts and times an allocator's driver calls from outside the allocator.
 
-`start()` puts a wrapper in front of each late-bound function that `meter.h` lists. So a benchmark
-does not depend on the allocator's own counters, and can subtract the time spent in the driver.
-The wrappers are process-wide and safe on any thread.  Calls that answer from thread-local state
-(the current context or device) are not counted.
+`start()` replaces each late-bound function that `meter.h` lists by a wrapper that counts and times
+it.  So a benchmark does not depend on the allocator's own counters, and can subtract the time spent
+in the driver.  The wrappers are for the whole process and safe on any thread.  Calls that only read
+thread-local state (the current context or device) are not counted.
 """
 
 from libc.stdint cimport uint64_t
@@ -89,7 +89,7 @@ METERED = tuple(meter_names[i].decode() for i in range(METER_COUNT))
 
 
 def start():
-    """Put the wrappers in place, after opening the library. Calling it twice is harmless."""
+    """Open the library and install the wrappers; a second call does nothing."""
     global running
     open_library()
     if not running:
@@ -108,7 +108,7 @@ def stop():
 
 
 def readings():
-    """Return name to (calls, ticks, bytes) since the process began, for each function called."""
+    """Return a dict from function to (calls, ticks, bytes), for functions that were called."""
     return {name: (meter_readings[i].calls, meter_readings[i].ticks, meter_readings[i].bytes)
             for i, name in enumerate(METERED) if meter_readings[i].calls}
 
@@ -119,5 +119,5 @@ def total():
 
 
 def counter():
-    """Return the address of the uint64 that counts all calls, for `Load.watch`."""
+    """Return the address of a uint64 that counts all calls; `Load.watch` takes it."""
     return <size_t>&meter_sum.calls

@@ -6,11 +6,11 @@ functions  callbacks of the form that ACL calls, given by address
 runtime    aclrtMalloc and aclrtFree for every block, as in a program without a pool
 soma       aclrtMemPoolMallocAsync and aclrtMemPoolFreeAsync on a stream
 python     an allocator that is a Python object, behind callbacks that take the GIL
-slowed     one of these, with a wait before each allocation: shows that a row can change
-registered the allocator that is registered for a stream, this package's or another
+slowed     one of these, with a wait before each allocation, to test that a benchmark notices it
+registered the allocator that is registered for a stream, of this package or of other code
 
 A block is its own address here, except for `python`, where it is the object that Python returned.
-Any thread may call these functions; whether the allocator allows it is not checked here.
+Any thread may call these functions, if the allocator allows it; that is not checked here.
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
@@ -59,7 +59,7 @@ cdef object subject_new(str name, void *state, AllocFunc alloc, FreeFunc free, A
 
 
 def build_type():
-    """Return how this package was compiled: release, debug, sanitize, tsan or coverage."""
+    """Return the build type of this package: release, debug, sanitize, tsan or coverage."""
     return BUILD_TYPE.decode()
 
 
@@ -113,7 +113,7 @@ cdef void on_library_free(void *state, void *block) noexcept nogil:
 
 
 def library(str name not None, malloc, free, keep=None):
-    """Return `malloc` and `free` at these addresses; `keep` holds the library open."""
+    """Return a Subject for the functions at these addresses; `keep` keeps the library open."""
     if not malloc or not free:
         raise ValueError(f"{name}: malloc and free must not be NULL")
     cdef Functions functions = Functions(malloc, free)
@@ -122,7 +122,10 @@ def library(str name not None, malloc, free, keep=None):
 
 
 def functions(str name not None, state, alloc, free, address=0, keep=None):
-    """Return callbacks at these addresses, as ACL calls them; address 0: a block is its own."""
+    """Return a Subject for callbacks at these addresses.
+
+    `address` 0: a block is its own address.
+    """
     cdef AddressFunc own = on_identity
     cdef uintptr_t identity
     memcpy(&identity, &own, sizeof(identity))
@@ -143,7 +146,10 @@ cdef void on_runtime_free(void *state, void *block) noexcept nogil:
 
 
 def runtime():
-    """Return aclrtMalloc and aclrtFree; the calling thread needs a current context."""
+    """Return a Subject for aclrtMalloc and aclrtFree.
+
+    The calling thread needs a current context.
+    """
     return subject_new("aclrtMalloc", nothing, on_runtime_alloc, on_runtime_free, on_identity, None)
 
 
@@ -176,7 +182,7 @@ cdef void on_soma_free(void *state, void *block) noexcept nogil:
 
 
 def soma(size_t pool, size_t stream):
-    """Return the runtime's own memory pool; `pool` and `stream` are addresses of the handles."""
+    """Return a Subject for a memory pool of the runtime; `pool` and `stream` are handles."""
     cdef Soma values = Soma(pool, stream)
     return subject_new("aclrtMemPoolMallocAsync", &values.pool, on_soma_alloc, on_soma_free,
                        on_identity, values)
@@ -203,7 +209,7 @@ cdef void *on_python_address(void *block) noexcept with gil:
 
 
 def python(str name not None, allocate):
-    """Return a Python allocator: `allocate(size)` returns an object with `ptr`, freed on drop."""
+    """Return a Subject for `allocate(size)`, whose result has a `ptr` and is freed when dropped."""
     return subject_new(name, <PyObject *>allocate, on_python_alloc, on_python_free,
                        on_python_address, allocate)
 
@@ -237,7 +243,7 @@ cdef void on_slowed_free(void *state, void *block) noexcept nogil:
 
 
 def slowed(CSubject subject not None, uint64_t wait_ns):
-    """Return the allocator with `wait_ns` nanoseconds of processor time before each allocation."""
+    """Return a Subject that uses `wait_ns` nanoseconds of CPU time before each allocation."""
     cdef Slowed values = Slowed()
     values.view.behind = subject.allocator
     values.view.wait_ns = wait_ns
@@ -245,10 +251,10 @@ def slowed(CSubject subject not None, uint64_t wait_ns):
                        subject.allocator.address, (values, subject))
 
 
-# ---- what is registered for a stream ----
+# ---- the allocator that is registered for a stream ----
 
 def registered(str name not None, size_t stream, keep=None):
-    """Return the allocator that ACL would use on `stream`: `aclrtAllocatorGetByStream` tells it."""
+    """Return a Subject for the allocator of a stream, from `aclrtAllocatorGetByStream`."""
     cdef aclrtAllocatorDesc description = NULL
     cdef aclrtAllocator allocator = NULL
     cdef aclrtAllocatorAllocFunc alloc = NULL

@@ -1,8 +1,8 @@
 """Describe an allocator of `aclpool bench`: its version, and how it was built.
 
-`version` and `build` are None if they cannot be found out. For a shared library the description also has
-the file, the build id that its linker wrote, and the compiler, if that was not stripped. Only 64-bit
-little-endian ELF files are read; of any other file only the name is known.
+`version` and `build` are None if they are unknown.  For a shared library the description also has the file, the
+build id that its linker wrote, and the compiler, if the file still has its name.  Only 64-bit little-endian ELF
+files are read; for any other file the description has only its name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from acl.tools.bench import _peers
 __all__ = ["about_library", "about_ours", "about_runtime"]
 
 About = dict[str, Any]
-HEADER = struct.Struct("<16xHHIQQQIHHHHHH")         # layout of an ELF file's header; below, of a section's header
+HEADER = struct.Struct("<16xHHIQQQIHHHHHH")         # layout of an ELF file's header
 SECTION = struct.Struct("<IIQQQQIIQQ")
 #: The build type in a file's name, for libraries that have one file for each build type.
 BUILDS = re.compile(r"[-_](debug|secure|asan|tsan)\b")
@@ -31,7 +31,7 @@ def about_ours() -> About:
 
 
 def about_runtime() -> About:
-    """Describe the library that driver calls go to."""
+    """Describe the library that serves the driver calls."""
     from acl.bind.generated._libacl import backend, cann_version, library
 
     if backend() == "sim":
@@ -47,7 +47,7 @@ def sections(data: bytes) -> dict[str, bytes]:
     Raises
     ------
     ValueError, LookupError, OverflowError, struct.error
-        If it is not such a file, or damaged.
+        The data is not a 64-bit little-endian ELF file, or is damaged.
     """
     if data[:6] != b"\x7fELF\x02\x01":
         raise ValueError("not an ELF file of 64 bits, little-endian")
@@ -100,7 +100,7 @@ def jemalloc_version(library: ctypes.CDLL) -> About:
     return {"version": (version.value or b"").decode(), "build": "debug" if debug.value else "release"}
 
 
-#: A function that only one library has: how to ask that library, and whether its build types differ in file name.
+#: By a function that only one library has: the function for its version, and True if the build type is in file names.
 KNOWN = {
     "mi_version": (mimalloc_version, True), "tc_version": (tcmalloc_version, True),
     "mallctl": (jemalloc_version, False), "gnu_get_libc_version": (glibc_version, False),
@@ -108,7 +108,7 @@ KNOWN = {
 
 
 class Place(ctypes.Structure):
-    """The position of an address, in the form in which `dladdr` fills it."""
+    """The C struct `Dl_info`, which `dladdr` fills: the library and the symbol of an address."""
 
     _fields_ = (("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p),
                 ("address", ctypes.c_void_p))

@@ -1,7 +1,7 @@
-"""The rows of `aclpool bench`: a `Case` is one row, or a few, measured by one process.
+"""The rows of `aclpool bench`: a `Case` is measured by one process and gives one row, or a few.
 
-Each workload here says which cases it has for which allocators. How a case is measured is in `runs`, and
-what it plays in `workloads`. This module imports nothing that takes long to import.
+This module has the cases of each workload for each allocator.  `runs` has the way in which a case is measured, and
+`workloads` has its allocations and frees.  This module imports nothing that takes long to import.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["NAMES", "PARAMETERS", "QUICK_NAMES", "TITLES", "Case", "Wanted", "cases_of"]
 
 HOT_SIZE = 64 << 10
-#: The parameters that distinguish rows of one workload and allocator, in the order in which names list them.
+#: The parameters that distinguish rows of one workload and allocator, in the order in which row names have them.
 PARAMETERS = ("size", "live_blocks", "distinct_sizes", "trace", "threads", "arena", "thread", "what")
 
 
@@ -61,12 +61,12 @@ THREADS = ("python", "foreign")
 
 
 def swept(candidate: Candidate, wanted: Wanted) -> bool:
-    """Return True if it has the rows that sweep a parameter; in a quick run, of those here only floor and aclpool."""
+    """Return True if an allocator has rows that sweep a parameter; in a quick run, few allocators have."""
     return candidate.scaled and not (wanted.quick and candidate.environment is not None and not candidate.spec)
 
 
 def threads_of(candidate: Candidate, both: bool) -> tuple[str, ...]:
-    """Return the kinds of threads to measure on: Python's, and foreign ones too unless the allocator is slow there."""
+    """Return the kinds of threads to measure on: Python's, and foreign ones unless the allocator is slow on them."""
     return THREADS if both and candidate.workloads is None else THREADS[:1]
 
 

@@ -1,9 +1,9 @@
-"""Count the instructions of a pair with callgrind, where the processor's counter is hidden.
+"""Count the instructions of a pair (an allocation and a free) with callgrind, if the processor's counter is hidden.
 
-`count` runs a case's process under valgrind twice, with more runs of the load the second time, and counts
-only inside the loops. The difference, divided by the pairs of the additional runs, contains neither start nor
-warm-up. Valgrind refuses the memory barrier that the pool's biased lock needs, so the pool is counted with
-its spin lock, about twenty instructions more than without valgrind.
+`count` runs a case's process under valgrind twice, with more runs of the load the second time, and counts only
+inside the loops.  The difference of the two counts is divided by the pairs of the additional runs.  So it contains
+neither the start nor the warm-up.  Valgrind refuses the memory barrier that the pool's biased lock needs.  So the
+pool is counted with its spin lock, which takes about twenty instructions more.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["COUNTABLE", "available", "count", "countable", "main"]
 
-#: Workloads that run one load, on the thread that measures it.
+#: Workloads with one load, which runs on the measuring thread.
 COUNTABLE = ("W1", "W2", "W3", "W5", "live", "sizes", "day", "trace")
-RUNS = (2, 4)                   # runs of the load, under the first and the second valgrind
+RUNS = (2, 4)                   # runs of the load in the first and in the second process
 SECONDS = 600
 LOOP = "*seat_*"
 
@@ -36,13 +36,13 @@ def available() -> bool:
 
 
 def countable(case: Case) -> bool:
-    """Return True if the row's instructions can be counted: its load must run on the measuring thread."""
+    """Return True if callgrind can count a row's instructions: its load runs on the measuring thread."""
     return (case.workload in COUNTABLE and case.parameters.get("thread") != "foreign"
             and case.parameters.get("threads", 1) == 1)
 
 
 def run_once(candidate: Candidate, job: dict[str, Any], runs: int, folder: Path) -> tuple[int, int]:
-    """Return the instructions of `runs` runs, and the pairs of one run.
+    """Return the number of instructions of `runs` runs, and the number of pairs of one run.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def run_once(candidate: Candidate, job: dict[str, Any], runs: int, folder: Path)
 
 
 def count(candidate: Candidate, job: dict[str, Any], folder: Path) -> float:
-    """Return the instructions of a pair in the case that `job` describes.
+    """Return the number of instructions of a pair in the case that `job` describes.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def count(candidate: Candidate, job: dict[str, Any], folder: Path) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the load in the child, with few slots: instructions do not depend on the caches."""
+    """Run the load in the child.  Few slots are enough, because instructions do not depend on the caches."""
     from acl.tools.bench import runs as bench_runs
     from acl.tools.bench import workloads as bench_workloads
 

@@ -1,8 +1,8 @@
 """Measure one load: number of pairs, warm-up, samples, percentiles, memory.
 
-A load is run until three consecutive runs agree, then some more times: these are the samples, thread CPU
-time or wall time of a pair. Percentiles are measured in separate runs, with a cheap clock around each call,
-so that they do not disturb the other numbers; the clock's own cost is subtracted.
+A *pair* is an allocation and a free.  A load is run until three consecutive runs agree; then it is warm.  It is run
+some more times, and each of these runs gives a sample: the thread CPU time or the wall time of a pair.  Percentiles
+are measured in separate runs, because they read a clock around each call; the clock's own cost is subtracted.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ __all__ = ["Effort", "Sampled", "fitting_count", "fitting_passes", "give_back_he
 
 TIMED_PART = 2048
 EMPTY_PARTS = 16
-SETTLED = 1.05          # three consecutive runs within this factor of each other: the load is warm
-LONG_RUN = 20           # if a run takes this many times `run_ns`, one sample in each process is enough
-TOGETHER = 0.9          # least share of a run in which all its threads must run
+SETTLED = 1.05          # a load is warm if three consecutive runs differ by at most this factor
+LONG_RUN = 20           # if a run takes at least this many times `run_ns`, each process takes one sample
+TOGETHER = 0.9          # smallest share of a run's time in which all its threads must run
 SHARES = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999, "p9999_ns": 0.9999, "worst_ns": 1.0}
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure, and how often."""
+    """How long and how often a row is measured."""
 
     rounds: int = 4                 # processes for each row; `aclpool compare` needs four
     samples: int = 3                # timed runs in each process
@@ -53,17 +53,17 @@ class Effort:
 
 @dataclass
 class Sampled:
-    """Some runs of a load, or of several together: nanoseconds of a pair in each."""
+    """The samples of a load, or of several that ran together: nanoseconds of a pair in each run."""
 
     cpu_ns: list[float]
     wall_ns: list[float]
     instructions: list[float]
-    overlap: list[float] | None = None      # share of each run in which all threads ran
+    overlap: list[float] | None = None      # for each run, the share of its time in which all threads ran
     warm: dict[str, Any] | None = None
 
 
 def warm_up(once: Callable[[], float], effort: Effort) -> dict[str, Any]:
-    """Repeat `once` until three consecutive times agree. Return the runs and the time it took, and if they agreed."""
+    """Repeat `once` until three consecutive times agree; return the number of runs, the time, and if they agreed."""
     times: list[float] = []
     begun, worked = time.monotonic_ns(), time.process_time_ns()
     stable = False
@@ -77,19 +77,19 @@ def warm_up(once: Callable[[], float], effort: Effort) -> dict[str, Any]:
 
 
 def fitting_count(make: Callable[[int], Load], effort: Effort, most: int) -> int:
-    """Return the number of pairs that take about as long as a run should."""
+    """Return the number of pairs with which a run takes about `run_ns`."""
     probe = make(effort.least)
     runs = run_here(probe, 1)
     if runs[0][1] < effort.run_ns:
         runs += run_here(probe, 2)
     cpu, wall, _ = min(runs, key=lambda sample: sample[1])
-    each = max(cpu, wall, 1) / probe.allocations            # the probe may have more pairs than it was asked for
+    each = max(cpu, wall, 1) / probe.allocations            # the probe may have more than `least` pairs
     probe.close()
     return max(effort.least, min(most, int(effort.run_ns / each)))
 
 
 def fitting_passes(load: Load, effort: Effort) -> int:
-    """Return the number of passes over a list of events that take about as long as a run should."""
+    """Return the number of passes over a list of events that together take about `run_ns`."""
     return max(1, effort.run_ns // max(1, *min(run_here(load, 2))[:2]))
 
 
@@ -113,7 +113,7 @@ Run = tuple[float, float, float, float]         # cpu, wall, instructions, overl
 
 
 def overlap(windows: Windows, of: int | None = None) -> float:
-    """Return the share of thread `of`'s run in which all other threads ran too; None: of the longest run."""
+    """Return the share of a run in which all threads ran: the run of thread `of`, or, if None, the longest run."""
     common = min(ended for _, ended in windows) - max(began for began, _ in windows)
     longest = max(ended - began for began, ended in (windows if of is None else [windows[of]]))
     return max(0, common) / max(1, longest)
@@ -123,8 +123,9 @@ def sample_together(loads: Sequence[Load], effort: Effort, foreign: bool, contex
                     join: Callable[[Sequence[float]], float] = statistics.mean, of: int | None = None) -> Sampled:
     """Return samples of loads that run at the same time, each on its own thread.
 
-    A sample is that of thread `of`, or what `join` makes of all threads. Runs whose threads did not overlap
-    are repeated a few times; if they never do, the samples stay and `overlap` tells.
+    A sample is the time of thread `of`, or, if None, the result of `join` for all threads' times.  If the threads of
+    a run did not overlap, the run is repeated a few times.  If they still do not, its sample is kept, and `overlap`
+    shows it.
     """
     def once(repeats: int) -> list[Run]:
         results, windows = run_together(loads, repeats, foreign, context)
@@ -146,11 +147,11 @@ def sample_together(loads: Sequence[Load], effort: Effort, foreign: bool, contex
 
 
 def timed_pass(load: Load, events: int, size: int = TIMED_PART) -> list[tuple[float, float]]:
-    """Return for each part of one pass over the events the nanoseconds in driver calls, and outside them.
+    """Play one pass over the events in parts; return, for each part, the nanoseconds in driver calls and outside them.
 
-    Driver calls may sleep, so their time is subtracted from the wall time. The wall time includes the time of
-    other programs, and CPU time does not: so the smaller of the two is taken as the part's time outside the
-    driver. The time of a part without events, which is that of the clocks, is subtracted.
+    Driver calls may sleep, so their time is subtracted from the wall time.  The result still includes the time of
+    other programs; the CPU time does not.  So the smaller of the two is taken as the time outside the driver.  The
+    time of a part without events, which is the cost of the clocks, is subtracted.
     """
     scale = clock_scale()[0]
     empty = [load.timed_step(0, 0) for _ in range(EMPTY_PARTS)]
@@ -172,13 +173,13 @@ def clock_scale() -> tuple[float, int]:
 
 
 def nanoseconds(ticks: int) -> float:
-    """Return the time in nanoseconds, without the clock's own cost."""
+    """Convert ticks to nanoseconds, without the clock's own cost."""
     scale, cost = clock_scale()
     return round(max(0, ticks - cost) / scale, 1)
 
 
 def percentile(histogram: Sequence[tuple[int, int]], share: float) -> float | None:
-    """Return the nanoseconds that `share` of the calls did not exceed."""
+    """Return the nanoseconds that the fraction `share` of the calls did not exceed."""
     wanted = share * sum(count for _, count in histogram)
     seen = 0
     for ticks, count in histogram:
@@ -189,7 +190,7 @@ def percentile(histogram: Sequence[tuple[int, int]], share: float) -> float | No
 
 
 def latencies(load: Load, runs: int = 1) -> dict[str, Any]:
-    """Return percentiles and histograms of some runs: of alloc with the address read, and of free."""
+    """Return percentiles and histograms of the calls of some runs: of allocations with their address, and of frees."""
     counts: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
     for _ in range(runs):
         for count, histogram in zip(counts, load.latencies(), strict=True):
@@ -212,13 +213,13 @@ def resident(key: str) -> int:
 
 
 def available_bytes() -> int:
-    """Return the bytes of memory that programs can still get on this machine."""
+    """Return the bytes of memory that are available to programs on this machine."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
     return int(found[1]) << 10 if found else 0
 
 
 def give_back_heap() -> None:
-    """Make the C library's allocator return its free memory: a later peak would not show what is served from it."""
+    """Make the C library's allocator return its free memory, because memory served from it would not raise the peak."""
     gc.collect()
     here = ctypes.CDLL(None)
     for name, arguments in (("malloc_trim", (0,)), ("mi_collect", (1,)), ("MallocExtension_ReleaseFreeMemory", ()),
@@ -228,9 +229,9 @@ def give_back_heap() -> None:
 
 
 def touched_peak(load: Load, count: int, base: int) -> int | None:
-    """Run `count` pairs or events with every page written, and return the growth of the process above `base`.
+    """Run `count` pairs or events and write to every page; return by how many bytes the process grew above `base`.
 
-    None if the kernel does not let the peak be reset.
+    Return None if the kernel does not allow to reset the peak.
     """
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

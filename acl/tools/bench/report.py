@@ -21,8 +21,8 @@ from acl.tools.bench.cases import PARAMETERS, TITLES
 __all__ = ["machine", "merged", "plot", "plot_latency", "plot_memory", "subjects", "text", "with_floor"]
 
 Row = dict[str, Any]
-TOGETHER = 0.9      # a row is marked and not compared if its threads overlapped for a smaller share of its time
-# Column: heading, key, format.
+TOGETHER = 0.9      # a row is marked, and not compared, if all its threads ran for a smaller share of its time
+# For each column: heading, key of the row, format.
 COLUMNS = (
     ("ns/pair", "ns_per_pair", "{:,.1f}"), ("from", "ns_per_pair_low", "{:,.1f}"),
     ("to", "ns_per_pair_high", "{:,.1f}"),
@@ -59,20 +59,20 @@ def processor() -> str:
 
 
 def virtualisation() -> str | None:
-    """Return what the machine runs on, if it is virtual."""
+    """Return the name of the hypervisor if this is a virtual machine, else None."""
     if re.search(r"^flags\s*:.*\bhypervisor\b", read("/proc/cpuinfo"), re.MULTILINE) or read("/sys/hypervisor/type"):
         return read("/sys/hypervisor/type") or read("/sys/class/dmi/id/sys_vendor") or "a hypervisor"
     return None
 
 
 def throttles() -> int:
-    """Return how often the processor throttled itself since it was started."""
+    """Return how often the processor has slowed itself down because of heat, since the machine was started."""
     files = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
     return sum(int(count) for count in map(read, map(str, files)) if count.isdigit())
 
 
 def warnings_of(found: Row) -> list[str]:
-    """Return what makes the numbers less certain, in words."""
+    """Return texts about conditions that make the numbers less certain."""
     texts = []
     free = len(found["affinity"])
     if found["load_average"] > 0.5 * free:
@@ -124,7 +124,7 @@ def named(subject: str, about: Row) -> str:
 # ---- rows ----
 
 def merged(rounds: Sequence[Row]) -> Row:
-    """Merge the rows of the rounds' processes into one; values that are measured once are taken from the first."""
+    """Merge the rows of all rounds of a case into one; values that are measured once are in the first row."""
     row = dict(rounds[0])
     middles = [statistics.median(each["samples"]) for each in rounds]
     row["samples"] = [each["samples"] for each in rounds]
@@ -141,7 +141,7 @@ def merged(rounds: Sequence[Row]) -> Row:
 
 
 def with_floor(rows: list[Row]) -> list[Row]:
-    """Return the rows, each with its multiple of the corresponding row of the floor, and its marks."""
+    """Return the rows with two more values: the time as a multiple of the floor's row, and the marks."""
     def kind(row: Row) -> tuple[Any, ...]:
         return tuple(row.get(key) for key in ("workload", *PARAMETERS) if key != "arena")
 
@@ -158,7 +158,7 @@ def with_floor(rows: list[Row]) -> list[Row]:
 
 
 def marks(row: Row, usual: float) -> str | None:
-    """Return the letters of what makes a row uncertain; the legend explains them."""
+    """Return letters for the conditions that make a row uncertain; the legend explains them."""
     disturbed = [max(pair) > 1.15 * usual for pair in row["floor_around_ns"]]
     letters = {"o": row["overlap"] is not None and row["overlap"] < TOGETHER, "w": not row["stable"],
                "d": 2 * sum(disturbed) > len(disturbed)}
@@ -239,7 +239,10 @@ def plot(rows: list[Row], file_name: str) -> None:
 
 
 def plot_latency(rows: list[Row], file_name: str) -> None:
-    """Plot the latency of an allocation by its percentile: both axes logarithmic, the right end is the worst call."""
+    """Plot the latency of an allocation over the percentile.
+
+    Both axes are logarithmic, the right end is the maximum.
+    """
     from acl.tools.plots import lines, save
 
     series = []
@@ -256,7 +259,7 @@ def plot_latency(rows: list[Row], file_name: str) -> None:
 
 
 def plot_memory(rows: list[Row], file_name: str) -> None:
-    """Plot the time of a pair against the memory that it costs, reserved or resident over live."""
+    """Plot the time of a pair against the ratio of reserved (or resident) to live bytes."""
     from acl.tools.plots import points, save
 
     named = [(f"{row['workload']} {row['allocator']}", row["ns_per_pair"],

@@ -1,9 +1,9 @@
-"""Measure one case of `aclpool bench`: this module runs in a process of its own.
+"""Measure one case of `aclpool bench`; this module runs in a new process for each case.
 
-`main` reads a job (JSON), opens the allocator, measures the case, and writes its rows to the file
-that the job names. A row is a dict; `samples` are the nanoseconds of a pair in each timed run: thread
-CPU time, or wall time if several threads work together. The first process of a case then measures
-percentiles and resident memory, in a run for each.
+`main` reads a job (JSON), opens the allocator, measures the case, and writes its rows to the file that the job names.
+A row is a dict.  Its `samples` are the nanoseconds of a pair in each timed run: thread CPU time, or wall time if
+several threads work together.  The first process of a case also measures percentiles and resident memory, in
+separate runs.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ __all__ = ["RUNS", "Job", "main", "measure_case"]
 
 Row = dict[str, Any]
 MOST = 4_000_000
-MOST_TOGETHER = 1 << 20         # most replacements drawn at once
-LONG_PART = 8192                # events in a part; parts are long, so that reading the clocks weighs little
+MOST_TOGETHER = 1 << 20         # largest number of replacements that are drawn at once
+LONG_PART = 8192                # events in a part; so many that reading the clocks costs little in comparison
 FLOOR_PAIRS = 20_000
-RATIO_FROM = 16 << 20           # least live bytes for a ratio: with fewer, it would show the size of a page
-COUNTED_PAIRS = 4_000           # pairs in a run under callgrind, which takes fifty times as long
+RATIO_FROM = 16 << 20           # live bytes from which on a ratio is computed; below, it depends on the page size
+COUNTED_PAIRS = 4_000           # pairs in a run under callgrind, which makes a run fifty times slower
 
 
 @dataclass
 class Job:
-    """One case for one process."""
+    """A case that a process measures, with all that it needs for that."""
 
     case: Case
     candidate: Candidate
     opened: Opened
     effort: Effort
-    extras: bool = True                     # measure percentiles and memory too
-    events: tuple[bytes, ...] = ()          # the event lists, for workloads that play them: one for each stream
+    extras: bool = True                     # also measure percentiles and memory
+    events: tuple[bytes, ...] = ()          # lists of events, one for each stream; empty if the workload has none
     streams: int = 1                        # number of streams in the first list
-    live_peak: int = 0                      # most bytes live while the lists are played
-    base: int = 0                           # bytes resident when the allocator was opened
-    counted: int = 0                        # runs of the load whose instructions are counted; 0: measure times
+    live_peak: int = 0                      # most bytes that are live while the lists are played
+    base: int = 0                           # resident bytes of the process before the allocator was opened
+    counted: int = 0                        # number of runs under callgrind; 0: measure times
 
     @property
     def subject(self) -> Subject:
@@ -59,7 +59,7 @@ class Job:
 
     @property
     def python(self) -> bool:
-        """True if its callbacks run Python code, which takes far longer on threads that Python has not made."""
+        """True if the callbacks run Python code, which takes far longer on threads that Python has not made."""
         return self.candidate.python or self.opened.python
 
     def parameter(self, name: str, default: Any = None) -> Any:
@@ -67,7 +67,7 @@ class Job:
         return self.case.parameters.get(name, default)
 
     def sized(self, make: Callable[[int], Load], most: int = MOST) -> Load:
-        """Make a load of as many pairs as fill a run."""
+        """Return a load with as many pairs as take about `run_ns`."""
         if self.counted:
             return make(COUNTED_PAIRS)
         slow = self.python and self.parameter("thread") == "foreign"
@@ -76,7 +76,7 @@ class Job:
 
 
 def row(job: Job, load: Load, sampled: Sampled, samples: list[float], **more: Any) -> Row:
-    """Return a row of results; `more` fills the columns that not every workload has."""
+    """Return a row of results; `more` has the columns that only some workloads have."""
     parameters: Row = {key: job.case.parameters.get(key) for key in PARAMETERS}
     return {
         "workload": job.case.workload, "allocator": job.case.allocator, **parameters,
@@ -105,7 +105,7 @@ def check_slots(loads: Sequence[Load]) -> None:
 # ---- one thread ----
 
 def measured(job: Job, load: Load, events: int = 0, **more: Any) -> list[Row]:
-    """Measure a load on one thread: samples, then percentiles and memory. Closes the load."""
+    """Measure a load on one thread (samples, then percentiles and memory), close it, and return the rows."""
     if job.counted:
         run_here(load, job.counted)
         load.close()
@@ -128,7 +128,7 @@ def measured(job: Job, load: Load, events: int = 0, **more: Any) -> list[Row]:
 
 
 def metered(load: Load, events: int, runs: int) -> Row:
-    """Return the pool's driver calls, and the wall time without them, measured in separate runs."""
+    """Return the number of the pool's driver calls, and the time of a pair without them, from separate runs."""
     calls, host = 0, []
     for _ in range(runs):
         before = _meter.total()
@@ -139,14 +139,14 @@ def metered(load: Load, events: int, runs: int) -> Row:
         cpu, wall, _ = run_here(load, 1)[0]
         after = _meter.total()
         calls += after[0] - before[0]
-        # The driver's calls may sleep, so their time is subtracted from the wall time. That includes
-        # the time of other programs; the CPU time is an upper bound.
+        # Driver calls may sleep, so their time is subtracted from the wall time.  The result still includes the
+        # time of other programs; it cannot be more than the CPU time.
         host.append(min(cpu, max(0.0, wall - (after[1] - before[1]) / clock_scale()[0])) / load.allocations)
     return {"driver_calls": calls / len(host), "ns_per_pair_host": round(statistics.median(host), 2)}
 
 
 def memory(job: Job, peak: int) -> Row:
-    """Return the bytes that the allocator reports as reserved, beside the peak of the bytes asked for."""
+    """Return the peak of the bytes that the allocator reports as reserved, and the peak of the requested bytes."""
     if job.opened.reserved_peak is None or not peak:
         return {"live_peak": peak or None}
     reserved = job.opened.reserved_peak()
@@ -155,7 +155,7 @@ def memory(job: Job, peak: int) -> Row:
 
 
 def touched(job: Job, load: Load) -> Row:
-    """Measure the resident bytes of an allocator of host memory whose blocks are all written to."""
+    """Write to all blocks of an allocator of host memory, and return the resident bytes."""
     peak = load.live_peak or job.live_peak
     if not job.opened.host or not peak or load.slots < 2:
         return {}
@@ -167,7 +167,7 @@ def touched(job: Job, load: Load) -> Row:
     if work > job.effort.touch_bytes or 2 * peak > measure.available_bytes():
         return {"rss_peak": None, "rss_why": f"would write {work >> 30} GiB"}
     rss = measure.touched_peak(load, count, job.base)
-    peak = load.live_peak or peak               # the peak of this pass
+    peak = load.live_peak or peak               # for a random load, the peak since `touch` began
     return {"rss_peak": rss, "rss_ratio": rss and round(rss / peak, 4)}
 
 
@@ -187,7 +187,7 @@ def run_random(job: Job) -> list[Row]:
 
 
 def run_live(job: Job) -> list[Row]:
-    """Measure a hot pair, or a random replacement, beside many live blocks."""
+    """Measure a hot pair, or a random replacement, while many blocks are live."""
     live = job.parameter("live_blocks")
     if job.parameter("what") != "hot pair":
         return measured(job, job.sized(partial(workloads.live_blocks, job.subject, live), max(MOST, 4 * live)))
@@ -205,7 +205,7 @@ def run_sizes(job: Job) -> list[Row]:
 
 
 def run_events(job: Job) -> list[Row]:
-    """Measure W5 or a service's day: a list of events, played repeatedly."""
+    """Measure W5 or a service's day: play a list of events several times."""
     load = Load.events([job.subject], job.events[0])
     calls = _meter.readings()
     load.step(0, len(job.events[0]) // workloads.EVENT.size)
@@ -214,7 +214,7 @@ def run_events(job: Job) -> list[Row]:
 
 
 def first_pass(job: Job, before: dict[str, tuple[int, int, int]]) -> Row:
-    """Return what is still reserved after the first pass, which freed all blocks, and the modelled driver time."""
+    """Return the bytes still reserved after the first pass, which freed all blocks, and the modelled driver time."""
     result: Row = {}
     if job.opened.reserved is not None:
         result["reserved_after"] = job.opened.reserved()
@@ -232,7 +232,7 @@ def first_pass(job: Job, before: dict[str, tuple[int, int, int]]) -> Row:
 # ---- several threads ----
 
 def arenas(job: Job, count: int, shared: bool = False) -> list[Subject]:
-    """Return an arena for each thread, or one for all."""
+    """Return a list with an arena for each of `count` threads; the same arena if they must share one."""
     if shared or job.opened.another is None:
         return [job.subject] * count
     return [job.subject, *(job.opened.another() for _ in range(count - 1))]
@@ -240,7 +240,7 @@ def arenas(job: Job, count: int, shared: bool = False) -> list[Subject]:
 
 def together(job: Job, loads: list[Load], join: Callable[[Sequence[float]], float] = statistics.mean,
              of: int | None = None) -> list[Row]:
-    """Measure loads on a thread each, by the wall clock, because threads wait for each other."""
+    """Measure loads, each on its own thread, by the wall clock, because threads wait for each other."""
     sampled = measure.sample_together(loads, job.effort, job.parameter("thread", "python") == "foreign",
                                       _peers.context(), join, of)
     check_slots(loads)
@@ -263,13 +263,13 @@ def run_threads(job: Job) -> list[Row]:
 
 
 def run_handover(job: Job) -> list[Row]:
-    """Measure a producer and a consumer: one thread allocates, another frees; the slower one's time counts."""
+    """Measure a thread that allocates and a thread that frees its blocks; the time of the slower one counts."""
     alone = job.sized(partial(Load.pairs, job.subject, workloads.HOT_SIZE))
     return together(job, list(Load.ring(job.subject, [512 << i for i in range(10)], alone.allocations // 4 + 1)), max)
 
 
 def run_tenants(job: Job) -> list[Row]:
-    """Measure two tenants, each on its own arena. The case names the measured one; the other works longer beside it."""
+    """Measure one of two tenants, each on its own arena.  The other one runs longer, so it runs all the time."""
     asked = int(job.parameter("what") == "large blocks")
     counts = []
     for large, subject in enumerate(arenas(job, 2)):
@@ -282,7 +282,7 @@ def run_tenants(job: Job) -> list[Row]:
 
 
 def run_trace(job: Job) -> list[Row]:
-    """Measure a trace on one thread, or each of its streams on a thread of its own."""
+    """Measure a trace on one thread, or each of its streams on its own thread."""
     if job.parameter("threads") == 1:
         load = Load.events(arenas(job, job.streams), job.events[0])
         load.step(0, len(job.events[0]) // workloads.EVENT.size)
@@ -303,7 +303,7 @@ def python_ns(call: Callable[[int], Any], count: int) -> float:
 
 
 def run_python(job: Job) -> list[Row]:
-    """Measure allocate and drop in a Python loop; the floor is the loop with a call that does nothing."""
+    """Measure a Python loop that allocates and drops; the floor is this loop with a call that does nothing."""
     call = job.opened.call
     if call is None:
         raise LookupError(f"{job.case.allocator} has no call from Python")
@@ -325,7 +325,7 @@ RUNS: dict[str, Callable[[Job], list[Row]]] = {
 # ---- the process ----
 
 def floor_ns() -> float:
-    """Return the time of the empty loop, which shows how fast the machine is at this moment."""
+    """Return the nanoseconds of a pair in the empty loop, which show how fast the machine is at this moment."""
     load = Load.pairs(_peers.floor(), workloads.HOT_SIZE, FLOOR_PAIRS)
     return min(cpu for cpu, _, _ in run_here(load, 5)) / FLOOR_PAIRS
 
@@ -342,7 +342,7 @@ def measure_case(job: Job) -> list[Row]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the job that the only argument describes, and write its rows, or why there are none."""
+    """Run the job that the only argument describes; write its rows, or why there are none; return the exit status."""
     from acl.tools.bench.subjects import Unavailable
 
     wanted = json.loads(arguments[0])

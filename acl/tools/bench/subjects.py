@@ -1,8 +1,8 @@
 """The allocators that `aclpool bench` compares: how each is found, opened and closed.
 
-A `Candidate` is known by its `spec`, a text from which the measuring process makes the candidate again:
+A `Candidate` has a `spec`, a text from which the measuring process makes the candidate again:
 
-    NAME                        one of those below
+    NAME                        an allocator of this file, by its name
     pool:granule=32MiB          this package's pool, with these options
     policy:torch                the bookkeeping of another pool, as in `aclpool replay`
     library:NAME=FILE:F:G       functions F(size) and G(block) of a shared library
@@ -36,12 +36,12 @@ LIBRARY_FOLDERS = ("/usr/local/lib", "/usr/lib/*-linux-gnu", "/lib/*-linux-gnu",
 
 
 class Unavailable(Exception):
-    """Raised with the reason if an allocator cannot be measured here."""
+    """Raised, with the reason, if an allocator cannot be measured on this machine."""
 
 
 @dataclass
 class Opened:
-    """An open allocator: its subjects, one for each arena, and the function that closes it."""
+    """An open allocator: its subject for the loops, and functions that read its counters."""
 
     subject: Subject
     another: Callable[[], Subject] | None = None    # makes a second arena of the same allocator
@@ -52,7 +52,7 @@ class Opened:
     host: bool = False                              # blocks are memory of this process
     python: bool = False                            # its callbacks run Python code
     call: Callable[[int], Any] | None = None        # allocates from Python; dropping the result frees it
-    about: dict[str, Any] = field(default_factory=dict)     # version, build, and what else distinguishes two allocators
+    about: dict[str, Any] = field(default_factory=dict)     # version, build, and other data that identify the allocator
 
     def __enter__(self) -> Opened:
         return self
@@ -69,7 +69,7 @@ class Candidate:
     Attributes
     ----------
     python : bool
-        Its callbacks run Python code: thousands of times slower on some threads.
+        Its callbacks run Python code, which is thousands of times slower on some threads.
     shareable : bool
         Several threads may use one subject.
     environment : callable, optional
@@ -77,11 +77,11 @@ class Candidate:
     workloads : tuple of str, optional
         The only workloads that it is measured with, because the others would take too long.
     scaled : bool
-        It is in the rows that sweep a parameter, which take long.
+        It is measured in the rows that sweep a parameter, which take long.
     from_python : bool
         The opened allocator has a `call`.
     quick : bool
-        It is in a quick run, if no allocator was asked for by name.
+        It is measured in a quick run if the user named no allocators.
     spec : str
         Text from which another process makes it again; if empty, its name.
     """
@@ -103,7 +103,7 @@ class Candidate:
         Raises
         ------
         Unavailable
-            If a file that they name is not on this machine.
+            A file that the environment names does not exist on this machine.
         """
         return {**os.environ, **(self.environment() if self.environment else {})}
 
@@ -111,14 +111,14 @@ class Candidate:
 # ---- the pool of this package ----
 
 class SimulatorBooks:
-    """The simulator's count of physical bytes, above those that were taken before."""
+    """The simulator's count of physical bytes that were taken since this object was made."""
 
     def __init__(self) -> None:
         self.base = acl.sim.physical_bytes(0)
         acl.sim.reset_physical_peak(0)
 
     def reserved(self) -> int:
-        """Return the bytes taken now."""
+        """Return the bytes that are taken now."""
         return int(acl.sim.physical_bytes(0) - self.base)
 
     def reserved_peak(self) -> int:
@@ -127,7 +127,7 @@ class SimulatorBooks:
 
 
 class PoolBooks:
-    """The pool's own count, for a device that is not the simulator's."""
+    """The pool's own count of reserved bytes, for devices that are not simulated."""
 
     def __init__(self, pool: Any) -> None:
         self.pool = pool
@@ -142,13 +142,13 @@ class PoolBooks:
 
 
 class PoolUnderTest:
-    """A pool on device 0 whose arenas are reached the way ACL reaches them."""
+    """A pool on device 0, whose arenas are called through the functions that ACL gets."""
 
     def __init__(self, **options: Any) -> None:
         acl.Device(0).use()
         simulated = acl.backend() == "sim"
         books = SimulatorBooks() if simulated else None
-        # A pool reads its driver functions when it is made, so only this pool calls the wrappers.
+        # A pool stores its driver functions when it is made, so only a pool made now calls the wrappers.
         _meter.start()
         try:
             self.pool = acl.Pool(device=0, **options)
@@ -158,18 +158,18 @@ class PoolUnderTest:
         self.streams: list[Any] = []
 
     def subject(self) -> Subject:
-        """Return the arena of a new stream, through `aclrtAllocatorGetByStream`."""
+        """Return a Subject for the arena of a new stream, from `aclrtAllocatorGetByStream`."""
         stream = acl.Stream()
         self.streams.append(stream)
         self.pool.register(stream)
         return _peers.registered("aclpool", stream.handle, (self.pool, stream))
 
     def steals(self) -> int:
-        """Return how often pages were moved inside the pool, by the pool's own count."""
+        """Return how often the pool has moved pages, by its own count."""
         return int(self.pool.stats().steals)
 
     def close(self) -> None:
-        """Unregister the streams and close the pool; every block must be free by then."""
+        """Unregister the streams and close the pool; the caller must have freed every block."""
         for stream in self.streams:
             stream.synchronize()
             self.pool.unregister(stream)
@@ -237,7 +237,7 @@ LIBRARIES = {
 
 
 def library_path(files: Sequence[str]) -> str:
-    """Return the file that the loader would find for one of these names; a path is returned resolved."""
+    """Return the file that the loader would find for the first of these names that exists."""
     for file in files:
         if "/" in file and Path(file).is_file():
             return str(Path(file).resolve())
@@ -253,7 +253,7 @@ def address_of(library: ctypes.CDLL, name: str) -> int:
 
 
 def open_library(name: str, files: Sequence[str], malloc: str, free: str) -> Opened:
-    """Open functions of a library that was loaded when this process started."""
+    """Return an opened allocator for a library that was loaded when this process started."""
     try:
         path = library_path(files)
         library = ctypes.CDLL(path)
@@ -270,7 +270,7 @@ def open_glibc() -> Opened:
 
 
 def library_candidate(name: str, files: Sequence[str], malloc: str, free: str, **more: Any) -> Candidate:
-    """Return a candidate whose library is loaded before all others: loaded later, some refuse and some abort."""
+    """Return a candidate whose library is preloaded, because some libraries fail or abort if they are loaded later."""
     return Candidate(name, lambda: open_library(name, files, malloc, free),
                      environment=lambda: {"LD_PRELOAD": library_path(files)}, **more)
 
@@ -278,7 +278,7 @@ def library_candidate(name: str, files: Sequence[str], malloc: str, free: str, *
 # ---- Python behind ctypes ----
 
 class FreeListAllocator:
-    """A minimal Python allocator: a dict of free lists; addresses are numbers."""
+    """A minimal Python allocator with a dict of free lists; its addresses are only numbers."""
 
     def __init__(self) -> None:
         self.top = 1 << 40
@@ -344,10 +344,10 @@ def open_ctypes_empty() -> Opened:
                   about=about_ours())
 
 
-# ---- other pools, on a device that only counts ----
+# ---- other pools, on a device without memory that counts bytes ----
 
 class Counted:
-    """A device without memory that counts bytes, for pools that need a device under them."""
+    """A device without memory that counts bytes, for pools that allocate from a device."""
 
     def __init__(self) -> None:
         self.top = 1 << 40
@@ -418,12 +418,12 @@ def open_policy(name: str) -> Opened:
 
 
 def function_address(value: Any) -> int:
-    """Return a function's address; it is given as a number or as a ctypes function."""
+    """Return the address of a function that is given as a number or as a ctypes function."""
     return value if isinstance(value, int) else ctypes.cast(value, ctypes.c_void_p).value or 0
 
 
 def own_subject(name: str, made: Any) -> Subject:
-    """Make a subject of what a factory returned; docs/benchmarking.md describes the interface."""
+    """Return a Subject for the object that a user's factory returned; docs/benchmarking.md describes the interface."""
     if callable(getattr(made, "allocate", None)):
         block = made.allocate(512)
         if not isinstance(getattr(block, "ptr", None), int):
@@ -452,7 +452,7 @@ def open_own(name: str, module: str, factory: str) -> Opened:
 
 
 def pool_candidate(spec: str, text: str) -> Candidate:
-    """Return this package's pool with options, such as ``granule=32MiB,limit=8GiB``."""
+    """Return a candidate for this package's pool with options, such as ``granule=32MiB,limit=8GiB``."""
     words = {"true": True, "false": False, "none": None}
     options = {}
     for part in filter(None, text.split(",")):
@@ -464,7 +464,7 @@ def pool_candidate(spec: str, text: str) -> Candidate:
 
 
 def candidate_of(spec: str) -> Candidate:
-    """Return the candidate that a text names; the module's docstring lists the forms.
+    """Return the candidate of a `spec`; the module's docstring lists the forms.
 
     Raises
     ------
@@ -519,7 +519,7 @@ CANDIDATES = (
 
 
 def plugged_in() -> dict[str, str]:
-    """Return the entry points ``aclpool.allocators`` of installed packages: module:factory by name."""
+    """Return a dict from name to ``module:factory``: the entry points ``aclpool.allocators`` of installed packages."""
     from importlib.metadata import entry_points
 
     return {point.name: point.value for point in entry_points(group="aclpool.allocators")}

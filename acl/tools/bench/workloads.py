@@ -1,14 +1,13 @@
 """The workloads of `aclpool bench`, as loads for the compiled loops.
 
 W1  hot pair: allocate 64 KiB, read the address, free.
-W2  mixed: 256 slots, a random one's block replaced at each step, 32 sizes from 512 B to 4 MiB, warm.
-W3  random sizes: uniform from 1 B to 8 MiB, 1000 slots, a random one's block replaced at each step.
+W2  mixed: 256 slots; each step replaces the block of a random slot; 32 sizes from 512 B to 4 MiB; warm.
+W3  random sizes: 1000 slots; each step replaces the block of a random slot; sizes uniform from 1 B to 8 MiB.
 W4  W2 on several threads at once.
 W5  dynamic-shape inference: a synthetic transformer of 32 layers, another sequence length each step.
 
-All random numbers come from seeds that are part of the definition; each run draws its replacements anew.
-A run replaces each slot's block four times or more on average, because a shorter one would measure only
-the few slots that it uses.
+All random numbers come from seeds that are part of the definition; each run draws new replacements.  A run replaces
+each slot's block at least four times on average, because a shorter run would measure only the few slots that it uses.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ assert EVENT.size == EVENT_BYTES
 
 
 def packed(rows: Sequence[tuple[int, int]]) -> bytes:
-    """Pack the events of one stream from (size, slot); size 0 frees."""
+    """Return events of one stream as bytes for the loops, from rows (size, slot); size 0 is a free."""
     return b"".join([EVENT.pack(size, slot, 0) for size, slot in rows])
 
 
@@ -51,24 +50,24 @@ def replacing(subject: Subject, slots: int, sizes: Sequence[int], count: int, se
 
 
 def mixed(subject: Subject, count: int, seed: int = 2) -> Load:
-    """Return W2, full. All replacements are drawn at once: several threads must not pause to draw."""
+    """Return W2 with all slots in use.  All replacements are drawn at once, so that no thread pauses to draw."""
     load = Load.random(subject, MIXED_SLOTS, MIXED_SIZES, max(count, STEPS_PER_SLOT * MIXED_SLOTS), seed, 1 << 20)
     load.fill()
     return load
 
 
 def random_sizes(subject: Subject, count: int, seed: int = 3) -> Load:
-    """Return W3, full."""
+    """Return W3 with all slots in use."""
     return replacing(subject, RANDOM_SLOTS, RANDOM_SIZES, count, seed)
 
 
 def live_blocks(subject: Subject, live: int, count: int, seed: int = 6) -> Load:
-    """Return a load of `live` small blocks, replaced at random: the cost beside many live blocks."""
+    """Return a load that replaces random blocks of `live` small ones; it shows the cost while many blocks are live."""
     return replacing(subject, live, SMALL_SIZES, count, seed)
 
 
 def distinct_sizes(subject: Subject, distinct: int, slots: int, count: int, seed: int = 7) -> Load:
-    """Return replacements in a few slots, of sizes from `distinct` multiples of 512 B; one slot gives hot pairs."""
+    """Return a load of replacements in `slots` slots, with `distinct` sizes (multiples of 512 B); 1 slot: hot pairs."""
     load = Load.random(subject, slots, range(512, 512 * distinct + 1, 512),
                        max(count, STEPS_PER_SLOT * max(slots, distinct)), seed)
     load.fill()
@@ -76,7 +75,7 @@ def distinct_sizes(subject: Subject, distinct: int, slots: int, count: int, seed
 
 
 def tenant(subject: Subject, large: bool, count: int, seed: int = 8) -> Load:
-    """Return one of two tenants: 4,096 blocks of at most 4 KiB, or 32 of 1 to 64 MiB."""
+    """Return the load of one of two tenants: 4,096 blocks of at most 4 KiB, or 32 blocks of 1 to 64 MiB."""
     if large:
         return replacing(subject, LARGE_SLOTS, LARGE_SIZES, count, seed)
     return replacing(subject, 4096, SMALL_SIZES, count, seed)
@@ -85,7 +84,7 @@ def tenant(subject: Subject, large: bool, count: int, seed: int = 8) -> Load:
 # ---- events ----
 
 class Inference:
-    """Writes the events of a step as GE would: outputs and workspace, launch, frees at last use."""
+    """Writes the events of a model's run, in the order in which GE (CANN's graph engine) allocates and frees."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, int]] = []
@@ -96,7 +95,7 @@ class Inference:
         self.peak = 0
 
     def take(self, size: int) -> int:
-        """Write an allocation; the returned slot stands for the block."""
+        """Write an allocation and return its slot, which identifies the block."""
         slot = self.spare.pop() if self.spare else self.slots
         self.slots = max(self.slots, slot + 1)
         self.rows.append((size, slot))
@@ -106,14 +105,14 @@ class Inference:
         return slot
 
     def give(self, *slots: int) -> None:
-        """Write frees in this order."""
+        """Write frees of the blocks of these slots, in this order."""
         for slot in slots:
             self.rows.append((0, slot))
             self.live -= self.sizes.pop(slot)
             self.spare.append(slot)
 
     def tensor(self, rows: int, columns: int) -> int:
-        """Allocate an fp16 tensor, padded as GE pads it."""
+        """Write the allocation of an fp16 tensor, padded as GE pads it; return its slot."""
         return self.take((rows * columns * 2 + 31) // 32 * 32 + 32)
 
     def op(self, rows: int, columns: int, workspace: int, last_uses: tuple[int, ...] = ()) -> int:
@@ -151,7 +150,7 @@ class Inference:
 
 
 def inference(seed: int = 5, steps: int = 64) -> tuple[bytes, int]:
-    """Return W5: the events of `steps` runs with random sequence lengths, and the peak of live bytes."""
+    """Return W5: the events of `steps` runs with random sequence lengths, and the peak of the live bytes."""
     lengths = random.Random(seed)
     model = Inference()
     for _ in range(steps):
@@ -160,7 +159,10 @@ def inference(seed: int = 5, steps: int = 64) -> tuple[bytes, int]:
 
 
 def day(seed: int = 9, ticks: int = 20_000) -> tuple[bytes, int]:
-    """Return a service's day: 4 requests at night, 200 at noon, blocks of 4 KiB to 16 MiB, all freed at its end."""
+    """Return the events of a service's day, and the peak of the live bytes.
+
+    Four requests are live at night, 200 at noon.  Blocks have 4 KiB to 16 MiB; all are freed at the end.
+    """
     chance = random.Random(seed)
     model = Inference()
     live: list[int] = []
@@ -170,7 +172,7 @@ def day(seed: int = 9, ticks: int = 20_000) -> tuple[bytes, int]:
 
     for tick in range(ticks):
         wanted = 4 + int(196 * math.sin(math.pi * tick / ticks) ** 2)
-        for _ in range(2 if live else 0):       # some requests end at any time
+        for _ in range(2 if live else 0):       # in each step, up to two requests end
             if live:
                 end_one()
         while len(live) > wanted:

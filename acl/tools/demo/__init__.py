@@ -61,7 +61,7 @@ def say(text: str = "", end: str = "\n") -> None:
 
 
 def progress(what: str, total: int) -> Callable[[int], None]:
-    """Return a function that shows how many are done: in place on a terminal, else only the last."""
+    """Return a function that shows how many requests are done; without a terminal, it shows only the last number."""
     live = sys.stderr.isatty()
 
     def told(done: int) -> None:
@@ -94,7 +94,7 @@ def measure_all(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[Mea
                  for way, what in demo_run.WAYS.items()]
     finally:
         sim.configure(latency="off")
-    # Without a registered allocator no request is seen, but what the models ask for is the same.
+    # Without a registered allocator, no callback counts the requested bytes.  They are the same as with the pool.
     found[0].requested, found[0].requested_peak = found[-1].requested, found[-1].requested_peak
     about = {
         "version": acl.__version__, "requests": len(work), "streams": arguments.streams,
@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     # The models are ONNX files, which only the simulator reads.
     os.environ["ACL_BACKEND"] = "sim"
-    # NumPy's products are small here: several threads would only wait for each other.
+    # One thread, because NumPy's matrix products are small here: several threads would only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     started = time.perf_counter()
     about, found = measure_all(arguments)

@@ -1,9 +1,9 @@
-"""Stands between ACL and an allocator: counts and times its callbacks, and tracks the live bytes.
+"""A wrapper around an allocator: it counts and times ACL's callbacks, and tracks the live bytes.
 
-A `Watch` registers itself for a stream in front of any allocator, which is given as numbers, and
-forwards every call.  So an allocator in C and one in Python are timed by the same clock, as ACL
-sees them.  One thread at a time; the callbacks do not need the GIL.  It is registered
-until `unregister`, and must live until the models that ran on the stream are unloaded.
+A `Watch` registers itself for a stream and forwards every call to an allocator, which is given by
+the addresses of its functions.  So allocators in C and in Python are timed with the same clock.
+Only one thread at a time may use it; the callbacks do not need the GIL.  A Watch is registered
+until `unregister`, and must exist until the models that ran on the stream are unloaded.
 """
 
 cimport cython
@@ -36,9 +36,9 @@ ctypedef void *(*AddressFunc)(void *block) noexcept nogil
 cdef struct Sums:
     uint64_t calls
     uint64_t ticks
-    uint64_t live               # bytes asked for and not freed
+    uint64_t live               # bytes that were requested and are not freed
     uint64_t peak
-    uint64_t[256] took          # calls by ticks: four buckets for each power of two
+    uint64_t[256] took          # histogram of calls by ticks, four buckets for each power of two
 
 
 cdef struct Watched:
@@ -110,7 +110,7 @@ cdef void *on_address(void *block) noexcept nogil:
 
 @cython.final
 cdef class Tally:
-    """Sums over watched streams, and over buffers that the caller reports with `add`, `take`."""
+    """Sums over watched streams, and over buffers that the caller reports by `add` and `take`."""
 
     cdef Sums sums
 
@@ -126,22 +126,25 @@ cdef class Tally:
 
     @property
     def took(self):
-        """Pairs (upper limit in ticks, number of calls); a limit is at most a quarter too high."""
+        """Histogram: pairs (upper limit in ticks, calls).
+
+        A limit is up to a quarter above the real times.
+        """
         return [((5 + i % 4) << (i // 4 - 2), self.sums.took[i])
                 for i in range(8, 256) if self.sums.took[i]]
 
     @property
     def live(self):
-        """Bytes asked for and not freed."""
+        """Bytes that were requested and are not freed."""
         return self.sums.live
 
     @property
     def peak(self):
-        """The most that `live` was since `reset_peak`."""
+        """The highest value of `live` since `reset_peak`."""
         return self.sums.peak
 
     def reset_peak(self):
-        """Return the peak, and start the next one from the bytes that are live now."""
+        """Return the peak, and set it to the bytes that are live now."""
         peak = self.sums.peak
         self.sums.peak = self.sums.live
         return peak
@@ -175,7 +178,7 @@ cdef class Watch:
 
     def __init__(self, size_t stream, size_t allocator, size_t alloc, size_t release,
                  size_t address, Tally tally not None):
-        # Stored through `void **`: Python knows a function only as a number.
+        # Stored through `void **`, because Python gives the functions as numbers.
         (<void **> &self.watched.alloc)[0] = <void *> alloc
         (<void **> &self.watched.free)[0] = <void *> release
         (<void **> &self.watched.address)[0] = <void *> address
@@ -206,5 +209,5 @@ cdef class Watch:
         return 0
 
     def unregister(self):
-        """Unregister; the stream has no allocator then."""
+        """Unregister the Watch; the stream then has no allocator."""
         check(aclrtAllocatorUnregister(self.stream), "aclrtAllocatorUnregister")

@@ -1,8 +1,8 @@
-"""Measure the demo: the same requests served three ways, every output checked.
+"""Measure the demo: serve the same requests in three ways, and check every output.
 
-Each stream has a thread that serves its share of the requests one after another, as a server would;
-the models are shared.  Calls of the streams' allocators are timed in C (`_watch`); the bytes taken from the
-device are read from the simulator's accounting.  Only the simulator can be used: the models are ONNX files.
+Each stream has a thread that serves its share of the requests one after another, as a server does.  The streams share
+the models.  Calls of the streams' allocators are timed in C (`_watch`).  The bytes taken from the device are read from
+the simulator's accounting.  Only the simulator can be used, because the models are ONNX files.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from acl.tools.onnx_writer import Builder
 
 __all__ = ["WAYS", "Measured", "PythonAllocator", "measure"]
 
-#: Each way's name and its text in the table.
+#: The ways to serve the requests: name, and text in the table.
 WAYS = {
     "none": "no allocator registered",
     "python": "Python allocator (ctypes)",
     "pool": "acl.Pool",
 }
-# The calls that take memory from the device, which a pool is meant to avoid.
+# The calls that allocate device memory, of which a pool makes few.
 DEVICE_CALLS = ("aclrtMalloc", "aclrtMallocAlign32", "aclrtMallocPhysical")
 ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -40,9 +40,9 @@ ADDRESS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
 class PythonAllocator:
-    """A simple cache, as a first attempt would be: free lists of powers of two, in Python, behind ctypes.
+    """A simple allocator in Python, called through ctypes: free lists for sizes that are powers of two.
 
-    It serves one stream: a freed block is used again in the stream's order.
+    It serves one stream, whose order makes it safe to use a freed block again.
     """
 
     def __init__(self) -> None:
@@ -82,17 +82,17 @@ class Measured:
     Attributes
     ----------
     latencies_ms
-        One for each request, in the order in which they were finished.
+        Milliseconds of each request, in the order in which the requests were finished.
     device_calls, device_calls_late
-        Allocations of device memory, and those of them in the second half of the requests.
+        Number of allocations of device memory, and of those in the second half of the requests.
     reserved, requested
-        Bytes taken from the device, and bytes asked for, after each request.
+        Bytes taken from the device, and requested bytes, after each request.
     reserved_peak, requested_peak
-        The most of each. For requested bytes it is the sum of the streams' own peaks.
+        The peaks of these bytes.  For requested bytes it is the sum of the peaks of all streams.
     callbacks, callback_ms
-        Calls of the allocator's functions and the time in them.
+        Number of calls of the allocator's functions, and the milliseconds spent in them.
     callback_p50_ns, callback_p99_ns
-        The time of one such call: median, and 99th percentile.
+        Nanoseconds of one such call: median, and 99th percentile.
     wrong
         A text for each wrong output.
     """
@@ -132,7 +132,7 @@ class Measured:
 
 
 class _Lane:
-    """One stream with its allocator, and the bytes that were asked of it."""
+    """One stream with its allocator, and the bytes that were requested from it."""
 
     def __init__(self, way: str, pool: acl.Pool | None, stack: ExitStack) -> None:
         self.stream = stack.enter_context(acl.Stream(0))
@@ -170,7 +170,7 @@ def difference(got: Sequence[Any], expected: Sequence[Any]) -> str:
 
 
 def quantile(took: Sequence[tuple[int, int]], share: float) -> int:
-    """Return the limit that `share` of the calls stays below; 0 if there are no calls."""
+    """Return the ticks that the fraction `share` of the calls did not exceed; 0 if there are no calls."""
     wanted = share * sum(count for _, count in took)
     for limit, count in took:
         wanted -= count
@@ -196,7 +196,7 @@ class _Service:
         self.failed: list[BaseException] = []
 
     def serve(self, lane: _Lane, lanes: Sequence[_Lane], mine: Sequence[int]) -> None:
-        """Serve one stream's share of the requests, in a thread of its own."""
+        """The body of a stream's thread: serve its share of the requests."""
         try:
             for number in mine:
                 elapsed = self.answer(lane, number)
@@ -267,7 +267,7 @@ def measure(way: str, models: dict[str, Builder], work: Sequence[Request], expec
             stack.callback(lane.close, pool)
         loaded = {name: stack.enter_context(acl.Model(model.to_bytes())) for name, model in models.items()}
         for model in loaded.values():
-            # In its first run a model takes memory for its output shapes, not through the allocator: run it before.
+            # A model's first run allocates memory to find its output shapes, without the allocator.  Run it before.
             model(*[np.zeros([extent if extent > 0 else 16 for extent in info.shape], info.dtype)
                     for info in model.inputs])
         sim.reset_physical_peak()

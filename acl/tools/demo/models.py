@@ -1,7 +1,7 @@
 """The demo's models: a transformer encoder and a detector-like CNN, with requests of changing shapes.
 
-They are built with this package's own ONNX writer, so nothing is downloaded or installed.
-Weights are random numbers from a fixed seed: the results mean nothing, but they can be checked exactly.
+They are built with this package's own ONNX writer, so nothing is downloaded or installed.  The weights are random
+numbers from a fixed seed.  So the results have no meaning, but can be checked.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def encoder(layers: int = 2) -> Builder:
 
 
 def detector() -> Builder:
-    """Build a detector: features at two scales of an image of any size, joined; boxes and class scores per place."""
+    """Build a detector for images of any size; it joins features of two scales and returns boxes and class scores."""
     parts = _Parts("detector", 2)
     b = parts.builder
     x = b.input("image", "float32", ["batch", 3, "height", "width"])
@@ -117,7 +117,7 @@ def detector() -> Builder:
 
 
 def requests(count: int, seed: int) -> Iterator[Request]:
-    """Yield `count` requests, to the two models in turn, with changing shapes."""
+    """Yield `count` requests with changing shapes, alternately for the two models."""
     random = np.random.default_rng(seed)
     for number in range(count):
         batch = int(random.integers(1, 5))
@@ -133,7 +133,10 @@ def requests(count: int, seed: int) -> Iterator[Request]:
 
 
 def expected(models: dict[str, Builder], work: Sequence[Request]) -> tuple[str, list[list[Array]]]:
-    """Return what computed the outputs, and each request's outputs: ONNX Runtime if it is installed, else NumPy."""
+    """Return each request's outputs, and before them the name of the program that computed them.
+
+    The program is ONNX Runtime if it is installed, else NumPy.
+    """
     try:
         import onnxruntime  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:

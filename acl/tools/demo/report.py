@@ -1,7 +1,6 @@
 """The report of `aclpool demo`: the table, and one page of HTML without further files.
 
-The page follows the reader's light or dark setting, and has inline drawings and no script.  Nothing
-is measured here.
+The page follows the reader's light or dark setting.  It has inline drawings and no script.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def verdict(rows: Sequence[Row], judge: str) -> str:
-    """Return the result in two sentences."""
+    """Return the result of the demo in two sentences; `judge` is the program that computed the right outputs."""
     first, last = rows[0], rows[-1]
     wrong = sum(row["wrong_outputs"] for row in rows)
     checked = f"all outputs of {len(rows)} x {last['requests']} requests agree with {judge}"
@@ -95,7 +94,7 @@ svg .asked { fill: none; stroke: var(--asked); stroke-width: 1.2; }
 
 
 def steps(top: float) -> list[int]:
-    """Return round numbers of MiB from 0 to about the top."""
+    """Return round numbers of MiB from 0 to about `top`, for an axis."""
     step = 1
     while top / step > 5:
         step *= 2
@@ -107,7 +106,7 @@ def path(values: Sequence[float], x: Any, y: Any) -> str:
 
 
 def timeline(one: Measured, top: float) -> str:
-    """Return bytes taken and asked for over the requests, as SVG; `top` in MiB is the same for all ways."""
+    """Return a plot of reserved and requested bytes over the requests, as SVG; `top` in MiB is the end of the axis."""
     count = max(len(one.reserved) - 1, 1)
 
     def x(i: float) -> float:

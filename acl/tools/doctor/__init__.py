@@ -37,9 +37,9 @@ VARIABLES = (
     "ACL_BACKEND", "ACL_LIBRARY", "ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH", "LD_PRELOAD", "ACL_POOL_BIAS",
     "ACL_POOL_DEBUG", "ACL_POOL_LEAKS", "ACL_POOL_RECORD", "ACL_POOL_TOP", "ACL_POOL_TOP_DIR",
     "MAX_RUNTIME_CORE_NUMBER")
-#: What would have the doctor's own pools reported.
+#: Variables that would write reports about the doctor's own pools.
 REPORTS = ("ACL_POOL_LEAKS", "ACL_POOL_RECORD")
-#: Functions that a part of acl wants, and what is lost without them.
+#: Functions of ACL that a part of this package needs, and what is lost without each.
 WANTED = {
     "aclrtAllocatorRegister": "the pool can't serve dynamic-shape models and operators",
     "aclrtReserveMemAddress": "the pool works in segments instead of stealing pages",
@@ -52,7 +52,7 @@ WANTED = {
 
 
 def find_modules() -> list[Finding]:
-    """What `import acl` finds, and whether that is us."""
+    """Find out which module `import acl` imports, and whether it is this package."""
     ours = Path(acl.__file__).resolve().parent
     spec = importlib.machinery.PathFinder.find_spec("acl", sys.path)
     origin = Path(spec.origin).resolve() if spec is not None and spec.origin else None
@@ -71,7 +71,7 @@ def find_modules() -> list[Finding]:
 
 
 def find_vendor() -> Finding:
-    """CANN's own module, and whether what only it has can be reached."""
+    """Find CANN's own module, and whether the names that only it has can be used."""
     spec = _vendor.find_spec()
     names = ", ".join(sorted(_vendor.ONLY_VENDOR))
     if spec is None:
@@ -99,7 +99,7 @@ def find_environment() -> list[Finding]:
 
 
 def find_outputs() -> list[Finding]:
-    """Whether the files and the socket that the variables ask for can be written."""
+    """Find out whether the files and the socket that environment variables ask for can be written."""
     findings = []
     for name in REPORTS:
         file = os.environ.get(name, "").split(",")[0]
@@ -113,7 +113,7 @@ def find_outputs() -> list[Finding]:
 
 
 def find_socket(folder: Path) -> list[Finding]:
-    """Whether `aclpool top` would see a process: its folder is there and the user's alone, or can be made."""
+    """Find out whether `aclpool top` would see a process: only the user may use its folder, or it can be made."""
     try:
         if folder.exists():
             check_folder(folder)
@@ -127,7 +127,7 @@ def find_socket(folder: Path) -> list[Finding]:
 
 @contextmanager
 def without_reports() -> Iterator[None]:
-    """The doctor's own pools are of no interest to the reports and guards that the environment asks for."""
+    """Context manager: remove the variables that would report or guard the doctor's own pools."""
     kept = {name: os.environ.pop(name) for name in (*REPORTS, "ACL_POOL_DEBUG") if name in os.environ}
     try:
         yield
@@ -136,7 +136,7 @@ def without_reports() -> Iterator[None]:
 
 
 def find_library() -> list[Finding]:
-    """Which library is open, and what it lacks."""
+    """Find out which library is open, and which functions it lacks."""
     backend = acl.backend()
     if backend is None:
         advice = "install CANN and source its set_env.sh, or set ACL_BACKEND=sim"
@@ -166,7 +166,7 @@ def find_library() -> list[Finding]:
 
 
 def find_devices() -> list[Finding]:
-    """The devices and their memory."""
+    """Find the devices and their memory."""
     count = acl.Device.count()
     if count == 0:
         return [
@@ -186,7 +186,7 @@ def listed(check: Callable[[], Finding]) -> list[Finding]:
 
 
 def self_tests() -> list[Finding]:
-    """The checks that use the device, each on its own, and what came of them all."""
+    """Run the checks that use the device, even if one fails; return their findings."""
     findings = []
     for name, check in doctor_checks.CHECKS:
         findings += attempt(name, partial(listed, check))
@@ -199,7 +199,7 @@ def self_tests() -> list[Finding]:
 
 
 def attempt(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
-    """The findings of a look, or its error as a finding."""
+    """Return the findings of `look`, or its exception as a finding."""
     try:
         return look()
     except Exception as error:
@@ -208,14 +208,14 @@ def attempt(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
 
 
 def examine() -> list[Finding]:
-    """All findings, in order."""
+    """Return all findings, in the order of the report."""
     findings = find_modules() + find_environment() + doctor_machine.find_packages()
     with without_reports():
         return findings + examine_library()
 
 
 def examine_library() -> list[Finding]:
-    """What a library is needed for; nothing more if none is open."""
+    """Return the findings about the library, and, if one is open, those that need it."""
     findings = find_library()
     if acl.backend() is None:
         return findings
@@ -238,14 +238,14 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings; 1 if one is bad."""
+    """Print the findings; return 1 if one is bad, else 0."""
     if arguments.deep:
         return deep_report.run(arguments)
     if given := deep_report.meant_for_deep(arguments):
         print(f"aclpool doctor: {', '.join(given)} without --deep", file=sys.stderr)
         return 2
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # what it would say is among the findings
+        warnings.simplefilter("ignore", RuntimeWarning)  # the findings say the same
         findings = examine()
     healthy = all(finding.verdict != "bad" for finding in findings)
     if arguments.json:

@@ -1,7 +1,7 @@
-"""The doctor's self-tests: each does a small thing with the device, times it, and says what to do.
+"""The doctor's self-tests: each does a small task on the device, times it, and returns a finding with advice.
 
-Every check makes what it needs and closes it again; one that fails leaves the others to run.  Times
-are the best of a few tries, so that the first use of a device does not count.
+Every check makes the objects that it needs and closes them.  If one check fails, the others still run.  A time is the
+best of a few tries, so that the first use of a device does not count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REPORT = "see the message; if it is not clear, report it with this machine's CAN
 
 
 def best_of(action: Callable[[], object], tries: int = TRIES) -> float:
-    """Seconds of the quickest of some runs."""
+    """Run `action` several times; return the shortest time in seconds."""
     times = []
     for _ in range(tries):
         start = time.perf_counter()
@@ -34,14 +34,14 @@ def micro(seconds: float) -> str:
 
 
 def check_allocate() -> Finding:
-    """Memory of the driver's own."""
+    """Allocate memory from the driver, and free it."""
     seconds = best_of(lambda: acl.Buffer(MIB).close())
     return Finding("allocate", "ok", f"1 MiB from the driver and back in {micro(seconds)}",
                    times={"allocate_us": seconds * 1e6})
 
 
 def check_copy() -> Finding:
-    """Bytes there and back, compared, and how fast."""
+    """Copy bytes to the device and back, compare them, and measure the speed."""
     size = 16 * MIB
     with acl.Stream() as stream, acl.Buffer(size) as there, acl.HostBuffer(size) as out, acl.HostBuffer(size) as back:
         pattern = bytes(range(256)) * 16
@@ -66,7 +66,7 @@ def check_copy() -> Finding:
 
 
 def check_launch() -> Finding:
-    """A callback on a stream, and an operator: work that the device does in order."""
+    """Launch a callback on a stream, and run an operator."""
     called: list[bool] = []
     with acl.Stream() as stream:
         def callback() -> None:
@@ -82,7 +82,7 @@ def check_launch() -> Finding:
 
 
 def operator_finding(stream: acl.Stream, callback_s: float) -> Finding:
-    """The callback's time, and whether a single operator runs."""
+    """Run a single operator; return a finding with its time and the callback's time."""
     import numpy as np
 
     times = {"callback_us": callback_s * 1e6}
@@ -97,7 +97,7 @@ def operator_finding(stream: acl.Stream, callback_s: float) -> Finding:
 
     try:
         seconds = best_of(add)
-    except (acl.AclError, MemoryError) as error:     # the second: a library without them cannot make a description
+    except (acl.AclError, MemoryError) as error:     # MemoryError: the library has no functions for operators
         advice = "single operators need the operator packages of this chip (kernels): install them, or do without"
         return Finding("launch", "note", f"{text}; no operator: {error}", advice, times=times)
     times["operator_us"] = seconds * 1e6
@@ -105,7 +105,7 @@ def operator_finding(stream: acl.Stream, callback_s: float) -> Finding:
 
 
 def check_pool() -> Finding:
-    """The pool on virtual memory: a page comes, a block is used again, a trim gives it back."""
+    """Test a pool: it maps a page, uses a block again, and gives the page back in a trim."""
     with acl.Pool(acl.Device.current() or 0, limit="64MiB", name="doctor") as pool:
 
         def grow() -> None:
@@ -128,7 +128,7 @@ def check_pool() -> Finding:
 
 
 def check_register() -> Finding:
-    """Whether an allocator that is registered for a stream is what ACL asks."""
+    """Test whether ACL calls an allocator that is registered for a stream."""
     import numpy as np
 
     with acl.Pool(acl.Device.current() or 0, limit="64MiB", name="doctor") as pool, acl.Stream() as stream:
@@ -162,7 +162,7 @@ def check_register() -> Finding:
     return Finding("register", "ok", f"{text}; an operator on the stream took {asked} blocks from it", times=times)
 
 
-#: In the order in which they run.
+#: The self-tests, in the order in which they run.
 CHECKS: tuple[tuple[str, Callable[[], Finding]], ...] = (
     ("allocate", check_allocate), ("copy", check_copy), ("launch", check_launch), ("pool", check_pool),
     ("register", check_register),

@@ -1,4 +1,4 @@
-"""What the doctor has to say of one thing."""
+"""The class `Finding`: one result of the doctor."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ __all__ = ["Finding"]
 
 @dataclass
 class Finding:
-    """One thing that was looked at.
+    """The result of one examination.
 
     Attributes
     ----------
     what : str
-        The thing.
+        The examined object, such as ``"driver"``.
     verdict : str
-        ``"ok"``, ``"note"`` (works, but know it) or ``"bad"``.
+        ``"ok"``, ``"note"`` (it works, with a restriction) or ``"bad"``.
     value : str
         What was found.
     advice : str
-        What to do about it; always there unless the verdict is ok.
+        What the user should do; empty only if the verdict is ok.
     times : dict
-        Microseconds by name, of self-tests.
+        Microseconds by name, from self-tests.
     """
 
     what: str

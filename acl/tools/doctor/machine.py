@@ -1,4 +1,4 @@
-"""What lies around the library: Python packages, CANN's other libraries, the driver, chip and limits."""
+"""The doctor's examinations of the machine: Python packages, CANN's libraries, the driver, the chip, and limits."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from acl.tools.doctor.findings import Finding
 
 __all__ = ["find_chip", "find_driver", "find_libraries", "find_limits", "find_packages"]
 
-#: Packages that meet acl, and what for.
+#: Python packages that use acl or are used by it.
 PACKAGES = ("numpy", "torch", "torch-npu", "mindspore", "vllm-ascend", "onnxruntime", "prometheus-client")
-#: Names of CANN's libraries, as they stand in a process's map.
+#: Matches the names of CANN's libraries in /proc/self/maps.
 LIBRARIES = re.compile(
     r"lib(ascend\w*|acl_\w+|runtime|ge_\w+|graph\w*|hccl\w*|op_compiler\w*|c_sec|mmpa|tsdclient|drvdsmi\w*)\.so\S*$")
 DRIVER_FILES = (
     "/usr/local/Ascend/driver/version.info", "/usr/local/Ascend/firmware/version.info",
 )
 MIB = 1 << 20
-# aclrtMemGranularityOptions: the smallest, and the recommended one.
+# The values of aclrtMemGranularityOptions: the smallest granularity, and the recommended one.
 GRANULARITIES = (("minimum", 0), ("recommended", 1))
-# Of physical memory as the pool asks for it: huge pages of device 0.
+# Properties of the physical memory that a pool requests: huge pages of device 0.
 PROPERTIES = {"handleType": 0, "allocationType": 0, "memAttr": 4, "location": {"id": 0, "type": 1}, "reserve": 0}
 FEW_STREAMS = 32
 PINNED_MIB = 64
 
 
 def find_packages() -> list[Finding]:
-    """Python packages that use acl or are used by it, with their versions."""
+    """Find the versions of Python packages that use acl or are used by it."""
     found = []
     for name in PACKAGES:
         try:
@@ -43,7 +43,7 @@ def find_packages() -> list[Finding]:
 
 
 def mapped_libraries() -> list[str]:
-    """The files of CANN's libraries in this process."""
+    """Return the files of CANN's libraries that this process has loaded."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
@@ -53,7 +53,7 @@ def mapped_libraries() -> list[str]:
 
 
 def find_libraries() -> list[Finding]:
-    """What the library has brought with it, and whether all of it is of one place."""
+    """Find the libraries of CANN that were loaded, and whether all of them are from one installation."""
     paths = mapped_libraries()
     folders = sorted({os.path.dirname(os.path.realpath(path)) for path in paths})
     text = f"{len(paths)} of CANN's in this process, from {', '.join(folders) or 'nowhere'}"
@@ -66,7 +66,7 @@ def find_libraries() -> list[Finding]:
 
 
 def version_of(path: Path) -> str:
-    """The version that one of CANN's `version.info` files tells."""
+    """Return the version in one of CANN's `version.info` files."""
     for line in path.read_text(errors="replace").splitlines():
         name, _, value = line.partition("=")
         if name.strip().lower() == "version" and value.strip():
@@ -75,7 +75,7 @@ def version_of(path: Path) -> str:
 
 
 def find_driver() -> list[Finding]:
-    """The driver and the firmware, which the simulator does without."""
+    """Find the versions of the driver and the firmware, which the simulator does not need."""
     found = []
     for name in DRIVER_FILES:
         try:
@@ -96,7 +96,7 @@ def find_driver() -> list[Finding]:
 
 
 def granularities() -> list[str]:
-    """The driver's units of physical memory."""
+    """Return texts about the driver's granularities of physical memory."""
     found = []
     for name, option in GRANULARITIES:
         size, ret = acl.rt.mem_get_allocation_granularity(PROPERTIES, option)
@@ -106,7 +106,7 @@ def granularities() -> list[str]:
 
 
 def reserve_works() -> bool:
-    """Whether addresses can be reserved, which is where virtual memory begins."""
+    """Return True if addresses can be reserved, which is the first step of virtual memory."""
     address, ret = acl.rt.reserve_mem_address(2 * MIB, 0, 0, 0)
     if ret != 0:
         return False
@@ -115,7 +115,7 @@ def reserve_works() -> bool:
 
 
 def find_chip() -> list[Finding]:
-    """The chip, and whether it can do what the pool likes best."""
+    """Find the chip's name, and whether it has virtual memory for the pool."""
     with acl.Device(0):
         name = acl.Device(0).name
         findings = [Finding("chip", "ok", name)]
@@ -131,7 +131,7 @@ def find_chip() -> list[Finding]:
 
 
 def allocator_finding(name: str) -> Finding:
-    """Whether an allocator can be registered: tried with a pool, which is what it is for."""
+    """Find out whether a pool can be registered as an allocator on this chip."""
     if not _libacl.functions()["aclrtAllocatorRegister"]:
         return Finding("allocator registration", "note", "the library has no aclrtAllocatorRegister",
                        "use CANN 7.0 or later: without it the pool serves only what asks it directly")
@@ -147,7 +147,7 @@ def allocator_finding(name: str) -> Finding:
 
 
 def find_limits() -> list[Finding]:
-    """What there is a limited number of."""
+    """Find limits: of streams, of locked memory and of mappings."""
     findings = []
     with acl.Device(0):
         streams, ret = acl.rt.get_stream_available_num()
@@ -162,12 +162,12 @@ def find_limits() -> list[Finding]:
 
 
 def locked_limit() -> int:
-    """Bytes that the process may lock."""
+    """Return the bytes that the process may lock in memory."""
     return resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
 
 
 def locked_memory() -> Finding:
-    """Pinned host memory counts as locked."""
+    """Find the limit of locked memory, which pinned host memory may need."""
     soft = locked_limit()
     if soft == resource.RLIM_INFINITY:
         return Finding("locked memory", "ok", "no limit")
@@ -178,7 +178,7 @@ def locked_memory() -> Finding:
 
 
 def mappings() -> Finding:
-    """The kernel's limit of mappings of a process, which the simulator's virtual memory meets."""
+    """Find the kernel's limit of mappings in a process, which the simulator's virtual memory may reach."""
     try:
         most = int(Path("/proc/sys/vm/max_map_count").read_text())
         used = sum(1 for _ in Path("/proc/self/maps").open())

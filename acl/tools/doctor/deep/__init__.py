@@ -1,4 +1,5 @@
-"""`aclpool doctor --deep`: questions that only a device answers, each in a process of its own, and a report to send in.
+"""`aclpool doctor --deep`: tests that need a real device, and a report for the developers.
 
-A question that hangs, crashes or is refused answers itself by that; the others are asked all the same.
+A test is called a *question*.  Each question runs in its own process.  If it hangs, crashes or is refused, that is its
+answer, and the next question runs.
 """

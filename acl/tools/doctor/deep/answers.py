@@ -1,7 +1,7 @@
-"""A question, its answer, and the line between the process that asks and the one that answers.
+"""A question, its answer, and the pipe between the process that asks and the process that answers.
 
-A question is a function `question(say) -> Answer`; it is named `module:function`.  It runs in a process of its own,
-which writes lines of JSON into a pipe: `{"progress": text}`, and at the end `{"answer": {...}}`.
+A question is a function `question(say) -> Answer` with a name `module:function`.  It runs in a new process, which
+writes lines of JSON to a pipe: `{"progress": text}` for each call of `say`, and at the end `{"answer": {...}}`.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from acl.tools.apart import python_command
 
 __all__ = ["VERDICTS", "Answer", "Question", "RefusedError", "ask", "ask_child", "main"]
 
-#: ok; note: works, but know it; bad: wrong; refused: the library said no; absent: something is not installed;
-#: failed: an exception; crashed: a signal or an exit without an answer; hung: no answer in time; skipped: not asked.
+#: The verdicts.  ok; note: it works, with a restriction; bad: it is wrong; refused: the library returned an error;
+#: absent: a program is not installed; failed: an exception; crashed: the process ended by a signal or without an
+#: answer; hung: no answer in time; skipped: the question was not asked.
 VERDICTS = ("ok", "note", "bad", "refused", "absent", "failed", "crashed", "hung", "skipped")
 Say = Callable[[str], None]
 TAIL = 2000
 
 
 class RefusedError(Exception):
-    """A call that a question cannot do without has failed."""
+    """Raised if a call has failed that the question needs."""
 
 
 @dataclass
 class Answer:
-    """What one question found out.
+    """The answer to a question.
 
     Attributes
     ----------
@@ -47,13 +48,13 @@ class Answer:
     text : str
         The answer in words.
     facts : dict
-        Numbers and lists by name, for machines.
+        Numbers and lists by name, for programs.
     files : dict
-        Files for the report's folder: name to text.
+        Files for the report's folder: text by name.
     output : str
-        The end of what the process wrote to standard output and error, if it did not answer well.
+        The last lines that the process wrote to stdout and stderr; empty if the verdict is ok or note.
     seconds : float
-        How long it took.
+        Seconds until the answer.
     """
 
     verdict: str
@@ -66,7 +67,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: its name, the function as `module:function`, its time limit in seconds, and what it is about."""
+    """A question: its name, its function as `module:function`, its time limit in seconds, and its subject."""
 
     name: str
     function: str
@@ -76,7 +77,7 @@ class Question:
 
 def ask(question: Question, limit: float, say: Say = lambda text: None,
         environment: Mapping[str, str] | None = None) -> Answer:
-    """Ask in a process of its own; an answer in any case, after `limit` seconds at the latest."""
+    """Run a question in a new process; return its answer, or, after `limit` seconds, an answer with verdict "hung"."""
     started = time.monotonic()
     reader, writer = os.pipe()
     with tempfile.TemporaryFile() as output:
@@ -98,17 +99,18 @@ def ask(question: Question, limit: float, say: Say = lambda text: None,
 
 
 def ask_child(function: str, limit: float, environment: Mapping[str, str]) -> Answer:
-    """Ask a part of a question in a process of its own, with other variables."""
+    """Run a part of a question in a new process, with other environment variables; return its answer."""
     return ask(Question("", function, limit, ""), limit, environment=environment)
 
 
 def listen(reader: int, process: subprocess.Popen[bytes], deadline: float, say: Say) -> Answer | None:
-    """The answer that comes out of the pipe; None if the process ends without one, or in time says nothing."""
+    """Return the answer from the pipe; None if the process ends without an answer, or the deadline is over."""
     rest = b""
     with selectors.DefaultSelector() as selector:
         selector.register(reader, selectors.EVENT_READ)
         while (left := deadline - time.monotonic()) > 0:
-            # A process that the question started may keep the pipe open: so its own end is looked for too.
+            # A process that the question started may keep the pipe open.  So test whether the question itself has
+            # ended.
             ended = process.poll() is not None
             if not selector.select(0 if ended else min(left, 0.1)):
                 if ended:
@@ -127,7 +129,7 @@ def listen(reader: int, process: subprocess.Popen[bytes], deadline: float, say: 
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the process and those that it started; one that has answered gets a moment to exit by itself."""
+    """End a process and those that it started.  It gets half a second to exit by itself."""
     try:
         process.wait(0.5)
     except subprocess.TimeoutExpired:
@@ -140,7 +142,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def unanswered(process: subprocess.Popen[bytes], limit: float, late: bool) -> Answer:
-    """The answer for a process that gave none."""
+    """Return an answer for a process that gave none."""
     code = process.returncode
     if late:
         return Answer("hung", f"no answer in {limit:.0f} s")
@@ -150,13 +152,13 @@ def unanswered(process: subprocess.Popen[bytes], limit: float, late: bool) -> An
 
 
 def tail(output: IO[bytes]) -> str:
-    """The end of a file."""
+    """Return the last bytes of a file as text."""
     output.seek(0)
     return output.read()[-TAIL:].decode(errors="replace").strip()
 
 
 def answered(function: Callable[[Say], Answer], say: Say) -> Answer:
-    """What a question's function finds, or the exception that ended it as an answer."""
+    """Call a question's function; return its answer, or its exception as an answer."""
     try:
         return function(say)
     except (acl.AclError, MemoryError, RefusedError) as error:
@@ -168,7 +170,7 @@ def answered(function: Callable[[Say], Answer], say: Say) -> Answer:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Answer one question: `MODULE:FUNCTION`, and the descriptor to write to."""
+    """Answer one question.  The arguments are `MODULE:FUNCTION` and the file descriptor of the pipe."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     name, writer = arguments[0], int(arguments[1])
     sys.path.append(os.getcwd())

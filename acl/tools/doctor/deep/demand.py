@@ -1,7 +1,7 @@
-"""What the demo's models ask an allocator for, and what three allocators make of it on this device.
+"""Compares three allocators on this device, with the allocations that the demo's models make.
 
-The models are ONNX files, which only the simulator runs. So a process on the simulator serves the demo's requests and
-records what the streams' pool was asked for; the recorded sizes are then asked for on the real library.
+The models are ONNX files, which only the simulator runs.  So a process on the simulator serves the demo's requests and
+records the allocations of the stream's pool.  The recorded sizes are then allocated with the real library.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from acl.tools.doctor.deep.memory import must
 __all__ = ["ask_demo", "record"]
 
 REQUESTS = 24
-#: Positive: bytes of a new block. Zero or negative: the number of the block that is freed, counted from 0.
+#: A list of allocations and frees.  A positive number: bytes of a new block.  Zero or negative: the block whose number
+#: (from 0) is the absolute value is freed.
 Demand = list[int]
 
 
 def record(say: Say) -> Answer:
-    """On the simulator: what the demo's models ask one stream's allocator for."""
+    """Question for the simulator: record which allocations the demo's models make on one stream."""
     from acl.tools.demo import models as demo_models
 
     models = {"encoder": demo_models.encoder(), "detector": demo_models.detector()}
@@ -59,7 +60,10 @@ def device_free() -> int:
 
 
 def play(demand: Demand, alloc: Callable[[int], Any], free: Callable[[Any], object]) -> dict[str, float]:
-    """Ask for all of it twice; the second pass is timed.  The most that the device had less, and nanoseconds a pair."""
+    """Make all allocations and frees twice, the second time with a clock.
+
+    Return the most bytes that the device lacked in comparison with the start, and the nanoseconds of a pair.
+    """
     before = least = device_free()
     nanoseconds = 0
     for turn in range(2):
@@ -89,7 +93,7 @@ def play(demand: Demand, alloc: Callable[[int], Any], free: Callable[[Any], obje
 
 
 def peak(demand: Demand) -> int:
-    """The most bytes that are live at a time."""
+    """Return the most bytes that are live at one time."""
     sizes = [size for size in demand if size > 0]
     live = most = 0
     for size in demand:
@@ -99,7 +103,7 @@ def peak(demand: Demand) -> int:
 
 
 def through_torch(demand: Demand) -> dict[str, float]:
-    """torch_npu's own caching allocator, by tensors of bytes."""
+    """Play the allocations with torch_npu's caching allocator, as tensors of bytes; return the result of `play`."""
     torch: Any = importlib.import_module("torch")
     importlib.import_module("torch_npu")        # makes the device known to torch
 
@@ -111,7 +115,7 @@ def through_torch(demand: Demand) -> dict[str, float]:
 
 
 def ask_demo(say: Say) -> Answer:
-    """What the demo's requests cost without an allocator, with the pool, and with torch_npu's, if it is installed."""
+    """Question: what do the demo's allocations cost with the driver, the pool, and torch_npu's allocator?"""
     say("recording what the models ask for, on the simulator")
     recorded = ask_child(f"{__name__}:record", 60, {"ACL_BACKEND": "sim", "ACL_LIBRARY": ""})
     if recorded.verdict != "ok":

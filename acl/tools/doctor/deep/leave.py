@@ -1,4 +1,4 @@
-"""A process that ends in some way while a pool has memory and a stream has work; `order.ask_exits` looks on."""
+"""A process that exits while a pool has memory and a stream has work; `order.ask_exits` starts it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> None:
-    """End in the way that is named: closed, open, _exit, exception, SIGTERM."""
+    """Exit in the way that the argument names: closed, open, _exit, exception or SIGTERM."""
     acl.Device(0).use()
     pool = acl.Pool(0, limit="64MiB")
     stream = acl.Stream(0)

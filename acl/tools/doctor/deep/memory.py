@@ -1,4 +1,4 @@
-"""Questions about device memory: addresses, granularity, pages, and what the driver's calls take."""
+"""Questions about device memory: addresses, granularity, pages, and the time of the driver's calls."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["ask_addresses", "ask_granularity", "ask_pages", "ask_prices"]
 MIB = 1 << 20
 GRANULE = 2 * MIB
 TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
-#: `aclrtMemAttr` of physical memory that the pool asks for, by the pool's option `pages`.
+#: By the value of the pool's option `pages`: the `aclrtMemAttr` of the physical memory that it requests.
 ATTRIBUTES = {"huge": 4, "normal": 5, "huge1g": 10}
 TRIES = 30
 
 
 def must(result: Any, call: str) -> Any:
-    """What a function of pyACL gave besides its status, which has to be 0."""
+    """Return a pyACL function's result without its status; raise RefusedError if the status is not 0."""
     *values, status = result if isinstance(result, tuple) else (result,)
     if status != 0:
         raise RefusedError(f"{call} returned {status}")
@@ -36,14 +36,17 @@ def must(result: Any, call: str) -> Any:
 
 
 def properties(pages: str = "huge") -> dict[str, Any]:
-    """Physical memory of device 0 as `malloc_physical` takes it."""
+    """Return the properties of physical memory on device 0, as `malloc_physical` takes them."""
     return {"handleType": 0, "allocationType": 0, "memAttr": ATTRIBUTES[pages], "location": {"id": 0, "type": 1},
             "reserve": 0}
 
 
 @contextmanager
 def two_addresses(size: int) -> Iterator[list[int]]:
-    """One handle of physical memory at two addresses; those still in the list at the end are unmapped."""
+    """Context manager: map one handle of physical memory at two addresses, and give the list of them.
+
+    At the end, the addresses that are still in the list are unmapped.
+    """
     handle = must(rt.malloc_physical(size, properties(), 0), "aclrtMallocPhysical")
     places: list[int] = []
     mapped: list[int] = []
@@ -72,7 +75,7 @@ def read(address: int, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def through_copies(first: int, second: int) -> bool:
-    """True if what is written at one address is read at the other."""
+    """Return True if data that is copied to one address is read at the other."""
     one, two = np.arange(1024, dtype=np.float32), np.arange(1024, dtype=np.float32) * 3
     write(first, one)
     same = np.array_equal(read(second, one), one)
@@ -81,7 +84,7 @@ def through_copies(first: int, second: int) -> bool:
 
 
 def through_stream(first: int, second: int) -> bool:
-    """True if queued tasks in order see each other's bytes through the two addresses."""
+    """Return True if a task on a stream sees the bytes that an earlier task wrote through the other address."""
     with acl.Stream(0) as stream:
         must(rt.memset_async(first, 4096, 7, 4096, stream.handle), "aclrtMemsetAsync")
         must(rt.memcpy_async(first + MIB, 4096, second, 4096, ON_DEVICE, stream.handle), "aclrtMemcpyAsync")
@@ -91,7 +94,7 @@ def through_stream(first: int, second: int) -> bool:
 
 
 def through_kernels(first: int, second: int) -> bool:
-    """True if an operator that writes at one address is seen by an operator that reads at the other."""
+    """Return True if an operator reads at one address what another operator wrote at the other address."""
     ones = np.ones(1024, np.float32)
     write(first, ones)
     with acl.Stream(0) as stream:
@@ -105,7 +108,7 @@ def through_kernels(first: int, second: int) -> bool:
 
 
 def ask_addresses(say: Say) -> Answer:
-    """Whether one handle may be mapped at two addresses, and what copies, tasks and kernels then see."""
+    """Question: can one handle be mapped at two addresses, and do copies, tasks and kernels see the same bytes?"""
     found: dict[str, str] = {}
     with acl.Device(0), two_addresses(GRANULE) as mapped:
         first, second = mapped
@@ -127,7 +130,7 @@ def ask_addresses(say: Say) -> Answer:
 
 
 def ask_granularity(say: Say) -> Answer:
-    """The unit of physical memory for each kind of page, as it is told, and what can really be mapped."""
+    """Question: which unit of physical memory does the driver report for each kind of page, and which can be mapped?"""
     facts: dict[str, Any] = {}
     with acl.Device(0):
         for pages in ATTRIBUTES:
@@ -148,7 +151,7 @@ def units(size: int | str) -> str:
 
 
 def maps(size: int, pages: str) -> bool:
-    """True if a piece of this size can be allocated, mapped and given back."""
+    """Return True if physical memory of this size can be allocated, mapped, unmapped and freed."""
     handle, status = rt.malloc_physical(size, properties(pages), 0)
     if status != 0:
         return False
@@ -165,7 +168,7 @@ def maps(size: int, pages: str) -> bool:
 
 
 def ask_pages(say: Say) -> Answer:
-    """The host's page size, where memory begins, and which pages a pool can use."""
+    """Question: what is the host's page size, how are addresses aligned, and which pages can a pool use?"""
     facts: dict[str, Any] = {"host_page": os.sysconf("SC_PAGE_SIZE")}
     with acl.Device(0):
         pinned = must(rt.malloc_host(100), "aclrtMallocHost")
@@ -189,7 +192,7 @@ def ask_pages(say: Say) -> Answer:
 
 
 def timed(call: Callable[[], Any], undo: Callable[[Any], Any], name: str) -> tuple[float, float]:
-    """The median microseconds of a call and of what undoes it."""
+    """Return the median microseconds of a call, and of the call that undoes it."""
     there, back = [], []
     for _ in range(TRIES):
         start = time.perf_counter()
@@ -207,7 +210,7 @@ def timed(call: Callable[[], Any], undo: Callable[[Any], Any], name: str) -> tup
 
 
 def by_size(call: Callable[[int], Any], undo: Callable[[Any], Any], name: str) -> tuple[list[float], float]:
-    """A call's price as [microseconds, microseconds per MiB], from two sizes, and what its undoing takes."""
+    """Measure a call with two sizes; return its price [microseconds, microseconds per MiB], and that of its undoing."""
     small, back = timed(lambda: call(GRANULE), undo, name)
     large, _ = timed(lambda: call(32 * GRANULE), undo, name)
     slope = max((large - small) / 62, 0.0)
@@ -215,7 +218,7 @@ def by_size(call: Callable[[int], Any], undo: Callable[[Any], Any], name: str) -
 
 
 def ask_prices(say: Say) -> Answer:
-    """What each call of the driver takes that the pool makes, as a file for `aclpool replay --latency`."""
+    """Question: how long does each driver call of the pool take?  The answer has a file for `replay --latency`."""
     prices: dict[str, float | list[float]] = {}
     with acl.Device(0), acl.Stream(0) as stream:
         def price(name: str, call: Callable[[], Any], undo: Callable[[Any], Any] = lambda value: 0,
@@ -262,7 +265,7 @@ def ask_prices(say: Say) -> Answer:
 
 
 def price_mapping(price: Callable[..., None]) -> None:
-    """Add what mapping takes: of one handle, again and again at one address."""
+    """Add the prices of mapping and unmapping one handle at one address, repeated."""
     handle = must(rt.malloc_physical(GRANULE, properties(), 0), "aclrtMallocPhysical")
     place = must(rt.reserve_mem_address(GRANULE, 0, 0, 1), "aclrtReserveMemAddress")
     price("aclrtMapMem", lambda: rt.map_mem(place, GRANULE, 0, handle, 0), lambda value: rt.unmap_mem(place),

@@ -1,4 +1,4 @@
-"""Questions about streams: which stream's allocator is asked, by which thread and when; captures; chips; exits."""
+"""Questions about streams: which stream's allocator is called, in which thread and when; captures; chips; exits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUNS = 8
 
 
 class Watched:
-    """An allocator over `aclrtMalloc` that notes each call: what, from which thread."""
+    """An allocator that calls `aclrtMalloc` and stores the kind and the thread of each call."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int]] = []
@@ -47,7 +47,7 @@ class Watched:
         rt.free(block)
 
     def register(self, stream: int) -> tuple[int, int]:
-        """Register for a stream; the description, and the first status that is not 0."""
+        """Register the allocator for a stream; return the descriptor, and the first status that is not 0, else 0."""
         desc = rt.allocator_create_desc()
         pointers: list[Any] = [ctypes.cast(function, ctypes.c_void_p).value for function in self.functions]
         alloc, free, advise, address = pointers
@@ -62,7 +62,7 @@ class Watched:
 
     @contextmanager
     def on(self, stream: int) -> Iterator[Watched]:
-        """Registered for a stream."""
+        """Context manager: the allocator is registered for a stream in the block."""
         desc, status = self.register(stream)
         must(status, "registering an allocator")
         try:
@@ -73,14 +73,14 @@ class Watched:
             rt.allocator_destroy_desc(desc)
 
     def take(self) -> Counter[str]:
-        """How many calls of each kind came since the last look."""
+        """Return the number of calls of each kind since the last `take`."""
         found = Counter(kind for kind, _ in self.calls)
         self.calls.clear()
         return found
 
 
 def work(stream: acl.Stream | None) -> None:
-    """An operator that needs a workspace, on a stream."""
+    """Run an operator that needs a workspace on a stream."""
     x = np.ones((64, 64), np.float32)
     run = acl.Op("MatMul", transpose_x1=False, transpose_x2=False)(x, x, outputs=[((64, 64), "float32")], stream=stream)
     (product,) = run
@@ -90,10 +90,10 @@ def work(stream: acl.Stream | None) -> None:
 
 
 def ask_streams(say: Say) -> Answer:
-    """An allocator is registered for one stream: work on which streams asks it?
+    """Question: if an allocator is registered for one stream, work of which streams calls it?
 
-    A stream that has worked without an allocator may keep the workspace that it then got, so each row has streams of
-    its own, and the default stream's row comes first.
+    A stream that has worked without an allocator may keep its workspace.  So each row has new streams, and the row of
+    the default stream is first.
     """
     facts: dict[str, Any] = {}
     with acl.Device(0):
@@ -121,7 +121,7 @@ def ask_streams(say: Say) -> Answer:
 
 
 def cores(say: Say) -> Answer:
-    """In a process with `MAX_RUNTIME_CORE_NUMBER` set: from which threads the allocator is asked, and in what order."""
+    """Part of `ask_cores`, with `MAX_RUNTIME_CORE_NUMBER` set: which threads call the allocator, and in what order?"""
     with acl.Device(0), acl.Stream(0) as stream, Watched().on(stream.handle) as watched:
         here = threading.get_native_id()
         for _ in range(RUNS):
@@ -135,7 +135,7 @@ def cores(say: Say) -> Answer:
 
 
 def ask_cores(say: Say) -> Answer:
-    """What `MAX_RUNTIME_CORE_NUMBER` changes for an allocator: threads that call it, frees that come later."""
+    """Question: does `MAX_RUNTIME_CORE_NUMBER` change which threads call an allocator, or delay its frees?"""
     facts: dict[str, Any] = {}
     for number in ("1", "2", "4"):
         say(f"MAX_RUNTIME_CORE_NUMBER={number}")
@@ -152,7 +152,7 @@ def ask_cores(say: Say) -> Answer:
 
 
 def ask_captures(say: Say) -> Answer:
-    """A capture of tasks, executed again and again; and whether memory is asked for and freed inside one."""
+    """Question: can captured tasks be executed repeatedly, and is memory allocated and freed in a capture?"""
     facts: dict[str, Any] = {}
     sevens = np.full(4096, 7, np.uint8)
     with acl.Device(0), acl.Stream(0) as stream, acl.Buffer(8192) as buffer:
@@ -181,7 +181,7 @@ def ask_captures(say: Say) -> Answer:
 
 
 def captured_operator(stream: acl.Stream) -> str:
-    """What the allocator of a stream is asked while an operator is captured."""
+    """Return a text about the allocator's calls while an operator is captured on its stream."""
     ones = np.ones((64, 64), np.float32)
     with acl.Buffer(ones.nbytes) as source, acl.Buffer(ones.nbytes) as target, Watched().on(stream.handle) as watched:
         write(source.address, ones)
@@ -202,7 +202,7 @@ def captured_operator(stream: acl.Stream) -> str:
 
 
 def registers() -> str:
-    """How the library answers a registration on this chip."""
+    """Return a text about the library's answer to a registration on this chip."""
     with acl.Stream(0) as stream:
         desc, status = Watched().register(stream.handle)
         if status == 0:
@@ -212,7 +212,7 @@ def registers() -> str:
 
 
 def chip(say: Say) -> Answer:
-    """The chip's name, registration, virtual memory: what the simulator's table of chips says, too."""
+    """Part of `ask_chip`: the chip's name, registration and virtual memory, as in the simulator's table of chips."""
     with acl.Device(0) as device:
         _, status = rt.mem_get_allocation_granularity(properties(), 0)
         place, reserved = rt.reserve_mem_address(2 << 20, 0, 0, 1)
@@ -224,7 +224,7 @@ def chip(say: Say) -> Answer:
 
 
 def ask_chip(say: Say) -> Answer:
-    """Whether this chip takes a registered allocator (310-class chips are said not to), and as the simulator says."""
+    """Question: does this chip accept a registered allocator, as the simulator's table says?  (310 chips may not.)"""
     facts = chip(say).facts
     text = ", ".join(f"{name}: {value}" for name, value in facts.items())
     if acl.backend() == "sim":
@@ -242,7 +242,7 @@ def ask_chip(say: Say) -> Answer:
 
 
 def ask_exits(say: Say) -> Answer:
-    """How a process ends that has a pool, memory and queued work, and how long its end takes."""
+    """Question: how does a process with a pool, memory and queued work exit, and how long does that take?"""
     facts: dict[str, Any] = {}
     for how, expected in (("closed", 0), ("open", 0), ("_exit", 0), ("exception", 3), ("SIGTERM", -signal.SIGTERM)):
         say(how)

@@ -1,4 +1,7 @@
-"""The probes: what the library answers, what the runtime's own code answered, and the differences as a patch."""
+"""The probes: compares the library's answers with those of the runtime's own code; writes a patch of the differences.
+
+A probe is a small call or sequence of calls whose result is known from a run of the runtime's own code.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,15 @@ from acl.tools.doctor.deep.answers import Answer, Say
 __all__ = ["FOLDER", "SCRIPTS", "answers_of", "ask_probes", "golden", "patch"]
 
 FOLDER = Path(__file__).resolve().parents[1] / "probes"
-#: Each script of questions, with the file of the runtime's answers.
+#: By a script of probes: the file with the answers of the runtime's own code (the "golden" answers).
 SCRIPTS = {"probes.txt": "golden.txt", "probes2.txt": "golden2.txt", "probes3.txt": "golden3.txt"}
-#: For the simulator: the probes' kernels are device code that no host can run.
+#: Variables for the simulator: it skips the probes' kernels, because they are device code, which no host can run.
 ENVIRONMENT = {"ACL_SIM_DEVICE_CODE": "skip"}
 SECONDS = 240.0
 
 
 def golden(name: str) -> dict[str, tuple[str, str]]:
-    """The class and the answer of each probe in a golden file."""
+    """Return the class and the answer of each probe in a golden file, by the probe's name."""
     rows = {}
     for line in (FOLDER / name).read_text(encoding="utf-8").splitlines():
         kind, rest = line.split(" ", 1)
@@ -34,7 +37,7 @@ def golden(name: str) -> dict[str, tuple[str, str]]:
 
 
 def answers_of(script: str, library: Path, only: str = "", seconds: float = SECONDS) -> Iterator[tuple[str, str]]:
-    """The name and the answer of each probe of a script, as they come, for so many seconds.
+    """Run the probes of a script; yield the name and the answer of each.
 
     Parameters
     ----------
@@ -43,9 +46,9 @@ def answers_of(script: str, library: Path, only: str = "", seconds: float = SECO
     library : Path
         The folder of the libascendcl.so.
     only : str
-        A part of the probes' names; all if empty.
+        Run only probes whose names contain this text; all if empty.
     seconds : float
-        When to stop; what was not asked by then is left out.
+        Time limit; later probes are left out.
     """
     command = [sys.executable, str(FOLDER / script), str(library), *([only] if only else [])]
     deadline = time.monotonic() + seconds
@@ -63,9 +66,10 @@ def answers_of(script: str, library: Path, only: str = "", seconds: float = SECO
 
 
 def patch(name: str, found: dict[str, str]) -> str:
-    """A patch of a golden file that makes its answers those that were found; empty if they agree.
+    """Return a patch that puts the found answers into a golden file; empty if they agree.
 
-    It applies in a clone's root (`patch -p1`). Then `tests/sim/compare_probes.py` says where the simulator differs.
+    Apply it with `patch -p1` in the root of a clone.  Then `tests/sim/compare_probes.py` shows where the simulator
+    differs.
     """
     before = (FOLDER / name).read_text(encoding="utf-8").splitlines(keepends=True)
     after = []
@@ -78,7 +82,7 @@ def patch(name: str, found: dict[str, str]) -> str:
 
 
 def ask_probes(say: Say) -> Answer:
-    """Ask this library all probes, and compare with the runtime's own code and so with the simulator's rules."""
+    """Question: which probes does this library answer differently from the runtime's own code?"""
     library = Path(acl.library() or "").resolve().parent
     total = sum(len(golden(name)) for name in SCRIPTS.values())
     deadline = time.monotonic() + SECONDS
@@ -95,7 +99,7 @@ def ask_probes(say: Say) -> Answer:
             if probe in expected and answer != expected[probe][1]:
                 differ[expected[probe][0]].append(probe)
                 found[probe] = answer
-        # A probe that waits a while may answer otherwise on a busy host: a line of class `must` is asked twice.
+        # Repeat the probes of class `must` that differ: one that waits may give another answer on a busy host.
         for probe in [probe for probe in found if expected[probe][0] == "must"]:
             if dict(answers_of(script, library, probe, 30)).get(probe) == expected[probe][1]:
                 differ["must"].remove(probe)

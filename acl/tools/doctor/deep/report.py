@@ -1,4 +1,4 @@
-"""The questions in their order, how they are asked one after the other, and the report."""
+"""The questions in their order, the loop that asks them one after the other, and the report."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REHEARSAL = ("REHEARSAL on the simulator: these are the simulator's rules, and t
 
 
 def machine(say: Say) -> Answer:
-    """What `aclpool doctor` finds, and which library it is about."""
+    """Question: what does `aclpool doctor` find, and about which library?"""
     import acl
     from acl.tools import doctor
 
@@ -55,7 +55,7 @@ def machine(say: Say) -> Answer:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `aclpool doctor` that belong to --deep."""
+    """Add the options of `aclpool doctor` that belong to --deep."""
     group = parser.add_argument_group("questions that only a device answers (docs/hardware_day.md)")
     group.add_argument("--deep", action="store_true",
                        help="ask them, each in a process of its own; at most ten minutes")
@@ -70,17 +70,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def meant_for_deep(arguments: argparse.Namespace) -> list[str]:
-    """The options that were given and mean nothing without --deep."""
+    """Return the given options that have no meaning without --deep."""
     return [f"--{name}" for name in ("output", "only", "library", "minutes") if getattr(arguments, name) is not None]
 
 
 def chosen(names: str) -> tuple[Question, ...]:
-    """The questions of a list of names, in their own order; `machine`, which says what was asked, is always there.
+    """Return the questions that a list of names chooses, in the fixed order, and always `machine`.
 
     Raises
     ------
     ValueError
-        Naming what is not a question.
+        A name is not that of a question.
     """
     wanted = {name.strip() for name in names.split(",") if name.strip()}
     known = {question.name for question in QUESTIONS}
@@ -91,7 +91,7 @@ def chosen(names: str) -> tuple[Question, ...]:
 
 
 def examine(questions: Sequence[Question], seconds: float, say: Say) -> dict[str, Answer]:
-    """Ask one after the other, for so many seconds in all."""
+    """Ask the questions one after the other, at most `seconds` together; return the answers by name."""
     deadline = time.monotonic() + seconds
     answers: dict[str, Answer] = {}
     for number, question in enumerate(questions, 1):
@@ -108,7 +108,7 @@ def examine(questions: Sequence[Question], seconds: float, say: Say) -> dict[str
 
 
 def text(document: dict[str, Any]) -> str:
-    """The report for people."""
+    """Return the report as text for people."""
     lines = [f"aclpool doctor --deep, {document['time']}, {document['seconds']:.0f} s"]
     lines += [REHEARSAL] if document["rehearsal"] else []
     for name, row in document["answers"].items():
@@ -118,7 +118,7 @@ def text(document: dict[str, Any]) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask, write the files, print the report; 1 if an answer is bad or a question failed."""
+    """Ask the questions, write the files, print the report; return 1 if an answer is bad or a question failed."""
     folder = Path(arguments.output or FOLDER)
     minutes = MINUTES if arguments.minutes is None else arguments.minutes
     try:
@@ -140,7 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def conclude(questions: Sequence[Question], answers: dict[str, Answer], folder: Path, seconds: float,
              as_json: bool) -> int:
-    """Write the files and print the report; the exit status."""
+    """Write the files and print the report; return the exit status."""
     about = {question.name: question.about for question in questions}
     document: dict[str, Any] = {
         "time": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "seconds": round(seconds, 1),
