@@ -331,6 +331,35 @@ static void deadlock(void)
     OK(aclrtDestroyEvent(second));
 }
 
+/* A ring of streams, each of which waits for the next one. */
+static void deadlock_long(void)
+{
+    enum { LINKS = 300 };
+    aclrtStream streams[LINKS];
+    aclrtEvent events[LINKS];
+    alarm(60);
+    for (int i = 0; i < LINKS; i++) {
+        OK(aclrtCreateStream(&streams[i]));
+        OK(aclrtCreateEventWithFlag(&events[i], ACL_EVENT_SYNC));
+    }
+    if (right) {
+        OK(aclrtRecordEvent(events[0], one));
+    }
+    OK(aclrtStreamWaitEvent(streams[0], events[0]));
+    for (int i = 1; i < LINKS; i++) {
+        OK(aclrtRecordEvent(events[i], streams[i - 1]));
+        OK(aclrtStreamWaitEvent(streams[i], events[i]));
+    }
+    OK(aclrtRecordEvent(events[0], streams[LINKS - 1]));
+    for (int i = 0; i < LINKS; i++) {
+        OK(aclrtSynchronizeStream(streams[i]));
+    }
+    for (int i = 0; i < LINKS; i++) {
+        OK(aclrtDestroyStream(streams[i]));
+        OK(aclrtDestroyEvent(events[i]));
+    }
+}
+
 /* ---- handles ------------------------------------------------------------------------------------- */
 
 static void destroyed_stream(void)
@@ -490,6 +519,71 @@ static void unwritten_async(void)
     OK(aclrtSynchronizeStream(one));
 }
 
+/* The bytes between the rows of a copy are not copied. */
+static void unwritten_between_rows(void)
+{
+    enum { WIDTH = 64, PITCH = 128, ROWS = 16, HALF = ROWS / 2 };
+    OK(aclrtMemcpy2d(memory, PITCH, host, PITCH, WIDTH, HALF, ACL_MEMCPY_HOST_TO_DEVICE));
+    OK(aclrtMemcpy2d(memory + HALF * PITCH, PITCH, host, WIDTH, WIDTH, HALF, ACL_MEMCPY_HOST_TO_DEVICE));
+    if (right) {
+        OK(aclrtMemcpy2d(back, PITCH, memory, PITCH, WIDTH, ROWS, ACL_MEMCPY_DEVICE_TO_HOST));
+    } else {
+        copy_back(memory, (HALF - 1) * PITCH + WIDTH);
+    }
+}
+
+/* A queued copy of rows within the device to another pitch copies an unwritten row as unwritten. */
+static void unwritten_rows_carried(void)
+{
+    enum { WIDTH = 64, PITCH = 128, ROWS = 16 };
+    OK(aclrtMemcpy2d(memory, PITCH, host, WIDTH, WIDTH, ROWS - 1, ACL_MEMCPY_HOST_TO_DEVICE));
+    OK(aclrtMemcpy2dAsync(other, WIDTH, memory, PITCH, WIDTH, ROWS, ACL_MEMCPY_DEVICE_TO_DEVICE, one));
+    OK(aclrtSynchronizeStream(one));
+    copy_back(other, WIDTH * (right ? ROWS - 1 : ROWS));
+}
+
+/* Copies whose source and destination overlap, both ways. */
+static void unwritten_overlap(void)
+{
+    enum { PART = 64, HALF = BYTES / 2, MOVED = BYTES - PART };
+    fill(memory + HALF, PART);
+    fill(other + HALF, PART);
+    OK(aclrtMemcpyAsync(memory + PART, MOVED, memory, MOVED, ACL_MEMCPY_DEVICE_TO_DEVICE, one));
+    OK(aclrtMemcpyAsync(other, MOVED, other + PART, MOVED, ACL_MEMCPY_DEVICE_TO_DEVICE, one));
+    OK(aclrtSynchronizeStream(one));
+    copy_back(memory + HALF + (right ? PART : 0), PART);
+    copy_back(other + HALF - (right ? PART : 0), PART);
+}
+
+/* A copy whose addresses are in device memory. */
+static void unwritten_indirect(void)
+{
+    char **places;
+    char *pointers[] = {memory, other};
+    OK(aclrtMalloc((void **)&places, sizeof pointers, ACL_MEM_MALLOC_HUGE_FIRST));
+    OK(aclrtMemcpy(places, sizeof pointers, pointers, sizeof pointers, ACL_MEMCPY_HOST_TO_DEVICE));
+    fill(memory, right ? BYTES : BYTES - 1);
+    OK(aclrtMemcpyAsyncWithOffset((void **)(places + 1), BYTES, 0, (const void **)places, BYTES, 0,
+                                  ACL_MEMCPY_INNER_DEVICE_TO_DEVICE, one));
+    OK(aclrtMemcpyAsync(back, BYTES, other, BYTES, ACL_MEMCPY_DEVICE_TO_HOST, one));
+    OK(aclrtSynchronizeStream(one));
+    OK(aclrtFree(places));
+}
+
+static void unwritten_described(void)
+{
+    void *description;
+    size_t bytes;
+    OK(aclrtGetMemcpyDescSize(ACL_MEMCPY_INNER_DEVICE_TO_DEVICE, &bytes));
+    OK(aclrtMalloc(&description, bytes, ACL_MEM_MALLOC_HUGE_FIRST));
+    OK(aclrtSetMemcpyDesc(description, ACL_MEMCPY_INNER_DEVICE_TO_DEVICE, memory, other, BYTES, NULL));
+    fill(memory, right ? BYTES : BYTES - 1);
+    OK(aclrtMemcpyAsyncWithDesc(description, ACL_MEMCPY_INNER_DEVICE_TO_DEVICE, one));
+    OK(aclrtMemcpyAsync(back, BYTES, other, BYTES, ACL_MEMCPY_DEVICE_TO_HOST, one));
+    OK(aclrtSynchronizeStream(one));
+    OK(aclrtFree(description));
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -526,6 +620,7 @@ static const struct {
     {"host_rewrites", host_rewrites},
     {"destroyed_event_in_use", destroyed_event_in_use},
     {"deadlock", deadlock},
+    {"deadlock_long", deadlock_long},
     {"destroyed_stream", destroyed_stream},
     {"destroyed_event", destroyed_event},
     {"destroyed_twice", destroyed_twice},
@@ -542,6 +637,11 @@ static const struct {
     {"unwritten_part", unwritten_part},
     {"unwritten_carried", unwritten_carried},
     {"unwritten_async", unwritten_async},
+    {"unwritten_between_rows", unwritten_between_rows},
+    {"unwritten_rows_carried", unwritten_rows_carried},
+    {"unwritten_overlap", unwritten_overlap},
+    {"unwritten_indirect", unwritten_indirect},
+    {"unwritten_described", unwritten_described},
 };
 
 static void begin(void)

@@ -33,13 +33,15 @@ RULES = {
     "kind_to_device": "wrong-kind", "kind_on_host": "wrong-kind", "kind_async": "wrong-kind",
     "host_reads": "host-access", "host_writes": "host-access", "host_reads_freed": "use-after-free",
     "order": "order", "host_rewrites": "host-rewrite", "destroyed_event_in_use": "destroyed-in-use",
-    "deadlock": "deadlock",
+    "deadlock": "deadlock", "deadlock_long": "deadlock",
     "destroyed_stream": "use-after-destroy", "destroyed_event": "use-after-destroy",
     "destroyed_twice": "use-after-destroy", "destroyed_description": "use-after-destroy",
     "leak_block": "leak", "leak_pinned": "leak", "leak_stream": "leak", "leak_event": "leak",
     "leak_context": "leak", "unfinished": "unfinished", "leak_description": "leak", "leak_physical": "leak",
     "unwritten": "uninitialised", "unwritten_part": "uninitialised", "unwritten_carried": "uninitialised",
-    "unwritten_async": "uninitialised",
+    "unwritten_async": "uninitialised", "unwritten_between_rows": "uninitialised",
+    "unwritten_rows_carried": "uninitialised", "unwritten_overlap": "uninitialised",
+    "unwritten_indirect": "uninitialised", "unwritten_described": "uninitialised",
 }
 #: Cases whose program is killed by the wrong access, as with a card.
 DEADLY = {"host_reads", "host_writes", "host_reads_freed"}

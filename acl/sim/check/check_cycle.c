@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WAITS = 256 };
-
 /* A task that records an event; it is queued and has not run. */
 typedef struct Queued {
     struct Queued *next;
@@ -23,15 +21,16 @@ typedef struct Queued {
 } Queued;
 
 typedef struct Wait {
-    Stream *stream; /* the waiting stream; NULL: the entry is free */
+    struct Wait *next;
+    Stream *stream; /* the waiting stream */
     const struct Event *event;
-    uint64_t task;
     bool stuck;
 } Wait;
 
 FILE_LOCK(cycle_lock);
-static Queued *queued;
-static Wait waits[WAITS];
+static Queued *queued, **queued_end = &queued; /* oldest first, because the oldest ends first */
+static Wait *waits;
+static size_t wait_count;
 
 void check_record_queued(const struct Event *event, const Stream *stream)
 {
@@ -40,8 +39,9 @@ void check_record_queued(const struct Event *event, const Stream *stream)
         return;
     }
     pthread_mutex_lock(&cycle_lock);
-    *made = (Queued){queued, event, stream};
-    queued = made;
+    *made = (Queued){NULL, event, stream};
+    *queued_end = made;
+    queued_end = &made->next;
     pthread_mutex_unlock(&cycle_lock);
 }
 
@@ -55,6 +55,7 @@ void check_record_over(const struct Event *event, const Stream *stream)
     Queued *found = *link;
     if (found != NULL) {
         *link = found->next;
+        queued_end = found->next == NULL ? link : queued_end;
     }
     pthread_mutex_unlock(&cycle_lock);
     free(found);
@@ -62,22 +63,28 @@ void check_record_over(const struct Event *event, const Stream *stream)
 
 void check_wait_begins(const struct Event *event, Stream *stream)
 {
-    pthread_mutex_lock(&cycle_lock);
-    for (size_t i = 0; i < WAITS; i++) {
-        if (waits[i].stream == NULL) {
-            waits[i] = (Wait){stream, event, atomic_load(&stream->completed), false};
-            break;
-        }
+    Wait *made = malloc(sizeof *made);
+    if (made == NULL) {
+        return;
     }
+    pthread_mutex_lock(&cycle_lock);
+    *made = (Wait){waits, stream, event, false};
+    waits = made;
+    wait_count++;
     pthread_mutex_unlock(&cycle_lock);
 }
 
 void check_wait_ends(Stream *stream)
 {
     pthread_mutex_lock(&cycle_lock);
-    for (size_t i = 0; i < WAITS; i++) {
-        if (waits[i].stream == stream) {
-            waits[i] = (Wait){0};
+    for (Wait **link = &waits; *link != NULL;) {
+        Wait *wait = *link;
+        if (wait->stream == stream) {
+            *link = wait->next;
+            wait_count--;
+            free(wait);
+        } else {
+            link = &wait->next;
         }
     }
     pthread_mutex_unlock(&cycle_lock);
@@ -86,14 +93,13 @@ void check_wait_ends(Stream *stream)
 /* ---- stuck streams (the lock is held) ------------------------------------------------------------ */
 
 /* Returns the wait of a stuck stream; NULL if the stream is not stuck. */
-static Wait *wait_of(const Stream *stream)
+static const Wait *wait_of(const Stream *stream)
 {
-    for (size_t i = 0; i < WAITS; i++) {
-        if (waits[i].stream == stream && waits[i].stuck) {
-            return &waits[i];
-        }
+    const Wait *wait = waits;
+    while (wait != NULL && (wait->stream != stream || !wait->stuck)) {
+        wait = wait->next;
     }
-    return NULL;
+    return wait;
 }
 
 /* Returns a stuck stream that has a queued record of the event for which `wait` waits. NULL if a stream that is not
@@ -116,14 +122,14 @@ static const Stream *blocker_of(const Wait *wait)
  * still go on, until no flag changes any more. */
 static void stuck_find(void)
 {
-    for (size_t i = 0; i < WAITS; i++) {
-        waits[i].stuck = waits[i].stream != NULL;
+    for (Wait *wait = waits; wait != NULL; wait = wait->next) {
+        wait->stuck = true;
     }
     for (bool more = true; more;) {
         more = false;
-        for (size_t i = 0; i < WAITS; i++) {
-            if (waits[i].stuck && blocker_of(&waits[i]) == NULL) {
-                waits[i].stuck = false;
+        for (Wait *wait = waits; wait != NULL; wait = wait->next) {
+            if (wait->stuck && blocker_of(wait) == NULL) {
+                wait->stuck = false;
                 more = true;
             }
         }
@@ -133,30 +139,37 @@ static void stuck_find(void)
 /* ---- telling ------------------------------------------------------------------------------------- */
 
 typedef struct Cycle {
-    Stream *streams[WAITS];
-    uint32_t ids[WAITS];
     size_t count;
+    struct {
+        Stream *stream;
+        uint32_t id;
+    } at[];
 } Cycle;
 
-/* Follows the waits from one stream to the next. If they end in a cycle, gives the streams of the cycle, with a hold on
- * each; else gives no streams. */
-static void cycle_take(const Stream *from, Cycle *cycle)
+/* Follows the waits from one stream to the next. If they end in a cycle, returns the streams of the cycle, with a hold on
+ * each; else NULL, and without memory too. */
+static Cycle *cycle_take(const Stream *from)
 {
     stuck_find();
-    cycle->count = 0;
     const Wait *wait = wait_of(from);
-    for (size_t i = 0; wait != NULL && i < WAITS; i++) { /* a path of WAITS steps has certainly reached the cycle */
+    Cycle *cycle = wait == NULL ? NULL : malloc(sizeof *cycle + wait_count * sizeof cycle->at[0]);
+    if (cycle == NULL) {
+        return NULL;
+    }
+    cycle->count = 0;
+    for (size_t i = 0; wait != NULL && i < wait_count; i++) { /* a path of wait_count steps has reached the cycle */
         wait = wait_of(blocker_of(wait));
     }
     for (const Stream *first = wait != NULL ? wait->stream : NULL;
-         wait != NULL && (cycle->count == 0 || wait->stream != first) && cycle->count < WAITS;
+         wait != NULL && (cycle->count == 0 || wait->stream != first) && cycle->count < wait_count;
          wait = wait_of(blocker_of(wait))) {
         if (!handle_hold(wait->stream)) {
             break;
         }
-        cycle->streams[cycle->count] = wait->stream;
-        cycle->ids[cycle->count++] = wait->stream->id;
+        cycle->at[cycle->count].stream = wait->stream;
+        cycle->at[cycle->count++].id = wait->stream->id;
     }
+    return cycle;
 }
 
 static void cycle_tell(const Cycle *cycle)
@@ -165,7 +178,7 @@ static void cycle_tell(const Cycle *cycle)
     size_t used = 0;
     for (size_t i = 0; i <= cycle->count && used + 16 < sizeof list; i++) {
         int more = snprintf(list + used, sizeof list - used, "%s%u", i == 0 ? "" : " for ",
-                            cycle->ids[i % cycle->count]);
+                            cycle->at[i % cycle->count].id);
         used += more > 0 ? (size_t)more : 0;
     }
     CheckReport report = check_begin(CHECK_ORDER, "deadlock", "streams wait for each other's events, each "
@@ -176,16 +189,15 @@ static void cycle_tell(const Cycle *cycle)
 
 void check_cycle(const Stream *stream)
 {
-    Cycle cycle;
     pthread_mutex_lock(&cycle_lock);
-    cycle_take(stream, &cycle);
+    Cycle *cycle = cycle_take(stream);
     pthread_mutex_unlock(&cycle_lock);
-    if (cycle.count == 0) {
-        return;
+    if (cycle != NULL && cycle->count != 0) {
+        cycle_tell(cycle);
     }
-    cycle_tell(&cycle);
-    for (size_t i = 0; i < cycle.count; i++) {
-        stream_stop(cycle.streams[i]);
-        handle_drop(cycle.streams[i]);
+    for (size_t i = 0; cycle != NULL && i < cycle->count; i++) {
+        stream_stop(cycle->at[i].stream);
+        handle_drop(cycle->at[i].stream);
     }
+    free(cycle);
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 enum { SPAN_SHIFT = 21, SPAN = 1 << SPAN_SHIFT, BUCKETS = 1 << 14 };
+enum { CARRY = 4096 }; /* bytes whose states are carried at once */
 
 typedef struct ShadowPage {
     struct ShadowPage *next;
@@ -144,36 +145,32 @@ static uint64_t part_end(uint64_t at, uint64_t end)
     return stop < end ? stop : end;
 }
 
+/* The lock is held. */
+static void range_mark(const void *space, uint64_t begin, uint64_t end, bool written)
+{
+    for (uint64_t at = begin; at < end; at = part_end(at, end)) {
+        uint32_t from = (uint32_t)(at & (SPAN - 1));
+        (written ? page_write : page_forget)(space, at >> SPAN_SHIFT, from,
+                                             from + (uint32_t)(part_end(at, end) - at));
+    }
+}
+
 void shadow_forget(const void *space, uint64_t begin, uint64_t end)
 {
     pthread_mutex_lock(&shadow_lock);
-    for (uint64_t at = begin; at < end; at = part_end(at, end)) {
-        uint32_t from = (uint32_t)(at & (SPAN - 1));
-        page_forget(space, at >> SPAN_SHIFT, from, from + (uint32_t)(part_end(at, end) - at));
-    }
+    range_mark(space, begin, end, false);
     pthread_mutex_unlock(&shadow_lock);
 }
 
-static void shadow_write(const void *space, uint64_t begin, uint64_t end)
-{
-    pthread_mutex_lock(&shadow_lock);
-    for (uint64_t at = begin; at < end; at = part_end(at, end)) {
-        uint32_t from = (uint32_t)(at & (SPAN - 1));
-        page_write(space, at >> SPAN_SHIFT, from, from + (uint32_t)(part_end(at, end) - at));
-    }
-    pthread_mutex_unlock(&shadow_lock);
-}
-
-static size_t shadow_unwritten(const void *space, uint64_t begin, uint64_t end)
+/* Returns how many bytes were not written; the lock is held. */
+static size_t range_missing(const void *space, uint64_t begin, uint64_t end)
 {
     size_t missing = 0;
-    pthread_mutex_lock(&shadow_lock);
     for (uint64_t at = begin; at < end; at = part_end(at, end)) {
         uint32_t from = (uint32_t)(at & (SPAN - 1));
         missing += page_missing(space, at >> SPAN_SHIFT, from,
                                 from + (uint32_t)(part_end(at, end) - at));
     }
-    pthread_mutex_unlock(&shadow_lock);
     return missing;
 }
 
@@ -199,11 +196,14 @@ static void unwritten_tell(const char *name, const RaceSite *site, const RaceByt
 
 static void access_one(const char *name, const RaceSite *site, const RaceBytes *bytes)
 {
+    size_t missing = 0;
+    pthread_mutex_lock(&shadow_lock);
     if (bytes->kind != TOUCH_READ) {
-        shadow_write(bytes->space, bytes->begin, bytes->end);
-        return;
+        range_mark(bytes->space, bytes->begin, bytes->end, true);
+    } else {
+        missing = range_missing(bytes->space, bytes->begin, bytes->end);
     }
-    size_t missing = shadow_unwritten(bytes->space, bytes->begin, bytes->end);
+    pthread_mutex_unlock(&shadow_lock);
     if (missing != 0) {
         unwritten_tell(name, site, bytes, missing);
     }
@@ -216,27 +216,92 @@ static bool is_shadowed(const RaceBytes *bytes)
     return bytes->space != NULL || (arena != NULL && arena->device != BOOK_HOST);
 }
 
-/* Applies a copy: each byte of `to` counts as written if and only if its byte of `from` does. */
-static void carry(const RaceBytes *from, const RaceBytes *to)
+/* ---- copies within device memory (the lock is held) ------------------------------------------------
+ * The destination's bytes count as written if the source's do. */
+
+/* Carries at most CARRY bytes. Reads all states before it changes one, as the ranges may overlap. */
+static void chunk_carry(const RaceBytes *from, const RaceBytes *to, uint64_t at, uint64_t length)
 {
-    uint64_t length = from->end - from->begin;
-    size_t missing = shadow_unwritten(from->space, from->begin, from->end);
-    shadow_write(to->space, to->begin, to->end);
-    for (uint64_t i = 0; missing != 0 && i < length; i++) {
-        if (shadow_unwritten(from->space, from->begin + i, from->begin + i + 1) != 0) {
-            shadow_forget(to->space, to->begin + i, to->begin + i + 1);
-            missing--;
+    uint64_t begin = from->begin + at, target = to->begin + at;
+    size_t missing = range_missing(from->space, begin, begin + length);
+    if (missing == 0 || missing == length) {
+        range_mark(to->space, target, target + length, missing == 0);
+        return;
+    }
+    bool written[CARRY];
+    for (uint64_t i = 0; i < length; i++) {
+        written[i] = range_missing(from->space, begin + i, begin + i + 1) == 0;
+    }
+    for (uint64_t i = 0, next; i < length; i = next) {
+        for (next = i + 1; next < length && written[next] == written[i]; next++) {
+        }
+        range_mark(to->space, target + i, target + next, written[i]);
+    }
+}
+
+/* Carries `length` bytes, in the order in which a copy of overlapping ranges goes. */
+static void carry(const RaceBytes *from, const RaceBytes *to, uint64_t length)
+{
+    bool backwards = from->space == to->space && to->begin > from->begin;
+    for (uint64_t done = 0; done < length;) {
+        uint64_t part = length - done < CARRY ? length - done : CARRY;
+        chunk_carry(from, to, backwards ? length - done - part : done, part);
+        done += part;
+    }
+}
+
+/* Returns how many pieces from `first` on are of the kind and have a shadow; adds up their bytes. */
+static size_t pieces_of(const RaceBytes *bytes, size_t first, size_t count, TouchKind kind,
+                        uint64_t *total)
+{
+    size_t at = first;
+    for (*total = 0; at < count && bytes[at].kind == kind && is_shadowed(&bytes[at]); at++) {
+        *total += bytes[at].end - bytes[at].begin;
+    }
+    return at - first;
+}
+
+/* Carries from the first `reads` pieces to those behind them, which have as many bytes, but may be divided in another
+ * way: rows with another pitch, or mappings of another size. */
+static void pieces_carry(const RaceBytes *bytes, size_t reads, size_t count)
+{
+    RaceBytes from = bytes[0], to = bytes[reads];
+    for (size_t read = 0, write = reads; read < reads && write < count;) {
+        uint64_t source = from.end - from.begin, target = to.end - to.begin;
+        uint64_t length = source < target ? source : target;
+        carry(&from, &to, length);
+        from.begin += length;
+        to.begin += length;
+        if (from.begin == from.end && ++read < reads) {
+            from = bytes[read];
+        }
+        if (to.begin == to.end && ++write < count) {
+            to = bytes[write];
         }
     }
 }
 
+/* True if the pieces are those of a copy within device memory; their states are carried then. */
+static bool step_carries(const char *name, const RaceBytes *bytes, size_t count)
+{
+    uint64_t source, target;
+    if (count < 2 || strstr(name, "emcpy") == NULL) {
+        return false;
+    }
+    size_t reads = pieces_of(bytes, 0, count, TOUCH_READ, &source);
+    size_t writes = pieces_of(bytes, reads, count, TOUCH_WRITE, &target);
+    if (reads == 0 || writes == 0 || reads + writes != count || source != target) {
+        return false;
+    }
+    pthread_mutex_lock(&shadow_lock);
+    pieces_carry(bytes, reads, count);
+    pthread_mutex_unlock(&shadow_lock);
+    return true;
+}
+
 void shadow_step(const char *name, const RaceSite *site, const RaceBytes *bytes, size_t count)
 {
-    bool copies = count == 2 && bytes[0].kind == TOUCH_READ && bytes[1].kind == TOUCH_WRITE &&
-                  strstr(name, "emcpy") != NULL &&
-                  bytes[0].end - bytes[0].begin == bytes[1].end - bytes[1].begin;
-    if (copies && is_shadowed(&bytes[0]) && is_shadowed(&bytes[1])) {
-        carry(&bytes[0], &bytes[1]);
+    if (step_carries(name, bytes, count)) {
         return;
     }
     for (size_t i = 0; i < count; i++) {

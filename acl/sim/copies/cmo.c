@@ -107,7 +107,7 @@ aclError sim_aclrtCmoSetDesc(void *cmoDesc, void *src, size_t size)
     TRY(memory_check(__func__, "src", src, size, false, &source));
     REQUIRE_RT(memory_on_device(source.kind));
     CmoDesc content = {DESC_MARK, {src, size}};
-    memcpy(desc.inner, &content, sizeof content);
+    memory_put(cmoDesc, desc.inner, &content, sizeof content);
     return ACL_SUCCESS;
 }
 

@@ -1,5 +1,6 @@
 /* Copies whose addresses are stored in device memory and are read when the task runs: two pointers with offsets,
  * or a descriptor.  Source and destination are on the same device. */
+#include "base/checks.h"
 #include "copies/copy.h"
 #include "generated/exports.h"
 #include "races/race.h"
@@ -17,8 +18,13 @@ typedef struct OffsetTask {
     size_t dst_offset, src_offset, bytes;
 } OffsetTask;
 
+/* Tells the checker of unwritten memory what is written only here, because the addresses were not known when the task
+ * was queued. */
 static aclError indirect_move(Stream *stream, void *dst, const void *src, size_t bytes)
 {
+    if (check_on(CHECK_INIT)) {
+        checks.host_step(dst, src, bytes);
+    }
     return copy_move(stream, &(Copy){.dst = dst, .src = src, .width = bytes, .height = 1});
 }
 
@@ -40,11 +46,12 @@ static aclError offset_run(Stream *stream, const void *payload)
     return indirect_move(stream, dst + task->dst_offset, src + task->src_offset, task->bytes);
 }
 
-/* States to the order checker only the bytes of the two pointers: the bytes that are copied are known only when the
- * task runs. */
+/* States only the bytes of the two pointers: those that are copied are known only when the task runs, so what is queued
+ * behind it is checked only then. */
 static void offset_touch(const void *payload, Touch *touch)
 {
     const OffsetTask *task = payload;
+    touch_late(touch);
     touch_bytes(touch, task->dst, sizeof(void *), TOUCH_READ);
     touch_bytes(touch, task->src, sizeof(void *), TOUCH_READ);
 }
@@ -84,9 +91,10 @@ typedef struct CopyDesc {
     void *dst;
     const void *src;
     size_t bytes;
+    uint64_t unused[4];
 } CopyDesc;
 
-_Static_assert(sizeof(CopyDesc) <= DESC_BYTES, "a descriptor fits its size");
+_Static_assert(sizeof(CopyDesc) == DESC_BYTES, "all bytes of a descriptor are written");
 
 static const uint64_t DESC_MARK = UINT64_C(0x6d656d6370796473);
 
@@ -151,8 +159,8 @@ aclError sim_aclrtSetMemcpyDesc(void *desc, aclrtMemcpyKind kind, void *srcAddr,
     TRY(on_device(__func__, "dstAddr", dstAddr, count, &dst_device, NULL));
     TRY(on_device(__func__, "srcAddr", srcAddr, count, &src_device, NULL));
     REQUIRE_RT(dst_device == src_device);
-    CopyDesc content = {DESC_MARK, dstAddr, srcAddr, count};
-    memcpy(seen.inner, &content, sizeof content);
+    CopyDesc content = {DESC_MARK, dstAddr, srcAddr, count, {0}};
+    memory_put(desc, seen.inner, &content, sizeof content);
     return ACL_SUCCESS;
 }
 
@@ -175,6 +183,7 @@ static aclError desc_run(Stream *stream, const void *payload)
 
 static void desc_touch(const void *payload, Touch *touch)
 {
+    touch_late(touch);
     touch_bytes(touch, *(void *const *)payload, DESC_BYTES, TOUCH_READ);
 }
 

@@ -6,6 +6,7 @@
 #include "base/checks.h"
 #include "memory/memory.h"
 
+#include <string.h>
 #include <sys/mman.h>
 
 FILE_LOCK(window_lock);
@@ -85,6 +86,12 @@ static void wrote(const void *address, size_t bytes, bool write)
     if (write && check_on(CHECK_INIT) && stream_running() == NULL) {
         checks.host_step(address, NULL, bytes);
     }
+}
+
+void memory_put(const void *address, void *inner, const void *from, size_t bytes)
+{
+    wrote(address, bytes, true);
+    memcpy(inner, from, bytes);
 }
 
 bool memory_reachable(const void *address, size_t bytes, bool write)

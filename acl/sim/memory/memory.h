@@ -128,6 +128,8 @@ typedef struct Seen {
  * not fault. `seen` may be NULL. */
 aclError memory_check(const char *function, const char *argument, const void *address,
                       size_t bytes, bool write, Seen *seen);
+/* Writes bytes of the host to memory that memory_check has checked; `inner` is Seen.inner. */
+void memory_put(const void *address, void *inner, const void *from, size_t bytes);
 /* For tasks that run: true if an access to the bytes does not fault. Memory of an arena never faults,
  * even if it was freed after the task was queued: as on a device, the task then accesses whatever the
  * pages contain. An access to unmapped pages of a reservation faults. */

@@ -82,9 +82,9 @@ static aclError buffer_fill(const aclmdlDataset *dataset, size_t index, const ac
     Seen seen;
     TRY(memory_check("aclmdlSetInputAIPP", "the input's memory", buffer->address, bytes, true,
         &seen));
-    char *to = seen.inner;
-    memcpy(to, &set->head, sizeof set->head);
-    memcpy(to + sizeof set->head, set->batches, bytes - sizeof set->head);
+    memory_put(buffer->address, seen.inner, &set->head, sizeof set->head);
+    memory_put((char *)buffer->address + sizeof set->head, (char *)seen.inner + sizeof set->head, set->batches,
+        bytes - sizeof set->head);
     return ACL_SUCCESS;
 }
 

@@ -264,7 +264,7 @@ aclError sim_acltdtDequeueData(uint32_t qid, void *data, size_t dataSize, size_t
     *retDataSize = room.needed;
     TRY(queue_status(__func__, qid, status));
     TRY(sim_aclrtGetBufData(message, &bytes, &size));
-    memcpy(seen.inner, bytes, room.needed);
+    memory_put(data, seen.inner, bytes, room.needed);
     if (userDataSize > 0) {
         TRY(sim_aclrtGetBufUserData(message, userData, userDataSize, 0));
     }
