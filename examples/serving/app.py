@@ -127,7 +127,7 @@ class Server(uvicorn.Server):
         timer = threading.Timer(0 if again else self.grace_s, self.engine.cut_short)
         timer.daemon = True
         timer.start()
-        if hasty or not again:                  # a second call of it makes uvicorn close all connections
+        if hasty or not again:                  # a second handle_exit makes uvicorn close all connections
             super().handle_exit(sig, frame)
 
 

@@ -181,7 +181,7 @@ def one(header: str, part: Row, home: dict[str, str]) -> str:
 
 
 def outputs(table: Row) -> dict[str, str]:
-    """Return path below the project's root -> text, for every header."""
+    """Return the files to write: path of each header below the project's root -> its text."""
     parts = split(table)
     kinds = ["enums", "structs", "opaque", "callbacks", "typedefs"]
     home = {r["name"]: h for h, part in parts.items() for k in kinds for r in part[k]}

@@ -69,7 +69,7 @@ def sorted_rows(found: dict[str, list[Row]], table: Row) -> dict[str, list[Row]]
 
 
 def show(value: Any) -> str:
-    """Return a value, or an entry of a list, for the list of differences."""
+    """Return a value, or an entry of a list, as text for a line about a difference."""
     if isinstance(value, dict):
         sizes = "".join(f"[{size}]" for size in value.get("array", []))
         told = value.get("value", value.get("type"))

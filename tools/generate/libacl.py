@@ -18,7 +18,7 @@ from .headers import split
 MARK_PYTHON = f"# {api.MARK}\n"
 MARK_C = f"/* {api.MARK} */\n"
 MISSING = "ACL_ERROR_RT_FEATURE_NOT_SUPPORT"
-# The value that a function returns if the library lacks it; for other types 0 or NULL.
+# What a function of these types returns if the library lacks it. Functions of other types return 0 or NULL.
 ABSENT = {
     "aclDataType": "ACL_DT_UNDEFINED",
     "aclFormat": "ACL_FORMAT_UNDEFINED",

@@ -42,7 +42,7 @@ def row(name: str, given: list[Any], words: dict[str, str]) -> str:
 
 
 def outputs(_table: dict[str, Any]) -> dict[str, str]:
-    """Return the page with its table made anew."""
+    """Return the page with its table written again."""
     rows = "".join(row(*option) for option in options((api.ROOT / SOURCE).read_text(encoding="utf-8")))
     before, head, after = (api.ROOT / PAGE).read_text(encoding="utf-8").partition(HEAD)
     if not head:

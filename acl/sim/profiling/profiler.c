@@ -125,7 +125,7 @@ static bool is_marking(void)
     return is;
 }
 
-/* Stores a record. Returns false if there is no host memory, or if a million records are stored. */
+/* Stores a record. Returns false if there is no host memory, or if RECORDS_MAX records are stored. */
 static bool record_add(Record record)
 {
     pthread_mutex_lock(&lock);

@@ -1,10 +1,12 @@
-/* subscription.c: aclprofModelSubscribe: writes a record of each operator that runs to the program's pipe.
+/* subscription.c: aclprofModelSubscribe: writes a record of each operator that runs to the
+   program's pipe.
 
    A kernel's own thread only queues the record; a thread of the subscription writes to the pipe, so
-   that a slow reader delays no stream. A program that does not read loses the records beyond
-   QUEUE_MAX. Unsubscribing writes the queued records as long as the pipe is read. Then it closes the write
-   end, as the runtime does, by which the reader learns that there are no more records.  A model that is
-   already unloaded can be unsubscribed, too.
+   that a slow reader delays no stream. The queue grows up to 131,072 records, the last power of two
+   below QUEUE_MAX; if the program does not read, further records are lost. Unsubscribing writes the
+   queued records as long as the pipe is read. Then it closes the write end, as the runtime does, by
+   which the reader learns that there are no more records.  A model that is already unloaded can be
+   unsubscribed, too.
 
    Thread rule: the list and the queues are under one leaf mutex; no thread writes to a pipe under
    it. */
@@ -74,7 +76,8 @@ aclError sim_aclprofDestroySubscribeConfig(const aclprofSubscribeConfig *profSub
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Waits for records and takes at most `most`. Returns their number; 0 if the subscription ended. */
+/* Waits for records and takes at most `most`. Returns their number; 0 if the subscription has ended
+   and none is left. */
 static size_t records_take(Subscription *self, OpRecord *records, size_t most)
 {
     pthread_mutex_lock(&lock);

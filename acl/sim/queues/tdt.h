@@ -14,7 +14,7 @@ enum { TDT_NAME_MAX = 128, TDT_DEPTH_MAX = 8192 };
 /* How to handle the messages of a queue. */
 typedef struct TdtMessages {
     void (*drop)(void *message);
-    void *(*copy)(void *message); /* NULL: the queue cannot be routed to several queues */
+    void *(*copy)(void *message); /* NULL: the queue cannot have routes */
 } TdtMessages;
 
 /* Objects whose address users hold. All have handles of the kind HANDLE_TDT, whose slots have one size. */
@@ -53,7 +53,8 @@ aclError tdt_queue_grant(uint32_t id, uint32_t permission);
 aclError tdt_queue_permission(uint32_t id, uint32_t *permission);
 
 /* Both return 500001 if a queue does not exist. tdt_route_bind also does so if the route exists
-   already or would close a cycle, tdt_route_unbind if the route does not exist. */
+   already or would close a cycle, if the queues hold messages of different sorts, or if these
+   cannot be copied; tdt_route_unbind if the route does not exist. */
 aclError tdt_route_bind(uint32_t source, uint32_t target);
 aclError tdt_route_unbind(uint32_t source, uint32_t target);
 typedef void (*TdtVisit)(uint32_t source, uint32_t target, void *argument);

@@ -93,7 +93,8 @@ RaceBox **race_elsewhere(void)
 
 /* ---- threads ------------------------------------------------------------------------------------- */
 
-/* Returns a retired slot whose tasks the host has all seen complete, else a new slot; SLOTS_MOST if there is none. */
+/* Returns one of the first RETIRED_LOOK retired slots if the host has seen all of its tasks
+ * complete, else a new slot; SLOTS_MOST if there is none. */
 static uint32_t slot_take(void)
 {
     for (uint32_t i = 0; i < retired_count && i < RETIRED_LOOK; i++) {
@@ -432,7 +433,7 @@ void race_take_host(Stream *stream)
     pthread_mutex_unlock(&race_lock);
 }
 
-/* ---- values: one box for all that fall into one bucket, which only orders more -------------------- */
+/* ---- values: all values of a hash bucket share a box, which can only hide findings --------------- */
 
 enum { VALUES = 4096 };
 

@@ -2,7 +2,8 @@
  *
  * R1  order      an operation is settled only after all operations that it waits for
  * R2  subsumed   a use is removed from a cell only if the host has seen it complete, or if a later use in
- *                the cell is ordered after it and conflicts with every access that it conflicts with
+ *                the cell conflicts with every access that it conflicts with, and is a write or ordered
+ *                after it
  * R3  seen       what the host has seen complete is ordered before all work that is queued later
  *
  * Thread rule: everything is guarded by race_lock, a leaf lock, unless a comment says otherwise. */
@@ -91,7 +92,7 @@ typedef struct RaceOp {
      * choice: it chooses the tasks that run, so its bytes are not checked (touch_choice). silent: it is
      * settled without reports. is_graph: it is an execution of a graph. */
     bool late, marked, choice, silent, is_graph;
-    Clock host; /* only if `late`: what the host had seen complete when the operation was queued */
+    Clock host; /* what the host had seen complete when the operation was queued; empty if it was settled at once */
     RaceStep *steps;
     size_t step_count, step_room;
     RaceBytes *bytes;

@@ -21,7 +21,7 @@
 typedef struct OpTask {
     const OpKind *kind;
     AttrSet *attrs;
-    void *values;           /* copies of inputs in host memory; freed with the task */
+    void *values;           /* copies of inputs that are constants or in host memory; freed with the task */
     void *workspace;
     size_t workspace_bytes;
     unsigned threads;
@@ -190,7 +190,7 @@ static aclError value_copy(const OpEnds *ends, int i, void *place, const Tensor 
     return ACL_SUCCESS;
 }
 
-/* Copies inputs in host memory, because the caller may change them after the call. */
+/* Copies inputs that are constants or in host memory, because the caller may change them after the call. */
 static aclError values_copy(const OpEnds *ends, OpTask *task)
 {
     size_t total = 0, used = 0;
@@ -243,7 +243,8 @@ static aclError values_wait(
 
 /* --- outputs --- */
 
-/* Compares the inferred shape with the described one. Unknown dimensions get the inferred value. */
+/* Compares the inferred type and number of elements with the described ones. If the described shape
+   is open, and the caller wants it (`describe`), writes the inferred shape into the description. */
 static aclError output_settle(
     const OpKind *kind, const OpEnds *ends, int i, bool in_place, Tensor *tensor)
 {

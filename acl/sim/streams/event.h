@@ -46,7 +46,7 @@ typedef struct Event {
     EventCounts own;
     _Atomic uint32_t flag;          /* EVENT_FLAGGED: set by a record, cleared by a reset */
     _Atomic uint32_t waits;         /* wait tasks queued and not done */
-    _Atomic uint64_t capture;       /* number of the capture in which it was last recorded; 0: none */
+    _Atomic uint64_t capture;       /* number of the capture that has its last record; 0: none has it */
     uint32_t captured_lane;         /* index of the recording stream's lane (its part of the graph) */
     uint32_t captured_steps;        /* number of steps in that lane when the event was recorded */
     size_t captured_tasks, captured_edges; /* numbers of tasks and edges in the graph at that time */

@@ -10,7 +10,7 @@ struct SharedNotify;
 typedef struct Notify {
     uint32_t id;
     int32_t device;
-    pthread_mutex_t lock;     /* held while the number behind `value` changes, and while the pointer itself changes */
+    pthread_mutex_t lock;     /* guards the pointer `value` and a notify's bit, not a counting notify's number */
     _Atomic uint32_t own_value;
     _Atomic uint32_t *value;  /* own_value, or the shared value if the notify was exported or imported */
     struct SharedNotify *_Atomic shared;
