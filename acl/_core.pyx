@@ -440,7 +440,7 @@ cdef void block_wire(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
-    """End pending frees (with `sync`, after a wait); return a block of the bins, or NULL."""
+    """End pending frees (with `sync`, wait for their work).  Return a fitting block, or NULL."""
     cdef Block *block
     cdef bint released
     lock_drop(&arena.lock)
@@ -464,7 +464,7 @@ cdef Block *alloc_refused(Arena *arena) noexcept nogil:
 
 
 cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate, if the arena has a mode or the tag a budget.  A capture uses its own arena."""
+    """Allocate for an arena with a mode or a tag with a budget; in a capture, from its arena."""
     cdef Arena *capture
     cdef uint32_t mode = count_read(&arena.mode)
     if mode & (ARENA_FORKED | ARENA_CLOSED):

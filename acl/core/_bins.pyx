@@ -21,7 +21,7 @@ from posix.mman cimport (
 
 cdef extern from *:
     """
-    /* ThreadSanitizer leaves a program two TiB. */
+    /* Under ThreadSanitizer a program can reserve only two TiB. */
     #if defined(__SANITIZE_THREAD__)
     #define ZONE_SLABS 512
     #else

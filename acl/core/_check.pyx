@@ -55,7 +55,8 @@ cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
                      Sums *sums) noexcept nogil:
     """Check I13 for one mapping; True if it holds.
 
-    The mapping must be at its own page, and its frame's list must have it once, and the active one.
+    The mapping must be at its own page.  Its frame's list must have it once, and must have the
+    frame's active mapping.
     """
     cdef View *other
     cdef uint32_t found = 0

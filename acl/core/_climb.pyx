@@ -78,7 +78,7 @@ steps[:] = [
 
 
 cdef inline bint borrows_often(Arena *arena) noexcept nogil:
-    """True if more than 1 % of the allocations since `growth_paid` last allowed moved pages."""
+    """True if over 1 % of the allocations moved pages, since `growth_paid` last allowed growth."""
     cdef uint64_t moved = arena.growth.borrows
     return (moved >= BORROWS_FEW and moved * <uint64_t> BORROWS_OFTEN
             > arena_allocs(arena) - arena.growth.grown_at)
@@ -136,7 +136,7 @@ cdef void take_own(Climb *climb, bint wait) noexcept nogil:
 
 
 cdef inline size_t few_bytes(Pool *pool) noexcept nogil:
-    """Return the reserved bytes up to which the pool grows before a page moves.
+    """Return the reserved bytes up to which the pool grows rather than moves a page.
 
     They are one page for each stream, and at least FEW_PAGES.  With fewer, streams that need less
     than a page would take one page from each other for ever.
@@ -293,7 +293,7 @@ cdef void step_idle(Climb *climb) noexcept nogil:
 
 
 cdef void step_wait(Climb *climb) noexcept nogil:
-    """Fallback step: free pages of busy streams, after a short wait, if the pool would grow far."""
+    """Fallback step: free pages of busy streams, after a short wait, instead of much growth."""
     cdef uint64_t before
     if growth_waits(climb):
         before = waits_shorten(SHARING_MS)
@@ -364,7 +364,7 @@ cdef void climb_start(Climb *climb, Arena *arena, size_t size) noexcept nogil:
 
 
 cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
-    """Return the best placement that may need old mappings unmapped, after a wait if needed.
+    """Return the best placement, even if old mappings in it must be unmapped; wait if needed.
 
     If they cannot be unmapped now, return one without old mappings, or none.
     """

@@ -299,7 +299,7 @@ cdef bint queue_mark(Arena *arena, Use *oldest) noexcept nogil:
 cdef Use *queue_settle(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
     """Without locks: end a queue's complete Uses, oldest first.
 
-    Return the first other Use, or NULL.
+    Return the first incomplete one.
     """
     while use != NULL and use_complete(arena, use):
         use = use_over(arena, use, released)

@@ -55,7 +55,7 @@ cdef bint climb_moves(Climb *climb) noexcept nogil
 # Adds the frames that a fallback step has found to `climb.frames`.
 cdef void climb_add(Climb *climb, Frame *frames, uint64_t pages, uint32_t rung) noexcept nogil
 
-# Called under the arena's lock.
+# `views_settle` and the functions up to `window_join` are called under the arena's lock.
 cdef void views_settle(Arena *arena, View *cleared, View *barred) noexcept nogil
 cdef Block *piece_detach(Arena *arena, Block *block, char *start, char *end) noexcept nogil
 cdef bint window_claim(Climb *climb, Window *window) noexcept nogil
@@ -65,7 +65,7 @@ cdef void window_settle(Climb *climb) noexcept nogil
 cdef void pages_home(Arena *arena) noexcept nogil
 cdef Block *window_join(Climb *climb) noexcept nogil    # returns the placement as one MOVING block
 
-# Without locks.
+# `views_retry` and the functions up to `pages_move_out` are called without locks.
 cdef void views_retry(Arena *arena) noexcept nogil
 cdef uint64_t pieces_unmap(Arena *arena, Frame **leaving, Frame **frames,
                            View **cleared) noexcept nogil

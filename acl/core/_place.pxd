@@ -22,7 +22,7 @@ cdef enum Demand:               # which placements a search may return
     DEMAND_RESTED               # old mappings may have to be unmapped, but without a wait
     DEMAND_PLAIN                # no old mapping has to be unmapped
 
-# Called under the arena's lock.
+# Returns the best placement, or one with `first` NULL. Called under the arena's lock.
 cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t demand) noexcept nogil
 
 # `range_open` and `range_add` are called with the arena's lock held; `range_open` unlocks it during

@@ -43,7 +43,7 @@ cdef void block_own(Block *block, size_t extra) noexcept nogil
 # Returns the number of live blocks.
 cdef uint64_t pool_see(Pool *pool, uint64_t ticks) noexcept nogil
 
-# If `trims`, events say from now on that pages unmapped by this thread were trimmed; else moved.
+# If `trims`, pages that this thread unmaps from now on are recorded as trimmed, otherwise as moved.
 cdef void record_trims(bint trims) noexcept nogil
 cdef uint64_t record_ticks() noexcept nogil
 cdef uint64_t record_ns(uint64_t ticks) noexcept nogil           # in ns of CLOCK_MONOTONIC

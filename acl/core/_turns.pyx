@@ -225,7 +225,10 @@ cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
 
 
 cdef Block *hole_take(Arena *arena, Block *hole, uint64_t want, bint new) noexcept nogil:
-    """Detach the lowest pages of a hole without mappings.  With `new`, also pages never mapped."""
+    """Detach the lowest unmapped pages of a hole.
+
+    With `new`, also pages that were never mapped.
+    """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, hole)
     cdef uint32_t page = page_floor(span, hole.addr, granule)

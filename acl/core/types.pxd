@@ -260,13 +260,13 @@ cdef struct Range:
     size_t bytes
     Block *first                # the lowest block
     View **views  # by page: the mapping there; NULL: none; the array is NULL in segments
-    # by page: a hole began here and a placement filled it: its pages, at most 65535; else 0
+    # by page: pages (at most 65535) of the hole that began here and that a placement filled; else 0
     uint16_t *starts
     uint64_t *marks             # bit p: an earlier placement filled a hole that began at page p
     uint64_t *freed  # debug builds: by page, 1 + `maps.moment` at the last free in the page
     uint32_t pages              # number of pages
     uint32_t top                # the high water mark: the first page above all pages ever mapped
-    uint16_t index              # its index in `arena.space.ranges`
+    uint16_t index              # index of the range in `arena.space.ranges`
     uint8_t kind                # RangeKind
     bint segment                # one aclrtMalloc backs the whole range
 
@@ -283,7 +283,7 @@ cdef struct Use:
     aclrtContext context        # the stream's context; NULL: unknown, or the driver has no contexts
     aclrtEvent event  # while WAITING: recorded behind the stream's work; NULL: none recorded
     uint64_t moment             # while WAITING: `Source.moment` when the block was freed
-    bint whole                  # it waits for all work of the context, not only of the stream
+    bint whole                  # the Use waits for all work of the context, not only of the stream
     bint ended                  # the stream was destroyed: no event can be recorded on it
     bint silent                 # the last query of the event failed
     bint blind                  # while WAITING: no event can end it, only a wait for the context
@@ -324,7 +324,7 @@ cdef struct Counters:
     uint64_t donated            # pages that were given to other arenas or to the page source
     uint64_t syncs              # waits for the arena's stream
     uint64_t sync_failures      # waits that expired, or that the driver refused
-    uint64_t refused            # frees of foreign pointers and double frees: both were refused
+    uint64_t refused            # frees that were refused: of foreign pointers, and double frees
 
 # The bytes of one arena as a slow allocation last read them, or the sums of these over all arenas
 # (`Source.shares`). Part of the Arena or the Source. Under the source's lock.
@@ -342,8 +342,8 @@ cdef struct Ranges:
     uint32_t range_room         # number of slots of `ranges`
     Range **range_tables[RANGE_TABLES]  # all tables; old ones are kept for readers without the lock
 
-# How the end of an iteration of an arena is noticed. Part of the Arena. Under the arena's lock.
-# Written by `_core`, `_pages`.
+# State by which an arena notices the end of an iteration. Part of the Arena. Under the arena's
+# lock. Written by `_core`, `_pages`.
 cdef struct Iteration:
     Block *wired  # the sentinel: a LIVE block whose free may end the iteration; NULL: none
     uint64_t wired_at           # arena_allocs() when the sentinel was chosen
@@ -393,7 +393,7 @@ cdef struct Ordering:
     uint32_t asking             # number of threads in driver calls with `stream`: see `stream_end`
     uint32_t marking            # number of threads that record events for Uses: see `stream_end`
     bint early                  # frees come early: work may follow a free, so no event is recorded
-    uint32_t polling  # threads that hold waiting Uses or blocks which are on no list (I10)
+    uint32_t polling  # number of threads that took Uses or WAITING blocks off all lists (I10)
 
 # The end of the arena's stream, and the reuse of the arena for another stream. Part of the Arena.
 # Under the arena's lock.
@@ -431,7 +431,7 @@ cdef struct Guards:
 # Written by `_record`, `_core`, `_trim`.
 cdef struct Recording:
     Ring *ring                  # the last events; NULL: there is no ring yet
-    size_t alarm                # the peak threshold: above it in live bytes, `peak_note` is called
+    size_t alarm  # peak threshold in bytes: if `live` exceeds it, `peak_note` is called
 
 # Counts of an arena's allocations by size and by duration. Part of the Arena. Under the arena's
 # lock.
@@ -457,11 +457,11 @@ cdef struct Arena:
     size_t live                 # live bytes (I7)
     size_t live_peak            # peak of `live` since the last decay step or `reset_peak`
     size_t requested            # bytes that callers asked for (I7)
-    size_t requested_peak  # its peak since the last decay step, `reset_peak` or begin of a burst
+    size_t requested_peak  # peak of `requested` since a decay step, `reset_peak` or a new burst
     Block *spare                # list of unused descriptors, linked by `links.next`
     Counters counters
     uint32_t mode               # ArenaMode bits
-    bint told                   # ACL or C code has its address, and may call with it at any time
+    bint told  # ACL or C code has the arena's address, and may call with it at any time
     Pool *pool                  # NULL: the pool was destroyed, and no field below is valid
     Block *cache[CACHE_SIZES]   # by size / 512: list of the CACHED blocks of this size (I4)
     size_t tag_live[TAGS]       # by tag: live bytes (I7); entry 0 is not used
@@ -639,49 +639,47 @@ cdef struct Attempt:
     uint32_t stopped            # Stop bits
     aclError status             # the driver's last error; 0: none
 
-# What one arena held when an allocation failed, in bytes. Part of an OomReport.
+# What one arena held when an allocation failed. Part of an OomReport.
 cdef struct OomHold:
     aclrtStream stream
     uint32_t role               # ArenaRole
     bint donates                # other arenas may take its free pages
-    size_t reserved             # its pages
-    size_t live                 # its live blocks that are not asleep
-    size_t free                 # its free blocks; cached blocks were put into the bins before
-    size_t largest_free         # its largest free block
-    size_t whole                # free pages, and segments that are wholly free
-    size_t waiting              # WAITING blocks
+    size_t reserved             # bytes of its pages
+    size_t live                 # bytes of its live blocks that are not asleep
+    size_t free                 # bytes of its free blocks, those that were cached included
+    size_t largest_free         # bytes of its largest free block
+    size_t whole                # bytes of its wholly free pages and wholly free segments
+    size_t waiting              # bytes of its WAITING blocks
 
 # Why an allocation failed, and what held the memory at that time. `oom_note` fills it on the stack
-# and copies it into the pool, which keeps the last OOMS reports. Under the pool's lock. All sizes
-# are in bytes.
+# and copies it into the pool, which keeps the last OOMS reports. Under the pool's lock.
 cdef struct OomReport:
-    uint64_t number             # reports of a pool are numbered from 1
-    size_t size                 # the size that was asked for
+    uint64_t number             # number of the report in its pool, from 1
+    size_t size                 # bytes that were asked for
     aclrtStream stream          # the stream of the arena that failed: "this arena" below
     size_t limit
     size_t reserved
-    size_t spare                # spare frames
-    size_t live                 # live blocks in all arenas that are not asleep
-    size_t free                 # free blocks of this arena
-    size_t largest_free         # the largest of them
-    size_t waiting              # WAITING blocks of this arena
-    size_t others               # reserved by all other arenas
-    size_t device_free          # free on the device; 0: unknown
+    size_t spare                # bytes of spare frames
+    size_t live                 # bytes of live blocks in all arenas that are not asleep
+    size_t free                 # bytes of free blocks of this arena
+    size_t largest_free         # bytes of the largest free block of this arena
+    size_t waiting              # bytes of WAITING blocks of this arena
+    size_t others               # bytes that all other arenas hold
+    size_t device_free          # free bytes of the device; 0: unknown
     bint capturing              # the stream was being captured
-    bint moved                  # it was allowed to move pages
+    bint moved                  # the allocation was allowed to move pages
     uint16_t tag                # tag of the allocation
     Attempt attempt
-    size_t missing              # memory that the best placement for the block lacked
+    size_t missing              # bytes of memory that the best placement for the block lacked
     size_t headroom
-    size_t budget               # the limit of the tag's budget; 0: none
-    size_t budget_live          # counted in that budget
+    size_t budget               # limit of the tag's budget, in bytes; 0: none
+    size_t budget_live          # live bytes that count in the tag's budget
     size_t tags[TAGS]           # live bytes by tag in all arenas, sleeping blocks included
     OomHold holds[HOLDS]        # this arena first, then those that hold the most
     uint32_t hold_count         # number of entries in `holds`
 
-# What is recorded of a pool, and for how many users: recordings and trackings in progress. Part of
-# the Pool. Written under the pool's lock with the GIL held; arenas read single fields without a
-# lock.
+# What is recorded of a pool. A user is a recording or a tracking in progress. Part of the Pool.
+# Written under the pool's lock with the GIL held; arenas read single fields without a lock.
 cdef struct Notes:
     uint32_t users              # number of users
     uint32_t python             # number of users that want Python stacks
@@ -700,7 +698,7 @@ cdef struct PeakStream:
 # Under the pool's lock.
 cdef struct Peak:
     uint64_t number             # number of peaks that were noted so far
-    uint64_t time               # in clock ticks
+    uint64_t time               # when the peak was noted, in clock ticks
     size_t live
     size_t requested
     size_t reserved
