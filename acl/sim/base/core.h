@@ -58,8 +58,9 @@ void error_sign(const char *function, aclError status, const char *names, ...)
 /* Copies the arguments that error_sign kept for the trace into `text` ("" if it kept none), and deletes them. */
 void arguments_take(char *text, size_t room);
 
-/* Copies the thread's newest message without its head into `text` ("" if there is no message), and
- * deletes all messages of the thread. For threads of the simulator: no program reads their messages. */
+/* Copies the thread's newest message to `text`, without the "[PID: N] EXXXX: " at its beginning ("" if
+ * there is no message), and deletes all messages of the thread. For threads of the simulator, whose
+ * messages no program reads. */
 void error_take(char *text, size_t size);
 
 /* Returns the thread's unread messages, which remain unread; NULL if there are none. */
@@ -201,10 +202,10 @@ enum { DEVICE_MAX = 64 };
 typedef enum DeviceCode { DEVICE_CODE_REFUSE, DEVICE_CODE_SKIP } DeviceCode;
 
 typedef struct Config {
-    uint32_t devices;            /* devices that this process sees */
-    uint32_t cards;              /* devices of the machine */
+    uint32_t devices;            /* number of devices that this process can use */
+    uint32_t cards;              /* number of devices of the machine */
     size_t capacity[DEVICE_MAX]; /* bytes of device memory */
-    int32_t card[DEVICE_MAX];    /* the device's number on the machine; this process may use only some of the devices */
+    int32_t card[DEVICE_MAX];    /* number on the machine of each device that this process can use */
     size_t pinned;               /* the most bytes of pinned host memory; SIZE_MAX: no limit */
     char soc[64];                /* the name that aclrtGetSocName returns */
     char version[32];            /* the version of CANN, such as "8.3.RC1" */

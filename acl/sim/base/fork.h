@@ -12,7 +12,7 @@ void handles_fork_ends(void); /* called in parent and child */
 /* Called in every child. */
 void park_forked(void);        /* forgets the waiting threads, which do not exist in the child */
 void neighbours_forked(void);  /* takes a slot for the child in the file of the shared capacity */
-/* Called in a child that may use devices, because its parent had no memory of a device. */
+/* Called in a child that may use devices, because its parent used none and had no device memory. */
 void host_threads_forked(void); /* forgets the threads for callbacks; their queues are empty */
 void reports_forked(void);      /* forgets the threads that are subscribed */
 void arenas_forked(void);       /* forgets the arenas; the next allocation makes new arenas with memory of the child */

@@ -1,7 +1,8 @@
 /* device_ids.c: queries about one device: numbers, bus address, UUID, load and health.
 
-   A user number counts the devices that ASCEND_RT_VISIBLE_DEVICES lists.  Logical and physical numbers are the
-   same, the number on the machine, because the simulator runs outside containers.  Read-only state, no lock. */
+   The user number of a device is its position in ASCEND_RT_VISIBLE_DEVICES.  Its logical and its physical number
+   are equal: both are its number on the machine, because the simulator runs outside containers.  The state is
+   read-only, so there is no lock. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ static aclError number_check(int32_t from, const int32_t *to, const char *functi
     return ACL_SUCCESS;
 }
 
-/* Gives the number on the machine of a device of this process. */
+/* Converts the user number of a device to its number on the machine. */
 static aclError card_of(int32_t user, int32_t *card, const char *function)
 {
     TRY(number_check(user, card, function));
@@ -34,7 +35,7 @@ static aclError card_of(int32_t user, int32_t *card, const char *function)
     return ACL_SUCCESS;
 }
 
-/* Gives this process's number of a device on the machine. */
+/* Converts the number of a device on the machine to its user number; 107001 if this process cannot use the device. */
 static aclError user_of(int32_t card, int32_t *user, const char *function)
 {
     TRY(number_check(card, user, function));
@@ -116,7 +117,8 @@ aclError sim_aclrtDeviceGetByPCIBusId(const char *pciBusId, int32_t *deviceId)
     return user_of((int32_t)(bus - BUS_FIRST), deviceId, __func__);
 }
 
-/* Gives a UUID that depends only on the device's number and the chip's name, so all processes get the same one. */
+/* Gives a UUID that depends only on the device's number on the machine and on the chip's name, so all processes get the
+   same UUID. */
 aclError sim_aclrtDeviceGetUuid(int32_t deviceId, aclrtUuid *uuid)
 {
     REQUIRE(uuid);

@@ -85,8 +85,8 @@ void args_binary_ends(const Binary *binary);
 /* Frees the memory of the arguments of a binary that is being unloaded. */
 void args_binary_gone(Binary *binary);
 
-/* Returns the offset of a parameter of `size` bytes behind `used` bytes of parameters, with the alignment of its
- * type. */
+/* Returns the offset of a parameter of `size` bytes behind `used` bytes of parameters. It is aligned to the smallest
+ * power of two that is at least `size`, but at most to 8 bytes. */
 size_t param_place(size_t used, size_t size);
 
 /* Part of the control API: makes a binary with one kernel, which is a function of the running program,

@@ -22,7 +22,7 @@ typedef enum MemoryKind {
     MEMORY_POOL,       /* allocated by aclrtMemPoolMallocAsync */
     MEMORY_HOST,       /* pinned host memory that the simulator allocated */
     MEMORY_MANAGED,    /* accessible to host and devices */
-    MEMORY_REGISTERED, /* host memory of the user, registered */
+    MEMORY_REGISTERED, /* ordinary host memory that the user has registered */
     MEMORY_MAPPED,     /* physical device memory mapped into a reservation */
     MEMORY_MAPPED_HOST, /* physical host memory mapped into a reservation */
     MEMORY_IMPORTED,   /* device memory of another process */

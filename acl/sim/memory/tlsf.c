@@ -69,7 +69,7 @@ typedef struct BinIndex {
     uint32_t class, subclass;
 } BinIndex;
 
-/* Returns the bin of blocks of that length. */
+/* Returns the bin of free blocks of that length. */
 static BinIndex bin_of(uint32_t units)
 {
     if (units < ZONE_SUBCLASSES) {
@@ -383,8 +383,9 @@ static ZoneRange block_hold_part(Zone *zone, uint32_t first, const ZoneRange *ra
     return (ZoneRange){from, to - from};
 }
 
-/* Makes held blocks of the free parts of the stale ranges, at most `room`, and empties the list of stale ranges as far
- * as possible; returns how many blocks. The lock is held. */
+/* Takes the free parts of the stale ranges out of the bins and makes held blocks of them, at most `room`, so that their
+ * memory can be purged without the lock. Ranges whose parts were all taken leave the list. Returns the number of
+ * blocks. The lock is held. */
 static uint32_t stale_hold(Zone *zone, ZoneRange *held, uint32_t room)
 {
     uint32_t count = 0;

@@ -32,7 +32,7 @@ typedef enum BlockState { BLOCK_NONE, BLOCK_FREE, BLOCK_LIVE, BLOCK_HELD } Block
 
 /* Data about a block that the caller gives to zone_take; the zone stores it but does not use it. */
 typedef struct BlockInfo {
-    size_t size;     /* bytes of the allocation, with the padding that the call adds, without unused bytes of its pages */
+    size_t size;     /* bytes of the allocation, with the padding that the call adds */
     void *owner;     /* the PoolBlock of a pool's block, the Managed of managed memory, or NULL */
     void *record;    /* the checker's record, or NULL */
     uint8_t kind;    /* MemoryKind */
