@@ -132,8 +132,8 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemcpy", ["device", 64, "host", 64, 4], 0),
     ("aclrtMemcpy", ["device", 64, "host", 64, 5], 0),
     ("aclrtMemcpy", ["device", MOST, "host", 64, 1], 0),  # a wrong destMax is not detected
-    ("aclrtMemcpy", ["device+65536", 1 << 20, "host", 65536, 1], RT),  # past the allocation
-    ("aclrtMemcpy", ["host", 1 << 20, "device+65500", 65536, 2], RT),
+    ("aclrtMemcpy", ["other+65536", 1 << 20, "host", 65536, 1], RT),  # past the allocation
+    ("aclrtMemcpy", ["host", 1 << 20, "other+65500", 65536, 2], RT),
     ("aclrtMemcpy", ["free_place", 64, "host", 64, 1], RT),  # reserved, not mapped
     ("aclrtMemcpy", ["mapped+2097120", 64, "host", 64, 1], RT),  # beyond the end of a mapping
     ("aclrtMemcpyAsync", [NULL, 0, NULL, 0, 99, "garbage"], 0),
@@ -150,7 +150,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemcpyAsync", ["device", 64, "host", 64, 1, "stream"], 0),
     ("aclrtMemcpyAsync", ["device", 64, "pinned", 64, 2, "stream"], 0),
     ("aclrtMemcpyAsync", ["device", 64, "pinned", 64, 5, "stream"], 0),
-    ("aclrtMemcpyAsync", ["device+65536", 1 << 20, "pinned", 65536, 1, NULL], RT),
+    ("aclrtMemcpyAsync", ["other+65536", 1 << 20, "pinned", 65536, 1, NULL], RT),
     ("aclrtMemcpyAsyncWithCondition", [NULL, 0, NULL, 0, 99, "garbage"], 0),
     ("aclrtMemcpyAsyncWithCondition", [NULL, 64, "pinned", 64, 1, "stream"], P),
     ("aclrtMemcpyAsyncWithCondition", ["device", 64, NULL, 64, 1, "stream"], P),
@@ -365,8 +365,8 @@ def test_stream_of_another_context(scene: MemoryScene, function: str) -> None:
 
 
 def test_messages_name_the_argument_and_the_numbers(scene: MemoryScene) -> None:
-    assert api.aclrtMemcpy(scene.device + 65536, 65536, scene.host, 65536, 1) == RT
+    assert api.aclrtMemcpy(scene.other + 65536, 65536, scene.host, 65536, 1) == RT
     text = api.aclGetRecentErrMsg().decode()
-    assert f"dst = {scene.device + 65536:#x}: 65536 bytes expected there" in text
+    assert f"dst = {scene.other + 65536:#x}: 65536 bytes expected there" in text
     assert api.aclrtMallocAlign32(scene.out, 1 << 50, 0) == NO_MEMORY
     assert f"{1 << 50} bytes wanted, device 0 has" in api.aclGetRecentErrMsg().decode()
