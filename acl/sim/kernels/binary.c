@@ -50,7 +50,7 @@ static void path_make(int fd, char *path, size_t room)
 {
     static _Atomic uint32_t count;
     uint32_t number = atomic_fetch_add(&count, 1);
-    size_t used = (size_t)snprintf(path, room, "/proc/self/fd");
+    size_t used = (size_t)snprintf(path, room, "/proc/thread-self/fd");
     for (int bit = 0; bit < 32; bit++) {
         used += (size_t)snprintf(path + used, room - used, (number >> bit & 1U) != 0 ? "/." : "/");
     }

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -247,13 +246,6 @@ bool share_owner_gone(ShareEntry *entry)
 }
 
 /* ---- the importer's side -------------------------------------------------------- */
-static int fd_of(pid_t pid, int fd)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd);
-    return open(path, O_RDWR | O_CLOEXEC);
-}
-
 static ShareTable *table_map(int fd, const struct stat *status)
 {
     if (!S_ISREG(status->st_mode) || status->st_size != (off_t)sizeof(ShareTable)) {
@@ -275,7 +267,7 @@ static ShareTable *table_map(int fd, const struct stat *status)
 static ShareTable *table_of(pid_t pid, int number)
 {
     struct stat status;
-    int fd = fd_of(pid, number);
+    int fd = process_file(pid, number);
     if (fd < 0 || fstat(fd, &status) != 0) {
         if (fd >= 0) {
             close(fd);
@@ -354,7 +346,7 @@ aclError share_import(const char *function, uint64_t token, ShareKind kind, Shar
                          (int)pid);
     }
     if (*entry != NULL && entry_enter(table, *entry, token, kind)) {
-        *fd = fd_of(pid, (*entry)->fd);
+        *fd = process_file(pid, (*entry)->fd);
         if (*fd >= 0) {
             return ACL_SUCCESS;
         }

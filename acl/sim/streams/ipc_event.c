@@ -13,8 +13,6 @@
    Thread rule: as for all events; the page's lock guards the list and can be taken over if its
    holder died. Only the number of an entry is read without it. */
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -313,9 +311,7 @@ aclError sim_aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handl
 /* Opens the exporter's descriptor and checks that it still belongs to the same event. */
 static aclError page_open(const ExportedEvent *exported, Event *event)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", exported->owner, exported->descriptor);
-    int file = open(path, O_RDWR | O_CLOEXEC);
+    int file = process_file(exported->owner, exported->descriptor);
     if (file < 0) {
         return fail(ACL_ERROR_RT_PARAM_INVALID,
                     "the event's process %d cannot be reached: %s (has it destroyed the event, or "

@@ -9,11 +9,11 @@
  * Thread rule: any thread; a notify becomes shared once, under its lock, and stays shared. */
 #include "streams/notify.h"
 #include "generated/exports.h"
+#include "base/process.h"
 #include "base/refusal.h"
 #include "streams/stream.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -205,13 +205,12 @@ static SharedNotify *part_import(const char *key)
 {
     int pid, descriptor;
     unsigned long long token;
-    char path[64], again[KEY_BYTES];
+    char again[KEY_BYTES];
     if (sscanf(key, "acl-sim-notify-%d-%d-%16llx", &pid, &descriptor, &token) != 3) {
         return NULL;
     }
     snprintf(again, sizeof again, KEY_FORMAT, pid, descriptor, token);
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, descriptor);
-    int file = strcmp(key, again) == 0 ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    int file = strcmp(key, again) == 0 ? process_file(pid, descriptor) : -1;
     SharedNotify *made = file >= 0 ? calloc(1, sizeof *made) : NULL;
     if (made != NULL) {
         made->file = -1;
