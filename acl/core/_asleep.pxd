@@ -13,7 +13,7 @@ cdef struct Turn:
     Nap *first                  # the batch in address order, linked by `Nap.hand`
     Nap *last
     uint64_t blocks             # number of blocks in the batch
-    size_t bytes                # bytes of these blocks
+    size_t bytes                # bytes of the blocks in the batch
     uint64_t pages              # number of pages that were unmapped or mapped so far
     bint waking                 # true: the batch wakes blocks; false: it puts them to sleep
 

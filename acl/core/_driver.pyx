@@ -474,7 +474,7 @@ cdef aclError stream_ask(Arena *arena, bint wait, bint *complete) noexcept nogil
 cdef bint stream_complete(Arena *arena, bint wait) noexcept nogil:
     """True if the stream is complete.
 
-    Ask in its own context, or if that is unknown in the current.
+    Ask in the stream's own context or, if that is unknown, in the current one.
     """
     cdef Pool *pool = arena.pool
     cdef aclrtContext home = arena_context(arena)

@@ -25,18 +25,19 @@ cdef enum EventPath:            # how an allocation was served
 # One event of a recording. It is a slot of a Ring and is overwritten when the ring is full. Written
 # under the arena's lock.
 cdef struct Event:              # 64 bytes, one cache line
-    uint64_t time               # clock ticks
+    uint64_t time               # when it happened, in clock ticks
     char *addr                  # address of the block or of the pages
     uint64_t size               # bytes of the block or of the pages; SYNC: see EVENT_SYNC
     uint64_t requested          # bytes that the caller asked for
-    # by kind; ALLOC: clock ticks of a slow allocation, else 0; LIVE: `Birth.time` or 0
+    # ALLOC: clock ticks that a slow allocation took, else 0. LIVE: `Birth.time`, or 0. Other kinds:
+    # see EventKind.
     uint64_t detail
     uint32_t stack              # number of the Python stack; 0: none
     uint32_t native             # number of the C stack; 0: none
     uint32_t thread             # the system's number of the thread
     uint32_t step               # model executions before the event; LIVE: `Birth.extra`
     uint16_t tag                # tag of the block; 0: none
-    uint8_t kind                # EventKind
+    uint8_t kind                # what happened: an EventKind
     uint8_t path                # ALLOC: EventPath; LIVE: BlockFlag bits
     uint32_t number             # number of the arena; set when the ring is read
 

@@ -56,7 +56,7 @@ cdef struct Slot:
     uint8_t *before  # pinned memory: a copy of the guard bytes, as the caller freed the block
     uint8_t *after  # pinned memory: a copy of the block's bytes at the end of its quarantine
 
-cdef struct Guard:              # of one arena; if `busy` is taken, a free is not checked
+cdef struct Guard:  # the guard of one arena; while `busy` is taken, frees are not checked
     SpinLock busy
     bint waits                  # each free waits for its stream, and is checked at once
     uint64_t pushed             # number of slots used so far; a slot's number is counted from 0

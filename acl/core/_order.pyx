@@ -363,7 +363,8 @@ cdef uint64_t waiting_glance(Arena *arena) noexcept nogil:
 
 
 cdef uint64_t waiting_wait(Arena *arena) noexcept nogil:
-    waiting_contexts_sync(arena)                # status ignored: the poll reads what succeeded
+    # The status is ignored: `waiting_poll` tests for each context if the wait succeeded.
+    waiting_contexts_sync(arena)
     return waiting_poll(arena)
 
 

@@ -32,7 +32,7 @@ cdef struct Climb:
     size_t joint                # the joint peak as far as it was seen, in bytes
     uint32_t rung               # the last Rung that brought a frame
     bint views                  # free pages of the arena may be aliased
-    bint asked                  # `moves` is set
+    bint asked                  # `climb_moves` was called, so `moves` is valid
     bint moves                  # pages may be unmapped for this allocation; see `climb_moves`
     bint repeats                # shapes recur: iterations end, and few allocations move pages
     bint refused                # the driver refused to map an alias

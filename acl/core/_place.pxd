@@ -13,9 +13,9 @@ cdef struct Window:
     uint32_t holes              # pages without memory
     uint32_t growth             # by how many pages `fresh` exceeds the arena's wholly free pages
     uint32_t missing            # pages in holes that need a map call, as they cannot be reactivated
-    uint32_t stale              # those of `missing` at which an old mapping must be unmapped first
-    bint waits                  # before that unmapping the stream must be waited for (I14)
-    bint tail                   # it reaches into the last hole of its range
+    uint32_t stale              # pages of `missing` at which an old mapping must be unmapped first
+    bint waits                  # unmapping an old mapping there needs a wait for the stream (I14)
+    bint tail                   # the placement reaches into the last hole of its range
 
 cdef enum Demand:               # which placements a search may return
     DEMAND_ANY                  # any placement, even if the stream must be waited for

@@ -312,7 +312,7 @@ cdef inline void survey_block(Arena *arena, Block *block, Event *event) noexcept
     event.stack = event.native = event.thread = event.step = 0
     if owned(block):
         event.path &= <uint8_t> ~<uint32_t> BLOCK_SEEN
-        event.step = <uint32_t> birth.time  # `extra` is the lower half: see OWNED
+        event.step = <uint32_t> birth.time  # the lower half of `time` holds `extra`: see OWNED
     elif block.flags & (BLOCK_BORN | BLOCK_SEEN):
         event.detail = birth.time
         event.step = birth.extra
@@ -403,7 +403,7 @@ cdef uint64_t arena_survey(Arena *arena, Event *out, uint64_t room, bint pages,
 cdef inline void block_see(Block *block, uint64_t ticks) noexcept nogil:
     cdef Birth *birth = block_birth(block)
     if owned(block):
-        birth.extra = <uint32_t> birth.time  # `extra` is the lower half: see OWNED
+        birth.extra = <uint32_t> birth.time  # the lower half of `time` holds `extra`: see OWNED
     elif block.flags & (BLOCK_BORN | BLOCK_SEEN):
         return
     else:

@@ -18,8 +18,9 @@ cdef inline char *block_end(Block *block) noexcept nogil:
 
 
 cdef inline uint32_t page_floor(Range *span, char *addr, size_t granule) noexcept nogil:
-    # The page size is a power of two, so shift: divisions would take most of a search's time.
-    return <uint32_t> (<size_t> (addr - span.base) >> bit_lowest(granule))  # safe: <= span.pages
+    # The page size is a power of two, so shift: divisions would take most of a search's time.  The
+    # cast is safe: the result is at most `span.pages`.
+    return <uint32_t> (<size_t> (addr - span.base) >> bit_lowest(granule))
 
 
 cdef inline uint32_t page_ceil(Range *span, char *addr, size_t granule) noexcept nogil:

@@ -12,7 +12,7 @@ cdef struct Sums:
     uint64_t bins[BINS]         # number of allocations by the bin of their size
     uint64_t slow[SLOW_BUCKETS]  # number of slow allocations by their duration
     uint64_t slow_ns            # sum of the durations of slow allocations, in ns
-    uint64_t longest_ns         # the longest of these durations, in ns
+    uint64_t longest_ns         # duration of the longest slow allocation, in ns
 
 # Called under the lock.  `arena_allocs` returns the number of allocations so far.  It may leave out
 # the most recent hits, as summing the hits costs as much as a search.  The result never falls.

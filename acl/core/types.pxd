@@ -91,7 +91,7 @@ cdef enum:
     MAP_SHIFT = 6               # a word of a bit map covers 1 << MAP_SHIFT = 64 bins
     BINS = 1152                 # bins of each RangeKind: 36 groups of 32
     BIN_LISTS = 2304            # 2 * BINS: the bins of both RangeKinds
-    BIN_WORDS = 36              # BIN_LISTS >> MAP_SHIFT
+    BIN_WORDS = 36              # words of the bit map of all bins: BIN_LISTS >> MAP_SHIFT
     MAX_RANGES = 65535          # most ranges of an arena, as Block.range has 16 bits
     FIRST_RANGES = 8  # slots of an arena's first table of ranges; the next one has twice as many
     RANGE_TABLES = 14           # most tables of ranges: FIRST_RANGES doubled until MAX_RANGES
@@ -124,7 +124,7 @@ cdef enum BlockState:
     BLOCK_WAITING               # pending free: work of other streams or of a model must end first
     BLOCK_VOID                  # free asleep: free addresses in a missing page (I15)
 
-cdef enum BlockFlag:            # bits
+cdef enum BlockFlag:            # each value is a bit of `Block.flags`
     BLOCK_SHARED = 1            # other streams use the block too: it has a Use for each of them
     BLOCK_COLD = 2  # small, but of a size that is rarely requested: its free skips the cache
     BLOCK_BORN = 4  # tracked: its links hold a `Birth` (time and stacks of the allocation)
@@ -197,7 +197,7 @@ cdef struct View:
     # the next mapping in the frame's list; if retired, in a list of retired mappings
     View *next
     uint64_t vacated            # arena.maps.moment when the mapping was last active (I14)
-    uint32_t page               # index in the range
+    uint32_t page               # index of the page in the range
     uint16_t range              # index in `arena.space.ranges`
 
 # The physical memory of one page. `frame_make` asks the driver for it; `frame_return` gives it
@@ -256,7 +256,7 @@ cdef struct Bins:               # in each array, the entries for RANGE_LARGE com
 # it. `range_drop` frees the range of a segment; all other ranges are freed with the pool. Under the
 # arena's lock.
 cdef struct Range:
-    char *base                  # device address
+    char *base                  # the lowest device address
     size_t bytes
     Block *first                # the lowest block
     View **views  # by page: the mapping there; NULL: none; the array is NULL in segments
@@ -267,7 +267,7 @@ cdef struct Range:
     uint32_t pages              # number of pages
     uint32_t top                # the high water mark: the first page above all pages ever mapped
     uint16_t index              # index of the range in `arena.space.ranges`
-    uint8_t kind                # RangeKind
+    uint8_t kind                # the blocks for which it is: a RangeKind
     bint segment                # one aclrtMalloc backs the whole range
 
 # A stream use: the record that a stream other than the arena's uses a block. `block_share` makes it
@@ -378,9 +378,9 @@ cdef struct Growth:
 cdef struct Burst:
     size_t turn_peak  # the requested bytes that a burst is expected to reach: see FORGET_SHARE
     bint recent                 # the arena is in `source.climbers`; under the source's lock
-    Share share                 # under the source's lock
-    uint64_t vain_fits  # `counters.fits` when `pages_move_out` last took pages from this arena
-    size_t vain_live            # `live` at that time if the arena had no free page, else 0
+    Share share                 # the bytes that slow allocations read last; under the source's lock
+    uint64_t vain_fits  # `counters.fits` at the last `pages_move_out` from this arena
+    size_t vain_live  # `live` when `pages_move_out` last found no free page; 0: it found some
 
 # The uses of an arena's blocks by other streams. Part of the Arena. Under the arena's lock.
 # Written by `_order`, `_driver`, `_arena`, `_captures`.
@@ -441,7 +441,7 @@ cdef struct Tally:
     uint64_t bin_counts[BINS]   # allocations that the cache did not serve, by the bin of their size
     uint64_t slow_counts[SLOW_BUCKETS]  # slow allocations by duration: see `slow_bucket_low`
     uint64_t slow_ns            # sum of the durations of slow allocations, in ns
-    uint64_t slow_longest_ns    # the longest of these durations, in ns
+    uint64_t slow_longest_ns    # duration of the longest slow allocation, in ns
     uint64_t hits_seen          # arena_hits() when the hits were last summed, for arena_allocs()
     uint64_t hits_at  # allocations that had missed the cache when the hits were last summed
 
@@ -453,7 +453,7 @@ cdef struct Arena:
     BiasedLock lock
     char *slab                  # its block descriptors, in reserved host addresses
     size_t slab_used            # bytes of the slab that are or were descriptors
-    size_t slab_blocks          # number of descriptors in these bytes
+    size_t slab_blocks          # number of descriptors in the `slab_used` bytes
     size_t live                 # live bytes (I7)
     size_t live_peak            # peak of `live` since the last decay step or `reset_peak`
     size_t requested            # bytes that callers asked for (I7)
@@ -474,9 +474,9 @@ cdef struct Arena:
     size_t past_peak            # the highest `live_peak` before the last decay step
     size_t past_requested_peak  # the highest `requested_peak` before the current one
     uint32_t climbing           # slow allocations in progress, whose blocks are not live yet
-    aclrtStream stream          # NULL: the default stream of `context`
-    aclrtContext context        # the stream's context; NULL: unknown, or the driver has none
-    uint32_t role               # ArenaRole
+    aclrtStream stream          # the stream that it serves; NULL: the default stream of `context`
+    aclrtContext context        # the stream's context; NULL: unknown, or the driver has no contexts
+    uint32_t role               # what the arena serves: an ArenaRole
     Arena *owner                # in a capture's arena: the arena of the captured stream; else NULL
     uint16_t default_tag        # the tag under which reports show blocks without a tag; 0: none
     bint named  # the user chose `default_tag`, so a model's name does not replace it
@@ -547,7 +547,7 @@ cdef struct PoolOptions:
     aclrtMemAttr info_attr      # the kind of memory whose free bytes are compared with `headroom`
     int32_t sync_timeout_ms     # longest wait for a stream inside an allocation, in ms; never 0
     bint steals                 # pages may be moved or aliased
-    uint8_t views               # Views
+    uint8_t views               # when a free page may be aliased: a value of Views
     bint early_frees            # memory may be freed before the work that uses it is launched
     bint watches                # each allocation asks the driver if its stream is being captured
     bint segments               # never use virtual memory
@@ -613,7 +613,7 @@ cdef struct Source:
     aclError last_error         # the driver's error when a pool last failed to get memory
     uint64_t refused[REFUSALS]  # by Refusal: number of times that the pool could not grow
     uint64_t refused_told[REFUSALS]  # by Refusal: time in ns of the last request to log it
-    size_t refused_bytes[REFUSALS]  # by Refusal: bytes asked for at that time
+    size_t refused_bytes[REFUSALS]  # by Refusal: bytes asked for at the last request to log it
 
 # An open scope of `Pool.tag` in one thread. It lies on the stack of a call, or in the Python object
 # of the scope. Only its thread reads and writes it, so there is no lock.
@@ -636,13 +636,13 @@ cdef enum Stop:                 # bits: what kept a slow allocation from getting
 # `attempt_begin` on, and copied into the OomReport if the allocation fails. No lock.
 cdef struct Attempt:
     uint32_t tried              # bit r: Rung r was tried
-    uint32_t stopped            # Stop bits
+    uint32_t stopped            # Stop bits: what stopped it
     aclError status             # the driver's last error; 0: none
 
 # What one arena held when an allocation failed. Part of an OomReport.
 cdef struct OomHold:
     aclrtStream stream
-    uint32_t role               # ArenaRole
+    uint32_t role               # what the arena serves: an ArenaRole
     bint donates                # other arenas may take its free pages
     size_t reserved             # bytes of its pages
     size_t live                 # bytes of its live blocks that are not asleep
@@ -691,8 +691,8 @@ cdef struct Notes:
 # What one stream held at the joint peak of live bytes. Part of a Peak.
 cdef struct PeakStream:
     aclrtStream stream
-    uint32_t role
-    size_t live
+    uint32_t role               # what the arena serves: an ArenaRole
+    size_t live                 # live bytes
 
 # The joint peak of live bytes, and what it consisted of. Part of the Pool; `peak_note` fills it.
 # Under the pool's lock.
@@ -760,7 +760,7 @@ cdef struct Pool:
     bint tagging                # new arenas get the mode ARENA_TAGGED
     uint32_t modes              # ArenaMode bits that new arenas get; under `lock`
     Notes notes
-    Peak peak                   # under `lock`
+    Peak peak                   # the last peak that was noted; under `lock`
     TaskQueue queue
     OomReports reports
     Lifetime life
@@ -777,7 +777,7 @@ cdef struct ArenaStats:
     size_t reserved             # bytes of pages and segments
     size_t cached               # bytes of CACHED blocks
     size_t free                 # bytes of FREE blocks
-    size_t largest_free         # bytes of the largest of them
+    size_t largest_free         # bytes of the largest FREE block
     size_t waiting              # bytes of WAITING blocks
     size_t asleep               # bytes of live blocks that are asleep
     uint64_t live_blocks        # number of live blocks
