@@ -97,8 +97,8 @@ static void gears_measure(const Model *model, End *inputs, End *outputs)
     }
 }
 
-/* For a model whose inputs have fixed shapes: infers the shapes of outputs that the file does not
-   state. */
+/* For a model whose inputs have fixed shapes: sets the outputs' shapes to the inferred ones,
+   because the file may not state them. */
 static void outputs_complete(const Model *model, End *outputs)
 {
     Tensor *shapes = calloc((size_t)model->net.output_count + 1, sizeof *shapes);

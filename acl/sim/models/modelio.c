@@ -1,10 +1,10 @@
-/* modelio.c: a run's inputs and outputs; checks the user's datasets against the shapes that the
-   model declares.
+/* modelio.c: a run's inputs and outputs; checks the user's datasets against the types and shapes
+   that the model declares.
 
-   A run is refused, with the input's name in the message, for a wrong number of inputs, a rank that
-   the model does not have, a dimension outside what it declares, and a buffer too small for its
-   shape. Only the dimensions of a description are used, as in GE, because programs write any data
-   type and format into it. */
+   A run is refused, with the input's name in the message, for another data type, a rank that the
+   model does not have, a dimension outside what it declares, and a buffer too small for its shape;
+   also for a wrong number of inputs. A description may leave its data type undefined. Its format is
+   not used, because programs write any format into it. */
 #include <string.h>
 
 #include "tensors/databuffer.h"

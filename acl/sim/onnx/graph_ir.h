@@ -42,10 +42,10 @@ typedef struct NetValue {
     int owner;              /* id of the body that it belongs to */
     int sibling;            /* the next value of that body, -1 = the last */
     int producer;           /* index of the node that computes it; -1 for inputs and initializers */
-    int last_use;           /* index of the last node that reads it; -1: none reads it, INT_MAX: an output */
+    int last_use;           /* index of the last node that computes or reads it; -1: none does; INT_MAX: an output */
     bool no_tensor;         /* declared as a sequence or another type that is not a tensor */
     bool host;              /* the calling thread computes it (shape arithmetic) */
-    bool on_device;         /* at least one node on the device reads it */
+    bool on_device;         /* a node on the device reads it, or it is an output of the model */
 } NetValue;
 
 /* Nodes that the node loop runs itself, without a kernel: nodes with bodies, and nodes on

@@ -1,10 +1,10 @@
 /* graph_optimise.c: makes a graph ready for the node loop. See graph_ir.h.
 
-   Which nodes run on the host depends only on the graph, not on shapes. A host value is a
-   constant, the result of Shape or Size, a Loop's counter, or the result of a node whose inputs
-   are all host values. A node whose inputs are all constants is computed once, here. The other
-   nodes run on the device. A body is prepared when its node is: then it is known which of the
-   values that it captures are constants. */
+   Which nodes run on the host depends only on the graph, not on shapes. A host value is a constant,
+   the result of Shape or Size, the length of a sequence, a Loop's counter or condition, or the
+   result of a node whose inputs are all host values. A node whose inputs are all constants is
+   computed once, here. The other nodes run on the device. A body is prepared when its node is: then
+   it is known which of the values that it captures are constants. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,8 +114,8 @@ static int producer_in(const Net *net, const Body *body, int value)
     return own ? net->values[value].producer : -1;
 }
 
-/* Puts a value's producer on the stack, if it is not marked yet; the nodes' `host` field is the
-   mark. */
+/* Puts the node that computes a value on the stack, unless it is marked already. The nodes' `host`
+   field is the mark. */
 static int mark(const Net *net, const Body *body, int value, int *stack, int depth)
 {
     int producer = producer_in(net, body, value);
@@ -172,7 +172,7 @@ static void known_mark(const Net *net, const Body *body, bool *known)
     }
 }
 
-/* Moves the nodes whose inputs are known to `ordered`; returns the number of nodes there. */
+/* Moves the needed nodes whose inputs are known to `ordered`; returns the number of nodes there. */
 static int nodes_pass(Body *body, NetNode *ordered, int count, bool *known)
 {
     for (int n = 0; n < body->node_count; n++) {

@@ -62,8 +62,7 @@ static bool type_read(Net *net, Proto proto, NetValue *value)
     return !proto.broken;
 }
 
-/* Reads the declaration of a value. `define`: the value belongs to this graph; else it is only
-   looked up. */
+/* Reads the declaration of a value: a new value of this graph if `define`, else one that exists. */
 static bool info_read(Reader *reader, const ProtoField *message, bool define, int *value)
 {
     Net *net = reader->net;

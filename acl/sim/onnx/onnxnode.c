@@ -225,7 +225,8 @@ static bool inputs_given(const NetNode *node, int first)
     return true;
 }
 
-/* Finds the operators on sequences. A node with another name has no row and is refused later. */
+/* Sets `control` of an operator on sequences of tensors; false if its inputs or outputs do not fit.
+   Leaves other operators unchanged (ReverseSequence works on a tensor). */
 static bool sequence_read(NetNode *node)
 {
     static const struct {
@@ -249,7 +250,7 @@ static bool sequence_read(NetNode *node)
     return true;
 }
 
-/* Reads the parts of a node that the node loop runs itself. */
+/* Reads what the node loop needs of a node that it runs itself: the kind of control, and the bodies. */
 static bool control_read(Net *net, NetNode *node)
 {
     bool good = true;

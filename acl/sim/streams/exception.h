@@ -15,7 +15,7 @@ typedef struct ExceptionKernel {
 typedef struct ExceptionInfo {
     uint32_t task_id;
     uint32_t stream_id;
-    uint32_t thread; /* number of the thread that submitted the task */
+    uint32_t thread; /* kernel's id (gettid) of the thread that submitted the task */
     int32_t device;
     aclError code;
     ExceptionKernel kernel;

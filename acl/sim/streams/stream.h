@@ -18,7 +18,7 @@ typedef struct Task {
     void *far;     /* malloc'ed payload, if it is too big for `near` */
     uint32_t size; /* bytes of the payload */
     uint32_t id;
-    uint32_t thread; /* number of the thread that submitted it */
+    uint32_t thread; /* kernel's id (gettid) of the thread that submitted it */
     _Alignas(16) unsigned char near[TASK_INLINE];
 } Task;
 
@@ -94,7 +94,7 @@ void stream_stop(Stream *stream);
 void stream_skip(Stream *stream);
 /* Waits until the tasks that are queued now are done; false if the deadline passed first. */
 bool stream_wait(const Stream *stream, int64_t deadline_ns);
-/* Waits for all streams of a context. */
+/* Waits for all streams of a context, and returns the first failure. */
 aclError streams_synchronize(const Context *context, int64_t deadline_ns);
 /* Waits until all queued tasks of the context's streams are done or dropped, and ignores
  * failures. */

@@ -3,7 +3,8 @@
  * Submitters append under the stream's lock. The worker reads without it: a task is visible to it
  * when `submitted` counts the task. The first task starts the thread, which ends with the stream.
  *
- * Thread rule: queue_push under stream->lock; only the worker calls the other functions. */
+ * Thread rule: queue_push under stream->lock; stream_park only in a running task; the other
+ * functions that stream.h or core.h declares in any thread. */
 #include "streams/callback.h"
 #include "streams/exception.h"
 #include "races/race.h"
