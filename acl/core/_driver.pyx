@@ -129,9 +129,10 @@ cdef bint source_claim(Pool *pool, size_t bytes) noexcept nogil:
 
 
 cdef void source_answer(Pool *pool, size_t bytes, bint given) noexcept nogil:
-    """Complete a claim.
+    """Complete a claim by `source_claim`.
 
-    If `given`, the bytes stay reserved, which may make a new peak; else undo it.
+    If the driver has `given` the memory, the bytes stay reserved, which may make a new peak.
+    Otherwise the claim is undone.
     """
     cdef Source *source = &pool.source
     spin_enter(&source.lock)

@@ -53,7 +53,7 @@ cdef struct Slot:
     size_t look                 # number of bytes that are copied to `after`
     bint checked                # the guard bytes have been checked
     bint filled                 # the fill of the freed block was queued
-    uint8_t *before  # pinned memory: a copy of the guard bytes, as the caller freed the block
+    uint8_t *before  # pinned memory: a copy of the guard bytes from the caller's free
     uint8_t *after  # pinned memory: a copy of the block's bytes at the end of its quarantine
 
 cdef struct Guard:  # the guard of one arena; while `busy` is taken, frees are not checked

@@ -50,7 +50,8 @@ cdef bint block_share_in(Arena *arena, Block *block, aclrtStream stream,
     if use == NULL:
         return False
     if arena.role == ROLE_FRAMEWORK:
-        use.context = arena.pool.context  # not used: queue markers show completion
+        # The context is not used for a framework: its queue markers show if the work is complete.
+        use.context = arena.pool.context
     else:
         use.context = stream_home(arena.pool, stream, context)
     if arena_is_of(arena, stream, use.context):

@@ -17,7 +17,7 @@ the largest size of small blocks (CACHE_UNITS): of the sizes tried, 256 and 512 
 
 # Sizes, the cache and the bins: used by `_core` and `_bins`.
 cdef enum:
-    # In units of 512 bytes (64 KiB).  Small blocks of at least this size may lie in ranges of large
+    # 64 KiB, in units of 512 bytes.  Small blocks of at least this size may lie in ranges of large
     # blocks.  Smaller ones may not, as each could keep a page there from becoming free.  Measured:
     # if no small block may, pools with small live peaks waste 2 to 5 pages more.  Target: waste.
     MEDIUM_UNITS = 128

@@ -260,14 +260,15 @@ cdef struct Range:
     size_t bytes
     Block *first                # the lowest block
     View **views  # by page: the mapping there; NULL: none; the array is NULL in segments
-    # by page: pages (at most 65535) of the hole that began here and that a placement filled; else 0
+    # by page: the length in pages (at most 65535) of a hole that began here before it was filled;
+    # else 0
     uint16_t *starts
     uint64_t *marks             # bit p: an earlier placement filled a hole that began at page p
     uint64_t *freed  # debug builds: by page, 1 + `maps.moment` at the last free in the page
     uint32_t pages              # number of pages
     uint32_t top                # the high water mark: the first page above all pages ever mapped
     uint16_t index              # index of the range in `arena.space.ranges`
-    uint8_t kind                # the blocks for which it is: a RangeKind
+    uint8_t kind                # which blocks may lie in the range: a RangeKind
     bint segment                # one aclrtMalloc backs the whole range
 
 # A stream use: the record that a stream other than the arena's uses a block. `block_share` makes it
@@ -398,7 +399,7 @@ cdef struct Ordering:
 # The end of the arena's stream, and the reuse of the arena for another stream. Part of the Arena.
 # Under the arena's lock.
 cdef struct Ending:
-    uint32_t by_device  # atomic; 1: the stream was destroyed, only a context's sync covers it
+    uint32_t by_device  # atomic; 1: the stream was destroyed; wait for its context instead
     bint settled                # the stream was destroyed, and all its work is complete
     bint offered                # its pages were preallocated: the next new stream gets the arena
     aclError fault  # error of a failed task, which only the pool's wait was told; 0: none

@@ -512,7 +512,7 @@ cdef class Pool:
         to : int or str
             Bytes that may stay reserved.
         idle : bool
-            Only from streams that have nothing in flight; if False, the call waits for streams.
+            True: take memory only from idle streams.  False: wait for busy streams first.
         drained : bool
             The framework's task queue is empty, so arenas with early frees give pages back too.
 
