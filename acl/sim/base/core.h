@@ -204,7 +204,7 @@ typedef enum DeviceCode { DEVICE_CODE_REFUSE, DEVICE_CODE_SKIP } DeviceCode;
 typedef struct Config {
     uint32_t devices;            /* number of devices that this process can use */
     uint32_t cards;              /* number of devices of the machine */
-    size_t capacity[DEVICE_MAX]; /* bytes of device memory */
+    size_t capacity[DEVICE_MAX]; /* bytes of memory of each device */
     int32_t card[DEVICE_MAX];    /* number on the machine of each device that this process can use */
     size_t pinned;               /* the most bytes of pinned host memory; SIZE_MAX: no limit */
     char soc[64];                /* the name that aclrtGetSocName returns */

@@ -31,7 +31,7 @@ typedef struct Soc {
                                  devices have config.capacity */
     uint32_t streams;         /* the most streams of one device, default streams included */
     SocLink link;             /* connection to the neighbouring device of the same card or board */
-    bool has_hbm;             /* false: DDR only, and HBM attributes mean DDR */
+    bool has_hbm;             /* false: the chip has only DDR, and memory attributes of HBM stand for DDR */
     bool has_huge1g;          /* the chip has pages of 1 GiB */
     bool has_virtual_memory;  /* aclrtReserveMemAddress and the other calls for virtual memory work */
     bool has_allocator;       /* aclrtAllocatorRegister works */

@@ -28,7 +28,7 @@ typedef struct Wait {
 } Wait;
 
 FILE_LOCK(cycle_lock);
-static Queued *queued, **queued_end = &queued; /* oldest first, because the oldest ends first */
+static Queued *queued, **queued_end = &queued; /* list, the oldest record first, because it usually runs first */
 static Wait *waits;
 static size_t wait_count;
 
@@ -146,8 +146,8 @@ typedef struct Cycle {
     } at[];
 } Cycle;
 
-/* Follows the waits from one stream to the next. If they end in a cycle, returns the streams of the cycle, with a hold on
- * each; else NULL, and without memory too. */
+/* Follows the waits from one stream to the next. If they end in a cycle, returns the streams of the cycle, with a
+ * hold on each; else NULL, and without memory too. */
 static Cycle *cycle_take(const Stream *from)
 {
     stuck_find();

@@ -6,7 +6,8 @@
  * `aclpool sim check` sets all three variables, finds the source lines of C frames, applies suppressions, and prints a
  * summary.
  *
- * Thread rule: one lock guards the table of findings; no other lock is taken while it is held. */
+ * Thread rule: one lock guards the table of findings and is held while a report is written, also while race_tag calls
+ * the program's function for tags. */
 #include "base/json.h"
 #include "check/checker.h"
 #include "generated/exports.h"

@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { SPAN_SHIFT = 21, SPAN = 1 << SPAN_SHIFT, BUCKETS = 1 << 14 };
-enum { CARRY = 4096 }; /* bytes whose states are carried at once */
+enum { CARRY = 4096 }; /* most bytes whose states (written or not) one step of a copy carries over */
 
 typedef struct ShadowPage {
     struct ShadowPage *next;
@@ -145,7 +145,7 @@ static uint64_t part_end(uint64_t at, uint64_t end)
     return stop < end ? stop : end;
 }
 
-/* The lock is held. */
+/* Marks the bytes `begin` to `end` - 1 as written or as not written; the lock is held. */
 static void range_mark(const void *space, uint64_t begin, uint64_t end, bool written)
 {
     for (uint64_t at = begin; at < end; at = part_end(at, end)) {
@@ -162,7 +162,7 @@ void shadow_forget(const void *space, uint64_t begin, uint64_t end)
     pthread_mutex_unlock(&shadow_lock);
 }
 
-/* Returns how many bytes were not written; the lock is held. */
+/* Returns how many of the bytes `begin` to `end` - 1 were not written; the lock is held. */
 static size_t range_missing(const void *space, uint64_t begin, uint64_t end)
 {
     size_t missing = 0;
@@ -217,9 +217,9 @@ static bool is_shadowed(const RaceBytes *bytes)
 }
 
 /* ---- copies within device memory (the lock is held) ------------------------------------------------
- * The destination's bytes count as written if the source's do. */
+ * A copy carries the state of each byte (written or not written) from the source to the destination. */
 
-/* Carries at most CARRY bytes. Reads all states before it changes one, as the ranges may overlap. */
+/* Carries the states of at most CARRY bytes. Reads all states before it changes one, because the ranges may overlap. */
 static void chunk_carry(const RaceBytes *from, const RaceBytes *to, uint64_t at, uint64_t length)
 {
     uint64_t begin = from->begin + at, target = to->begin + at;
@@ -239,7 +239,8 @@ static void chunk_carry(const RaceBytes *from, const RaceBytes *to, uint64_t at,
     }
 }
 
-/* Carries `length` bytes, in the order in which a copy of overlapping ranges goes. */
+/* Carries the states of `length` bytes. If the destination begins behind the source in the same memory, goes backwards,
+ * so that states are read before they are overwritten. */
 static void carry(const RaceBytes *from, const RaceBytes *to, uint64_t length)
 {
     bool backwards = from->space == to->space && to->begin > from->begin;
@@ -250,7 +251,8 @@ static void carry(const RaceBytes *from, const RaceBytes *to, uint64_t length)
     }
 }
 
-/* Returns how many pieces from `first` on are of the kind and have a shadow; adds up their bytes. */
+/* Returns how many consecutive pieces from index `first` on are of that kind and have a shadow; *total gets the sum of
+ * their bytes. */
 static size_t pieces_of(const RaceBytes *bytes, size_t first, size_t count, TouchKind kind,
                         uint64_t *total)
 {
@@ -261,8 +263,9 @@ static size_t pieces_of(const RaceBytes *bytes, size_t first, size_t count, Touc
     return at - first;
 }
 
-/* Carries from the first `reads` pieces to those behind them, which have as many bytes, but may be divided in another
- * way: rows with another pitch, or mappings of another size. */
+/* Carries the states from the first `reads` pieces (the source) to all other pieces (the destination). Both have
+ * the same number of bytes, but may be divided differently: rows with different pitches, or mappings of different
+ * sizes. */
 static void pieces_carry(const RaceBytes *bytes, size_t reads, size_t count)
 {
     RaceBytes from = bytes[0], to = bytes[reads];
@@ -281,7 +284,7 @@ static void pieces_carry(const RaceBytes *bytes, size_t reads, size_t count)
     }
 }
 
-/* True if the pieces are those of a copy within device memory; their states are carried then. */
+/* If the pieces are those of a copy within device memory, carries the states and returns true; else returns false. */
 static bool step_carries(const char *name, const RaceBytes *bytes, size_t count)
 {
     uint64_t source, target;

@@ -148,7 +148,7 @@ static void row_tell(const char *function, const char *dst, const char *src, siz
     }
 }
 
-/* Tells the checkers each row by itself, because the bytes between rows are not copied. */
+/* Reports a copy to the checkers. If there are bytes between its rows, which are not copied, reports each row. */
 static void copy_tell(const char *function, const Copy *copy)
 {
     bool gaps = copy->height > 1 && (copy->dst_pitch != copy->width || copy->src_pitch != copy->width);

@@ -18,8 +18,8 @@ typedef struct OffsetTask {
     size_t dst_offset, src_offset, bytes;
 } OffsetTask;
 
-/* Tells the checker of unwritten memory what is written only here, because the addresses were not known when the task
- * was queued. */
+/* Copies the bytes, in the task. Reports them to the check of unwritten memory only here, because their addresses were
+ * not known when the task was queued. */
 static aclError indirect_move(Stream *stream, void *dst, const void *src, size_t bytes)
 {
     if (check_on(CHECK_INIT)) {
@@ -46,8 +46,8 @@ static aclError offset_run(Stream *stream, const void *payload)
     return indirect_move(stream, dst + task->dst_offset, src + task->src_offset, task->bytes);
 }
 
-/* States only the bytes of the two pointers: those that are copied are known only when the task runs, so what is queued
- * behind it is checked only then. */
+/* States to the order checker only the bytes of the two pointers: the bytes that are copied are known only when the
+ * task runs. So tasks that are queued behind this task are checked only after it has run. */
 static void offset_touch(const void *payload, Touch *touch)
 {
     const OffsetTask *task = payload;

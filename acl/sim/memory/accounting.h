@@ -33,7 +33,8 @@ void books_give(int32_t device, BookKind kind, PageKind page, size_t bytes);
 void books_view(int32_t device, BookView *view);
 /* Returns how many bytes of the device are not in use. */
 size_t books_free(int32_t device);
-/* Sets the error of an allocation for which there is not enough memory, and returns it. */
+/* Sets the message of an allocation for which the device (BOOK_HOST: the host) has not enough memory, and returns
+ * 207001. */
 aclError books_refuse(const char *function, size_t bytes, int32_t device);
 
 /* The part of the control API that reads the accounting: total and peak in bytes, and the reset of the peak. */
