@@ -16,7 +16,7 @@ try:
     from acl import mdl, op, prof, rt, util
     from acl.pyacl import _vendor
 except ImportError:
-    # In a checkout, Python finds the sources before the installed package.
+    # In the root of a clone, Python finds the sources, which are not built, before the installed package.
     if any(name.startswith("rt.") and name.endswith(".so") for name in os.listdir(os.path.dirname(__file__))):
         raise
     raise ImportError(
@@ -102,8 +102,8 @@ from acl.runtime._copy import acopy, copy, copy_2d, copy_async, fill, to_bytes, 
 from acl.runtime._device import Context, Device
 from acl.runtime._stream import Event, Stream
 
-# `__getattr__` imports these at first use; the lines are for type checkers.  They know the name TYPE_CHECKING
-# without `typing`, whose import would take a tenth of the time of this module's.
+# `__getattr__` imports these names at first use; the lines below are for type checkers.  Type checkers know the name
+# TYPE_CHECKING, so `typing` is not imported, which would take a tenth of the time of `import acl`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from acl import ge, metrics, ort, serving, sim, vllm
@@ -277,8 +277,8 @@ __all__ += [
     "update_data_buffer",
 ]
 
-# Modules that are imported at first use, so that `import acl` is quick.  They are in `dir(acl)`, but `torch` and
-# `mindspore` are not in `__all__`, because `from acl import *` would import the frameworks.
+# Modules that are imported at first use, so that `import acl` is quick.  All are in `dir(acl)`.  `torch` and
+# `mindspore` are not in `__all__`, because `from acl import *` would import these frameworks.
 _MODULES = {"ge", "metrics", "mindspore", "ort", "serving", "sim", "torch", "vllm"}
 _LATER = {
     "Array": "acl.runtime._array",

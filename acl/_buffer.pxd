@@ -1,3 +1,3 @@
-"""Buffers, for others to `cimport`: they live in `acl.runtime._buffer`."""
+"""The classes of `acl.runtime._buffer`, for `cimport` by other packages."""
 
 from acl.runtime._buffer cimport *

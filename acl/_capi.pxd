@@ -1,3 +1,3 @@
-"""The function table of the pool, for others to `cimport`: they live in `acl.pool._capi`."""
+"""The pool's table of C functions, from `acl.pool._capi`, for `cimport` by other packages."""
 
 from acl.pool._capi cimport *

@@ -1,4 +1,4 @@
-"""The names of all runtime objects, each of which is defined in a module of its own."""
+"""The names of the runtime classes in one module; other modules define them."""
 
 from acl.runtime._buffer import Buffer, HostBuffer
 from acl.runtime._device import Context, Device

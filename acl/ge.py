@@ -1,13 +1,13 @@
 """Adapter for GE's Python Session: an allocator class for GE that allocates from a pool.
 
-CANN's graph engine allocates device memory for a session's graphs by an object of its Python class
-`ge.allocator.Allocator`.  `Allocator` in this module is such a class, for an `acl.Pool`:
+GE, CANN's graph engine, allocates device memory for a session's graphs with an object of its Python class
+`ge.allocator.Allocator`.  `Allocator` in this module is a subclass that allocates from an `acl.Pool`:
 
     >>> session.register_external_allocator(stream, acl.ge.Allocator(pool, stream))    # doctest: +SKIP
 
-The class is made at first use, because only CANN contains the package `ge` (the `ge` on PyPI is something
-else).  GE calls it through ctypes and the GIL, twice for each tensor, which takes microseconds however fast
-the pool is.  docs/ge.md shows how to get the pool's own speed.
+The class is made at first use, because only CANN contains the package `ge` (the `ge` on PyPI is another package).
+GE calls the allocator twice for each tensor, through ctypes and with the GIL.  Such a call takes microseconds, much
+more than the pool itself.  docs/ge.md shows how to avoid that.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _make() -> type:
         pool : acl.Pool
             The pool, on the stream's device.
         stream : acl.Stream or int, optional
-            The stream for which it will be registered: only later work of this stream uses memory again that
-            GE has freed.  The default stream if not given.
+            The stream for which the allocator will be registered.  Memory that GE has freed is used again only by
+            later work of this stream.  Default: the default stream.
         """
 
         def __init__(self, pool: Pool, stream: Stream | int | None = None) -> None:
@@ -59,11 +59,11 @@ def _make() -> type:
             self.blocks = Blocks(pool, stream)
 
         def malloc(self, size: int) -> Any:
-            """Return a block of at least `size` bytes; raises `acl.OutOfMemoryError`, a MemoryError."""
+            """Return a block of at least `size` bytes, or raise `acl.OutOfMemoryError` (a MemoryError)."""
             return ge.MemBlock(self.blocks.take(size), size)
 
         def free(self, block: Any) -> None:
-            """Free a block, whose last consumer is queued on the stream."""
+            """Free a block; the last work that uses it must be queued on the stream."""
             self.blocks.give(block.addr)
 
         @property
@@ -77,7 +77,7 @@ def _make() -> type:
 
 
 def _class() -> Any:
-    """Return the class, which is made once."""
+    """Return the class; make it at the first call."""
     return globals().get("Allocator") or globals().setdefault("Allocator", _make())
 
 

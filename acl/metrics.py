@@ -1,9 +1,9 @@
 """Metrics of the pools of this process, for Prometheus, for OpenTelemetry, or as plain values.
 
-Reading takes no stream's lock and does not walk over blocks: it reads the counters that the allocator keeps anyway,
-so a scrape does not delay allocations.  The numbers of one reading may be a few allocations apart.
+Reading takes no lock of a stream and does not walk over blocks.  It reads counters that the allocator has in any case,
+so a scrape does not delay allocations.  Therefore the numbers of one reading may differ by a few allocations.
 
-Names, labels and meanings in `METRICS` are stable: metrics may be added, but are not changed or removed.  Only
+Names, labels and meanings in `METRICS` are stable: new metrics may be added, but none is changed or removed.  Only
 `PrometheusCollector` needs `prometheus_client` (the extra ``aclpool[metrics]``).
 """
 
@@ -87,9 +87,9 @@ class Reading:
     info : MetricInfo
         The metric.
     points : dict
-        Value by the values of the labels; for a histogram, its number of values.
+        Dict from the labels' values to the metric's value; for a histogram, to its number of values.
     distributions : dict
-        For a histogram, a `Distribution` by the values of the labels; otherwise empty.
+        For a histogram, dict from the labels' values to a `Distribution`; empty for other metrics.
     """
 
     info: MetricInfo
@@ -97,7 +97,7 @@ class Reading:
     distributions: dict[tuple[str, ...], Distribution] = field(default_factory=dict)
 
     def add(self, value: float, *labels: str) -> None:
-        """Add to a point, because parts of a pool may have equal labels, for example if a handle is reused."""
+        """Add a value to a point.  Several parts of a pool may have equal labels, for example if a handle is reused."""
         labels = tuple(map(printable, labels))
         self.points[labels] = self.points.get(labels, 0) + value
 
@@ -172,7 +172,7 @@ METRICS: dict[str, MetricInfo] = {info.name: info for info in _INFOS}
 
 
 def tag_points(part: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """Return the live bytes of a stream's part by tag; untagged ones count for the stream's default tag."""
+    """Yield the live bytes of a stream by tag; bytes without a tag count for the stream's default tag."""
     left = part["live"]
     for tag, (live, _) in part["tags"].items():
         left -= live
@@ -182,7 +182,7 @@ def tag_points(part: dict[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def read_stream(found: dict[str, Reading], labels: tuple[str, ...], part: dict[str, Any]) -> None:
-    """Add the points of one stream's part."""
+    """Add the points of one stream; `part` is its part of a pool's counters."""
     counters = part["counters"]
     for tag, live in tag_points(part):
         found["aclpool_live_bytes"].add(live, *labels, tag)
@@ -235,13 +235,13 @@ def read_pool(found: dict[str, Reading], name: str, device: str, told: dict[str,
         read_stream(found, (*labels, stream, part["kind"]), part)
 
 
-#: Bucket bounds of sizes (512 B to 2 GiB) and of times (1 us to 17 s): each is four times the one before.
+#: Bucket bounds of sizes (512 B to 2 GiB) and of times (1 us to 17 s); each bound is four times the previous one.
 SIZE_BOUNDS = tuple(512 << shift for shift in range(0, 24, 2))
 SLOW_BOUNDS_NS = tuple(1 << shift for shift in range(10, 36, 2))
 
 
 def bucket_counts(values: tuple[int, ...], counts: tuple[int, ...], bounds: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the counts of fine buckets in coarser ones, by one value of each fine bucket."""
+    """Return the counts of coarse buckets: each fine bucket is added to the coarse bucket that has its value."""
     found = [0] * (len(bounds) + 1)
     for value, count in zip(values, counts, strict=True):
         found[bisect_left(bounds, value)] += count
@@ -252,8 +252,8 @@ def read_tallies(found: dict[str, Reading], labels: tuple[str, ...], told: PoolH
     """Add the points of a pool's histograms and of its peak."""
     sizes, slow = told.sizes, told.slow_ns
     most = sum(high * count for high, count in zip(sizes.highs, sizes.counts, strict=True))
-    # A size of 2**n bytes is the lowest of its fine bucket, except for rounding, so buckets are placed by their
-    # lows.  A time of 2**n ns is above the bound, so buckets of times are placed by their highs.
+    # Coarse bounds are powers of two.  A size of 2**n bytes is the lower limit of its fine bucket, so fine buckets of
+    # sizes are placed by their lower limit.  For times they are placed by their upper limit.
     asked = bucket_counts(sizes.lows, sizes.counts, SIZE_BOUNDS)
     took = bucket_counts(slow.highs, slow.counts, SLOW_BOUNDS_NS)
     for name, point in (
@@ -270,17 +270,17 @@ def read_tallies(found: dict[str, Reading], labels: tuple[str, ...], told: PoolH
 
 
 def read(device: int | None = None, *, streams: bool = True, device_memory: bool = True) -> list[Reading]:
-    """Return all metrics with their present values.
+    """Return all metrics with their current values.
 
     Parameters
     ----------
     device : int, optional
         Read only the pools of this device.
     streams : bool
-        True for separate values of each stream, by its handle.  If False, the label ``stream`` is empty
-        and the values are sums over streams, for services that make many streams.
+        True for separate values of each stream, by its handle.  False for sums over all streams, with an empty
+        label ``stream``; this is for services that make many streams.
     device_memory : bool
-        True to query the free memory of each device, by one driver call for each.
+        True to query the free memory of each device, with one driver call for each.
     """
     found = {name: Reading(info) for name, info in METRICS.items()}
     devices: set[int] = set()
@@ -306,7 +306,7 @@ def read(device: int | None = None, *, streams: bool = True, device_memory: bool
 
 
 def snapshot(device: int | None = None, *, streams: bool = True, device_memory: bool = True) -> list[dict[str, Any]]:
-    """Return all metrics as plain values, in the terms of OpenTelemetry.
+    """Return all metrics as plain values, in the form of OpenTelemetry.
 
     Parameters
     ----------
@@ -318,8 +318,8 @@ def snapshot(device: int | None = None, *, streams: bool = True, device_memory: 
     list of dict
         For each metric ``name``, ``description``, ``unit``, ``kind`` (``"gauge"``, ``"counter"`` for a
         monotonic sum, ``"histogram"``) and ``points``.  The points are dicts with ``attributes`` and ``value``,
-        as the observations that the callback of an observable instrument returns.  Points of a histogram have
-        ``count``, ``sum``, ``explicit_bounds`` and ``bucket_counts`` instead of a value.
+        like the observations that a callback for OpenTelemetry returns.  Points of a histogram have ``count``,
+        ``sum``, ``explicit_bounds`` and ``bucket_counts`` instead of ``value``.
     """
     return [
         {"name": one.info.name, "description": one.info.help, "unit": one.info.unit, "kind": one.info.kind,
@@ -343,12 +343,12 @@ class PrometheusCollector:
     Parameters
     ----------
     registry : CollectorRegistry, optional
-        The registry that collects from it; the client's default registry if not given.
+        The registry that collects from this object.  Default: the client's default registry.
     device, streams, device_memory
         As for `read`.
     process_labels : bool
-        Give each point the labels ``process`` (the process id) and ``worker`` (``ACL_POOL_WORKER``, else the
-        process id), as `aclpool exporter` does. In one registry, all collectors have them if one wants them.
+        True to give each point the labels ``process`` (the process id) and ``worker`` (``ACL_POOL_WORKER``, else the
+        process id), as `aclpool exporter` does.  If one collector of a registry has them, all have.
 
     Raises
     ------
@@ -386,11 +386,11 @@ class PrometheusCollector:
         return families(Reading(info) for info in METRICS.values())
 
     def readings(self) -> list[Reading]:
-        """Return its metrics with their present values."""
+        """Return the collector's metrics with their current values."""
         return read(self.device, streams=self.streams, device_memory=self.device_memory)
 
     def collect(self) -> Iterable[Metric]:
-        """Its part of what a scrape gets."""
+        """Return this collector's metrics with their current values, for a scrape."""
         return families(self.readings(), process_pairs() if self.process_labels else ())
 
     def close(self) -> None:
@@ -399,7 +399,7 @@ class PrometheusCollector:
 
 
 class _Together:
-    """All collectors of one registry, which are scraped together because a page has each metric only once."""
+    """All collectors of one registry.  They are scraped together, because a page may have each metric only once."""
 
     lock = threading.Lock()
     known: weakref.WeakKeyDictionary[CollectorRegistry, _Together] = weakref.WeakKeyDictionary()
@@ -419,7 +419,7 @@ class _Together:
             if any(member.device in (None, each.device) or each.device is None for each in self.members):
                 raise ValueError("Duplicated timeseries in CollectorRegistry: a collector of this device is there")
             if not self.members and registry is not None:
-                registry.register(self)         # raises ValueError if a name is in use
+                registry.register(self)         # raises ValueError if another collector has a metric's name
             self.members.append(member)
 
     def remove(self, member: PrometheusCollector) -> None:
@@ -434,7 +434,7 @@ class _Together:
         return families(Reading(info) for info in METRICS.values())
 
     def collect(self) -> Iterable[Metric]:
-        """What a scrape gets: each metric once, with the points of all devices."""
+        """Return each metric once, with the points of all devices, for a scrape."""
         members = list(self.members)
         first, *others = [member.readings() for member in members] or [[]]
         for more in others:
@@ -445,17 +445,17 @@ class _Together:
 
 
 def worker_name() -> str:
-    """Return the name of this process among its like: `ACL_POOL_WORKER`, else the process id."""
+    """Return the name of this worker process: `ACL_POOL_WORKER`, else the process id."""
     return os.environ.get("ACL_POOL_WORKER") or str(os.getpid())
 
 
 def process_pairs() -> tuple[tuple[str, str], ...]:
-    """The labels that tell this process from others, with their values now: a fork has other ones."""
+    """Return the labels that identify this process, with their current values, which differ in a forked child."""
     return ("process", str(os.getpid())), ("worker", printable(worker_name()))
 
 
 def families(readings: Iterable[Reading], more: tuple[tuple[str, str], ...] = ()) -> Iterator[Metric]:
-    """Readings as the client's metric families; each point has the labels `more` too."""
+    """Yield readings as `prometheus_client`'s metric families; each point also has the labels `more`."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     values = tuple(value for _, value in more)

@@ -1,12 +1,12 @@
 """The pool as MindSpore's allocator (2.7.1 and later).
 
-Pass `mem_pool(pool)` to `mindspore.runtime.use_mem_pool`: inside such a block, MindSpore allocates from the
-pool by two C functions, without Python.  MindSpore keeps the memory of its tensors, and frees it to the pool
-when its cache is emptied.  Its allocator cannot see its queue of launches, so the pool's memory is freed to
-the driver, or used by other streams, only when `empty_cache` is called.
+Pass `mem_pool(pool)` to `mindspore.runtime.use_mem_pool`.  Inside such a block, MindSpore allocates from the pool
+with two C functions, without Python.  MindSpore caches the memory of freed tensors, and frees it to the pool only when
+this cache is emptied.  The pool cannot see which work MindSpore has queued.  So it returns memory to the driver, or
+gives it to other streams, only when `empty_cache` is called.
 
 Import `acl.mindspore` before `mindspore`.  On a machine without CANN, the first import makes a folder with the
-simulator in the layout that MindSpore expects of CANN; that needs gcc and g++.
+simulator that has the layout of a CANN installation, which MindSpore expects.  This needs gcc and g++.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _loaded: list[ctypes.CDLL] = []
 
 
 def _simulator_is_meant() -> bool:
-    """Return True if the loader will choose the simulator; the loader itself would open it by the wrong path."""
+    """Return True if the loader will choose the simulator.  This does not open it, because the path would be wrong."""
     if os.environ.get("ACL_LIBRARY"):
         return False
     chosen = os.environ.get("ACL_BACKEND", "auto")
@@ -50,7 +50,7 @@ def _is_loaded(name: str) -> bool:
 
 
 def _folder(package: Path) -> Path:
-    """Return the folder with CANN's layout for this simulator and this MindSpore; it is made if missing."""
+    """Return the folder with CANN's layout for this simulator and this MindSpore; make it if it does not exist."""
     from acl.sim import cann_layout, cann_mindspore
 
     library = Path(sim.library_dir(), "libascendcl.so")
@@ -64,7 +64,7 @@ def _folder(package: Path) -> Path:
         cann_layout.lay_out(made, package)
         try:
             made.rename(target)
-        except OSError:                         # another process made it first
+        except OSError:                         # another process has made the folder
             if not target.exists():
                 raise
     return target / "latest" / "lib64"
@@ -104,13 +104,13 @@ def mem_pool(pool: Pool | None = None) -> Any:
     pool : Pool, optional
         A pool on the device that MindSpore uses.  If not given, a pool without a limit is made when the device
         is first used (see `pools`).  The pool is kept until the process ends, because MindSpore frees memory
-        at its very end.
+        even during its exit.
 
     Returns
     -------
     mindspore.runtime.MemPool
     """
-    # MindSpore 2.10 passes device 0 to its allocator whatever device was set by `set_device`.
+    # blind: MindSpore 2.10 passes device 0 to its allocator even if `set_device` has set another device.
     seat = _door.attach(pool, early=True, own=True, blind=True)
     _seats.append(seat)
     runtime = mindspore.runtime

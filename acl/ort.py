@@ -1,15 +1,15 @@
 """Adapter for ONNX Runtime: its CPU sessions allocate their tensors from a pool of host memory.
 
-ONNX Runtime keeps freed memory in an arena that only grows, and that fits changing shapes badly.  With this
-adapter a session allocates its tensors from a `HostPool`: the allocator of this package on host pages, which
-moves free pages to where they are needed and frees memory to the system.
+ONNX Runtime keeps freed memory in an arena that only grows, and that is inefficient for changing shapes.  With this
+adapter, a session allocates its tensors from a `HostPool`.  This is the allocator of this package on host memory: it
+moves free pages to addresses where they are needed, and returns free memory to the system.
 
     >>> pool = acl.ort.install()                                            # doctest: +SKIP
     >>> session = onnxruntime.InferenceSession(path, acl.ort.session_options())  # doctest: +SKIP
     >>> acl.ort.stats().reserved                                            # doctest: +SKIP
 
-It serves only CPU sessions that are made after `install` with the options of `session_options`.  It needs the
-`onnxruntime` package (``pip install aclpool[onnx]``), 1.16 or later, but no device and no CANN.
+The adapter serves only CPU sessions that are made after `install` with the options of `session_options`.  It needs
+the `onnxruntime` package (``pip install aclpool[onnx]``), 1.16 or later, but no device and no CANN.
 A program in C or C++ calls `register` for its own `libonnxruntime.so`.
 """
 
@@ -25,27 +25,27 @@ from acl.adapters.onnxruntime._ort import HostPool, attach, attach_library, base
 
 __all__ = ["HostPool", "HostStats", "install", "register", "session_options", "stats", "trim", "uninstall"]
 
-#: Configuration entry by which a session uses the environment's allocator, without one of its own.
+#: Configuration entry: the session uses the environment's allocator instead of its own.
 _ENTRY = ("session.use_env_allocators", "1")
 
 _seat: int | None = None
 _pool: HostPool | None = None
-_options: tuple[object, ...] | None = None  # options of `_pool`, if `install` made it
-#: Pools of `install` that were uninstalled, by their options.  It is not known if sessions still use them, so
-#: they are never destroyed; the next `install` with the same options uses them again.
+_options: tuple[object, ...] | None = None  # options of `_pool` if `install` made it, else None
+#: Uninstalled pools that `install` had made, by their options.  They are not destroyed, because sessions may still
+#: use them.  An `install` with equal options uses such a pool again.
 _retired: dict[tuple[object, ...], HostPool] = {}
 
 
 @dataclass(frozen=True)
 class HostStats:
-    """The statistics of a `HostPool`; in bytes if not said otherwise."""
+    """The statistics of a `HostPool`; values are bytes, except for numbers of allocations and pages."""
 
     reserved: int  #: host memory that the pool holds
     reserved_peak: int
     allocated: int  #: bytes of live blocks
-    requested: int  #: requested bytes of live blocks, plus 64 bytes of the adapter for each
+    requested: int  #: requested bytes of live blocks, and the adapter's header of 64 bytes for each block
     requested_peak: int  #: sum of the arenas' own peaks of `requested`
-    cached: int  #: free bytes that are kept for blocks of the same size
+    cached: int  #: free bytes in blocks that are kept for requests of exactly their size
     free: int  #: other free bytes
     limit: int  #: most bytes that the pool may hold; 0 for no limit
     live_blocks: int
@@ -60,7 +60,7 @@ class HostStats:
 
     @classmethod
     def of(cls, pool: HostPool) -> HostStats:
-        """Return the present statistics of a pool."""
+        """Return the current statistics of a pool."""
         return cls(**pool.stats())
 
 
@@ -83,16 +83,16 @@ def install(
     Parameters
     ----------
     pool : HostPool, optional
-        The pool to use.  If not given, a pool with the following options: the uninstalled pool of an
-        earlier `install` with the same options, else a new one.
+        The pool to use.  If not given, a pool with the following options is used: an uninstalled pool of an
+        earlier `install` with equal options, else a new pool.
     limit : int or str, optional
         Most bytes that the pool may hold, such as ``"2GiB"``.  A failed allocation ends ONNX Runtime, so
         `malloc` serves allocations beyond the limit, and `stats` counts them.
     granule : int or str, optional
         Bytes of a page, the unit in which memory is allocated and moved; 2 MiB if not given.
     arenas : int, optional
-        Number of threads that can run sessions without waiting for each other; that of the processors if
-        not given.
+        Number of threads that can run sessions without waiting for each other.  Default: the number of
+        processors.
 
     Raises
     ------
@@ -129,9 +129,8 @@ def install(
 def register(pool: HostPool, library: str | os.PathLike[str]) -> str:
     """Make a pool the allocator of a `libonnxruntime.so` that this process uses by its C API.
 
-    The extension module of the `onnxruntime` package contains another copy of the library, which `install`
-    serves.  Make sessions with ``session.use_env_allocators`` set to ``1``, and with memory patterns and the
-    CPU arena off.
+    The extension module of the `onnxruntime` package contains another copy of the library; use `install` for that.
+    Make sessions with ``session.use_env_allocators`` set to ``1``, and with memory patterns and the CPU arena off.
 
     Parameters
     ----------
@@ -151,7 +150,7 @@ def register(pool: HostPool, library: str | os.PathLike[str]) -> str:
 def uninstall() -> None:
     """Undo the registration of `install`; a second call does nothing.
 
-    Sessions that use the pool continue to use it, so it is kept; its unused memory is freed.
+    Existing sessions continue to use the pool, so the pool is kept.  Its unused memory is freed.
     """
     global _options, _pool, _seat
     if _seat is not None:
@@ -168,7 +167,7 @@ def session_options(options: Any = None) -> Any:
     Parameters
     ----------
     options : onnxruntime.SessionOptions, optional
-        Options that are changed and returned; new ones if not given.
+        Options that are changed and returned.  Default: new options.
     """
     runtime = _onnxruntime()
     if options is None:

@@ -1,13 +1,13 @@
 """The pool as torch_npu's allocator.
 
-After `install()`, every tensor of the process is allocated from the pool; with `mem_pool(pool)`, only the
-tensors that are made inside a `torch.npu.use_mem_pool` block.  Both give torch_npu the C functions
-`aclpool_malloc` and `aclpool_free` of `allocator_path()`.  Python runs only to note the stack of a tensor for
-a recording, and when a device's pool is made.
+After `install()`, every tensor of the process is allocated from the pool.  With `mem_pool(pool)`, only tensors that
+are made inside a `torch.npu.use_mem_pool` block are.  Both give torch_npu the C functions `aclpool_malloc` and
+`aclpool_free` of `allocator_path()`.  Python code runs only to note the stack of a tensor for a recording, and when a
+device's pool is made.
 
-torch_npu frees a block when its tensor is deleted, which may be before its task queue has launched the work
-on it.  So after `install()`, a freed block is used again only on its own stream, and none of its pages is used
-elsewhere before torch's queue has been emptied: by `torch.npu.empty_cache()`, or when memory is short.
+torch_npu frees a block when its tensor is deleted.  That may be before its task queue has launched the work on the
+block.  So after `install()`, a freed block is used again only on its own stream.  Its pages are used elsewhere only
+after torch's queue has been emptied, by `torch.npu.empty_cache()` or because memory is short.
 
 `import acl.torch` needs torch and torch_npu; on a machine without CANN it loads the simulator for them.
 """
@@ -45,7 +45,7 @@ _ALLOCATOR = "_ZN7c10_npu19NPUCachingAllocator9allocatorE"
 #: C++ symbol that sets torch's allocator of a device type, which storages, `torch.load` and `torch.accelerator` use.
 _SET_ALLOCATOR = "_ZN3c1012SetAllocatorENS_10DeviceTypeEPNS_9AllocatorEh"
 _PRIVATE_USE = 20           # c10::DeviceType::PrivateUse1
-_HIGHEST = 255              # highest priority of an allocator of a device type
+_HIGHEST = 255              # highest priority that an allocator of a device type can have
 #: C++ symbol of the standard library's function that throws a std::runtime_error.
 _THROW = "_ZSt21__throw_runtime_errorPKc"
 
@@ -63,9 +63,9 @@ class Installed:
     Attributes
     ----------
     shim : bool
-        True if the C++ part is in place, which is built for the installed torch.
+        True if the C++ part, which is built for the installed torch, is in use.
     lost : tuple of str
-        The functions that do not work without the C++ part; empty with it.
+        The functions that do not work because the C++ part is not in use; empty if it is.
     """
 
     shim: bool
@@ -106,7 +106,7 @@ def _torch_npu_library() -> ctypes.CDLL:
 
 
 def _set_c_hooks(allocator: Any) -> None:
-    """Set the optional functions with a C ABI, and the functions that are called instead of returning NULL."""
+    """Set torch_npu's optional hooks that have a C ABI, and the functions that throw instead of returning NULL."""
     library = ctypes.CDLL(_door.path())
     allocator.set_reset_fn(_address(library, "aclpool_reset"))
     allocator.set_base_alloc_fn(_address(library, "aclpool_base"))
@@ -119,7 +119,7 @@ def _set_c_hooks(allocator: Any) -> None:
 
 
 def _enter_table() -> None:
-    """Set torch_npu's current allocator in torch's table of allocators, where torch_npu leaves its own one."""
+    """Enter torch_npu's current allocator in torch's table of allocators; torch_npu leaves its original one there."""
     current = ctypes.c_void_p.in_dll(_torch_npu_library(), _ALLOCATOR)
     enter = getattr(ctypes.CDLL("libc10.so", ctypes.RTLD_GLOBAL), _SET_ALLOCATOR)
     enter.argtypes, enter.restype = (ctypes.c_int8, ctypes.c_void_p, ctypes.c_uint8), None
@@ -127,7 +127,7 @@ def _enter_table() -> None:
 
 
 def _set_cpp_hooks(allocator: Any) -> None:
-    """Set the optional functions that use C++ objects of torch; raises OSError without a compiler."""
+    """Set torch_npu's optional hooks that use C++ objects of torch; raise OSError if there is no compiler."""
     from acl.adapters.torch import _shim as _torch_shim
 
     shim = _torch_shim.load()
@@ -156,7 +156,7 @@ def _fraction(device: int) -> float:
 
 
 def _patch(stats: bool) -> None:
-    """Replace functions of torch_npu for which it has no hook, and which would end the process."""
+    """Replace functions of torch_npu that would end the process and for which torch_npu has no hook."""
     functions = torch_npu._C
     functions._npu_memorySnapshot = _snapshot
     functions._npu_resetAccumulatedMemoryStats = lambda device: _door.reset(device, peaks=False)
@@ -180,28 +180,28 @@ def _attach(pool: Pool | Iterable[Pool] | None) -> None:
 
 
 def _device_back() -> None:
-    """Make torch's device current again after pools were made, which makes their devices current."""
+    """Make torch's device current again, because making pools has made their devices current."""
     Device(int(torch.npu.current_device()) if torch.npu.is_initialized() else 0).use()
 
 
 def install(pool: Pool | Iterable[Pool] | None = None, *, shim: bool = True) -> Installed:
     """Allocate every tensor of the process from the pool.
 
-    Call it before the first tensor is made on a device; torch_npu refuses a change afterwards.  It cannot be
+    Call this before the first tensor is made on a device; torch_npu refuses a change afterwards.  It cannot be
     undone.
 
     Parameters
     ----------
     pool : Pool or several, optional
-        The pools to use, one for each device.  A device without one gets a pool without a limit when it
-        is first used (see `pools`).
+        The pools to use, one for each device.  Any other device gets a pool without a limit when it is first used
+        (see `pools`).
     shim : bool
-        True to build the C++ part, if it does not exist yet; this takes some seconds, once.
+        True to use the C++ part.  The first time, it is built, which takes some seconds.
 
     Returns
     -------
     Installed
-        What is in place, and which functions do not work.
+        Whether the C++ part is in use, and which functions do not work.
 
     Warns
     -----
@@ -211,7 +211,7 @@ def install(pool: Pool | Iterable[Pool] | None = None, *, shim: bool = True) -> 
     Raises
     ------
     RuntimeError
-        Tensors were made on a device before.
+        A tensor was made on a device before this call.
     """
     global _installed
     if _installed is not None:
@@ -238,7 +238,7 @@ def install(pool: Pool | Iterable[Pool] | None = None, *, shim: bool = True) -> 
 
 
 def _tell_why(device: int, nbytes: int, total: int, free: int) -> None:
-    """Raise the error of a pool, which names the limit, before torch raises its own error."""
+    """Raise the pool's error if an allocation failed, because it names the limit; torch's own error does not."""
     failed = _door.failure()
     if failed is None:
         return
@@ -251,13 +251,13 @@ def _tell_why(device: int, nbytes: int, total: int, free: int) -> None:
 def mem_pool(pool: Pool | None = None) -> Any:
     """Return a `torch.npu.MemPool` that allocates from a pool, for `torch.npu.use_mem_pool`.
 
-    torch's own cache allocates segments of 2 MiB and more from the pool.  It frees them when the MemPool is
-    deleted, after the device has finished its work on them.  Errors and statistics are those of torch.
+    torch's cache allocates segments of 2 MiB and more from the pool.  It frees them when the MemPool is deleted, after
+    the device has finished its work on them.  Errors and statistics are torch's own.
 
     Parameters
     ----------
     pool : Pool, optional
-        The pool; if not given, a pool without a limit is made for the current device.
+        The pool.  Default: a new pool without a limit on the current device.
 
     Returns
     -------
@@ -274,7 +274,7 @@ def mem_pool(pool: Pool | None = None) -> Any:
     )
     _kept.append(made)
     memory = torch_npu.npu.memory.MemPool(made.allocator())
-    torch.npu.set_device(torch.npu.current_device())    # from here on, torch remembers the device
+    torch.npu.set_device(torch.npu.current_device())    # so that torch stores the device as its current one
     if _tell_why not in _kept:
         _kept.append(_tell_why)
         torch_npu._C._npu_attach_out_of_memory_observer(_tell_why)

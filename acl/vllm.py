@@ -1,10 +1,10 @@
-"""Adapter for vLLM-Ascend's sleep mode, which replaces the allocator module of vLLM-Ascend.
+"""Adapter for vLLM-Ascend's sleep mode: it replaces the allocator module of vLLM-Ascend.
 
-After `install()`, vLLM-Ascend's import of its extension module gets `acl.adapters.vllm.vllm_ascend_C`, so its
-`camem.py` uses this package without a change, whether it is imported before or after.  The vendor's module
-also registers operators with torch; `install(operators=True)` loads it for them.
+After `install()`, vLLM-Ascend's import of its extension module gets `acl.adapters.vllm.vllm_ascend_C` instead.  So
+vLLM-Ascend's `camem.py` uses this package without a change, even if it was imported before `install()`.  The
+original module also registers operators with torch; `install(operators=True)` loads it for these operators.
 
-Nothing here imports torch or vLLM-Ascend unless `operators` is set.
+This module imports torch or vLLM-Ascend only if `operators` is set.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["install", "installed", "uninstall"]
 _NAME = "vllm_ascend.vllm_ascend_C"
 _CAMEM = "vllm_ascend.device_allocator.camem"
 _FUNCTIONS = ("init_module", "python_create_and_map", "python_unmap_and_release")
-_TELLER = "vllm-ascend"                 # name of the adapter's rows in the ledger
+_TELLER = "vllm-ascend"                 # name under which the ledger has the adapter's rows
 _before: list[ModuleType | None] = []
 _camem_before: dict[str, object] = {}   # old values of camem's names that `_put` has changed, for `uninstall`
 
@@ -34,7 +34,7 @@ def _ours() -> ModuleType:
 
 
 def _put(module: ModuleType) -> None:
-    """Let `import vllm_ascend.vllm_ascend_C` find `module`, and set its functions in camem, if that is imported."""
+    """Let `import vllm_ascend.vllm_ascend_C` find `module`; if camem is imported already, set the functions in it."""
     sys.modules[_NAME] = module
     package = sys.modules.get("vllm_ascend")
     if package is not None:
@@ -49,7 +49,7 @@ def _put(module: ModuleType) -> None:
 
 
 def _vendor_library() -> Path:
-    """Return the path of the vendor's extension module in its package."""
+    """Return the path of vLLM-Ascend's own extension module."""
     spec = find_spec("vllm_ascend")
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         for path in sorted(Path(folder).glob("vllm_ascend_C*.so")):
@@ -58,21 +58,20 @@ def _vendor_library() -> Path:
 
 
 def install(pool: Pool | None = None, *, operators: bool = False) -> str:
-    """Serve vLLM-Ascend's sleep mode from now on.
+    """Use this package for vLLM-Ascend's sleep mode from now on.
 
-    Call it before the first `CaMemAllocator.use_memory_pool`: segments that the vendor's module has made
-    cannot be freed by this package.
+    Call this before the first `CaMemAllocator.use_memory_pool`, because this package cannot free segments that
+    vLLM-Ascend's own module has made.
 
     Parameters
     ----------
     pool : acl.Pool, optional
-        The pool that serves segments on its device: the pool can use the memory of sleeping segments, and
-        one limit and one ledger apply to all memory.  Without a pool, the driver allocates each segment,
-        and the ledger has it in rows of the process with the tags of `camem.py`.  Existing segments are
-        not changed.
+        The pool for segments on its device.  The pool can use the memory of sleeping segments, and its limit and
+        its rows of the ledger include all segments.  Without a pool, the driver allocates each segment, and the
+        ledger has rows of the process with the tags of `camem.py`.  Existing segments are not changed.
     operators : bool
-        True to load the vendor's module too, for the operators that it registers with torch.  This also
-        imports vLLM-Ascend's `camem`, which must then be told which of two libraries of one name to use.
+        True to also load vLLM-Ascend's own module, for the operators that it registers with torch.  This also
+        imports vLLM-Ascend's `camem`, because two libraries then have one name, and `camem` must use this one.
 
     Returns
     -------
@@ -86,7 +85,7 @@ def install(pool: Pool | None = None, *, operators: bool = False) -> str:
     if not installed():
         _before.append(sys.modules.get(_NAME))
     ours.serve(pool)
-    _ledger.tellers[_TELLER] = ours.driver_parts        # kept after `uninstall`, as segments may still exist
+    _ledger.tellers[_TELLER] = ours.driver_parts        # kept after `uninstall`, because segments may still exist
     _put(ours)
     if vendors is not None:
         ctypes.CDLL(str(vendors), mode=ctypes.RTLD_GLOBAL)
@@ -105,7 +104,7 @@ def uninstall() -> None:
     changed = dict(_camem_before)
     _camem_before.clear()
     if previous is not None:
-        _put(previous)                                  # this sets its functions in camem too
+        _put(previous)                                  # also sets the functions of `previous` in camem
         _camem_before.clear()
         return
     sys.modules.pop(_NAME, None)

@@ -92,7 +92,7 @@ def mib(size: int) -> str:
 
 
 def watched(pools: Pools, function: Callable[..., Any], made: bool) -> Callable[..., Any]:
-    """Return a stream function that also calls `pools`."""
+    """Return a function of pyACL that makes (`made`) or destroys a stream, wrapped so that it also calls `pools`."""
     if made:
         def create(*arguments: Any, **named: Any) -> Any:
             stream, ret = function(*arguments, **named)
@@ -111,7 +111,10 @@ def watched(pools: Pools, function: Callable[..., Any], made: bool) -> Callable[
 
 @contextlib.contextmanager
 def serving(pools: Pools | None) -> Iterator[None]:
-    """Replace the stream functions of `acl.rt` meanwhile by functions that also call `pools`."""
+    """Context manager: replace the functions of `acl.rt` that make or destroy streams.
+
+    The new ones also call `pools`.
+    """
     before = {name: getattr(acl.rt, name) for name in CREATE + DESTROY} if pools is not None else {}
     for name, function in before.items():
         assert pools is not None
@@ -138,12 +141,12 @@ def add_parser(subparsers: Any) -> None:
                                    usage="aclpool run [options] PROGRAM.py [ARGS] [options] [-- ARGS]",
                                    formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     options(parser)
-    # One positional for everything: with two, argparse would drop a `--` between them.
+    # One positional argument for program and arguments: with two, argparse would remove a `--` between them.
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="PROGRAM.py ARGS", help="what to run")
 
 
 def ours(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
-    """Separate the options of `aclpool run` from the rest: the program and its arguments."""
+    """Return the options of `aclpool run`, and the rest of the command line: the program and its arguments."""
     given: Sequence[str] = arguments.command
     end = given.index("--") if "--" in given else len(given)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -175,7 +178,7 @@ def program_code(program: str, arguments: list[str]) -> int:
 
 
 def wait_for_threads() -> None:
-    """Wait for the program's threads, as the interpreter does at its end: they may still make streams."""
+    """Wait for the program's threads, because they may still make streams; the interpreter waits at exit only."""
     while waiting := [one for one in threading.enumerate()
                       if one is not threading.current_thread() and not one.daemon]:
         waiting[0].join()

@@ -1,6 +1,6 @@
-"""Checks `--pool-limit` of `aclpool run` before the program starts, against the memory of the devices.
+"""Compares `--pool-limit` of `aclpool run` with the memory of the devices, before the program starts.
 
-The devices are asked in a child process: the program itself starts ACL, and its `acl.init` must be the first.
+A child process asks the devices, because the program's own `acl.init` must be the first call of ACL in its process.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["limit_checked", "main"]
 
 GRANULE = 2 << 20                       # page size of the pools, in bytes
 LARGEST = 1 << 46                       # bytes; a limit in percent is checked against it if no device answers
-ANSWER_S = 60                           # longest time in which a device tells how much memory it has
-#: Beginnings of variables of the simulator that make calls fail or write files: they are for the program alone.
+ANSWER_S = 60                           # seconds that the child process may take
+#: Variables of the simulator that make calls fail or write files.  They are for the program, not for the child process.
 PROGRAMS = tuple(f"ACL_SIM_{name}" for name in ("CHECK", "COUNTERS", "COVERAGE", "FAULTS", "LATENCY", "RACES", "TRACE"))
 
 
 def limit_checked(text: str) -> None:
-    """Raise a ValueError if no pool can have this limit: it is malformed, below one page, or above every device."""
-    share_of(text, "--pool-limit", LARGEST)             # a malformed text is told without a device
+    """Raise ValueError if no pool can have this limit: it is malformed, below a page, or above all devices' memory."""
+    share_of(text, "--pool-limit", LARGEST)             # first, because a malformed text needs no device to be refused
     most = max(device_bytes(), default=0)
     limit = share_of(text, "--pool-limit", most or LARGEST)
     if limit < GRANULE:
@@ -43,9 +43,9 @@ def device_bytes() -> list[int]:
                               capture_output=True, timeout=ANSWER_S, check=True)
         return [int(each) for each in json.loads(done.stdout.splitlines()[-1])]
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
-        return []                       # the program's own calls tell what is wrong
+        return []                       # the program's own calls will report the error
 
 
 def main(arguments: list[str]) -> None:
-    """Print the bytes of each device's memory, in the child."""
+    """Called in the child process: print the bytes of each device's memory."""
     print(json.dumps([acl.Device(number).memory_info()[1] for number in range(acl.Device.count())]))

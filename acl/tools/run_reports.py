@@ -1,8 +1,8 @@
-"""What `aclpool run --pool` prints while the program runs: the out-of-memory reports of its pools.
+"""The out-of-memory reports that `aclpool run --pool` prints while the program runs.
 
-ACL calls the pool below the program, which sees only the code that its call returned. So a call that may
-allocate and fails is followed by a look at the pools' new reports. A report of one pool and tag is printed at
-most every 10 seconds, as in the log.
+ACL calls the pool inside a call of the program, and the program sees only the status of its call.  So after a failed
+call that may allocate, new reports of the pools are looked for and printed.  For each pool and tag, a report is printed
+at most every 10 seconds, as in the log.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Reports", "told_after"]
 
-APART = 10.0                        # seconds between two printed reports of one pool and tag
-CALLS = {"mdl": "execute", "op": "execute", "rt": "synchronize"}        # functions that may allocate, by how they begin
+APART = 10.0                        # least seconds between two printed reports of one pool and tag
+CALLS = {"mdl": "execute", "op": "execute", "rt": "synchronize"}        # functions that may allocate: module, prefix
 
 
 class Reports:
@@ -32,33 +32,33 @@ class Reports:
     Parameters
     ----------
     pools : callable
-        Returns the pools that are there now.
+        Returns the existing pools.
     clock : callable, optional
-        Returns seconds.
+        Returns the time in seconds.
     """
 
     def __init__(self, pools: Callable[[], Iterable[acl.Pool]], clock: Callable[[], float] = time.monotonic) -> None:
         self.pools = pools
         self.clock = clock
         self.lock = threading.Lock()
-        self.seen: dict[str, int] = {}                      # number of the last report, by the pool's name
-        self.printed: dict[tuple[str, str], float] = {}     # when, by pool and tag
+        self.seen: dict[str, int] = {}                      # by the pool's name: number of its last report
+        self.printed: dict[tuple[str, str], float] = {}     # by pool and tag: time of the last printed report
         self.kept_back: dict[tuple[str, str], int] = {}
 
     def look(self) -> None:
-        """Print what the pools have reported since the last look."""
+        """Print the reports that the pools made since the last call."""
         from acl.inside import _books
 
         with self.lock:
             for pool in self.pools():
-                with contextlib.suppress(RuntimeError):     # the device is lost, or this is a fork's child
+                with contextlib.suppress(RuntimeError):     # the device is lost, or this is a forked child
                     for report in _books.ooms(pool):
                         if report.number > self.seen.get(pool.name, 0):
                             self.seen[pool.name] = report.number
                             self.tell(report)
 
     def tell(self, report: OomReport) -> None:
-        """Print a report, or count it if one of its pool and tag was printed a short time ago."""
+        """Print a report; or only count it if another one of its pool and tag was printed less than `APART` ago."""
         key, now = (report.pool, report.tag), self.clock()
         if key in self.printed and now - self.printed[key] < APART:
             self.kept_back[key] = self.kept_back.get(key, 0) + 1
@@ -69,7 +69,7 @@ class Reports:
               file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Look once more, and say what was kept back."""
+        """Print the last reports, and the number of reports that were only counted."""
         self.look()
         for (pool, tag), more in self.kept_back.items():
             whose = f" for {tag!r}" if tag else ""
@@ -78,13 +78,13 @@ class Reports:
 
 
 def failed(answer: Any) -> bool:
-    """True if pyACL's answer has an error code: alone, or as the last of a tuple."""
+    """Return True if the result of a pyACL function is an error code, or a tuple that ends with one."""
     code = answer[-1] if isinstance(answer, tuple) and answer else answer
     return isinstance(code, int) and code != 0
 
 
 def followed(function: Callable[..., Any], reports: Reports) -> Callable[..., Any]:
-    """Return the function with a look at the reports after each failure."""
+    """Return a function that calls `function` and, if it failed, prints new reports."""
     def call(*arguments: Any, **named: Any) -> Any:
         answer = function(*arguments, **named)
         if failed(answer):
@@ -95,7 +95,7 @@ def followed(function: Callable[..., Any], reports: Reports) -> Callable[..., An
 
 @contextlib.contextmanager
 def told_after(reports: Reports) -> Iterator[None]:
-    """While this lasts, failed calls of pyACL that may allocate are followed by the reports; the rest at the end."""
+    """Context manager: print new reports after each failed call of pyACL that may allocate, and at the end."""
     before: list[tuple[ModuleType, str, Any]] = []
     for room, beginning in CALLS.items():
         module = getattr(acl, room)

@@ -22,7 +22,7 @@ from acl.tools.outputs import check_output
 
 __all__ = ["add_parser", "environment", "folder", "main", "run"]
 
-# Option, variable, metavar in the help, help.
+# For each option: its name, its variable, its metavar and its text in the help.
 SETTINGS = [
     ("devices", "ACL_SIM_DEVICES", "N", "how many devices there are (default 2)"),
     ("capacity", "ACL_SIM_MEMORY", "SIZE", "memory of each device, as 8GiB or 512M; 8G,4G for one after another"),
@@ -86,14 +86,17 @@ def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, 
 
 
 def setting(option: str, value: str) -> str:
-    """Return the variable's value for an option. File names become absolute, as programs may run in other folders."""
+    """Return the variable's value for an option.
+
+    File names are made absolute, because the program may change folder.
+    """
     if option in ("capacity", "pinned"):
         return value if value == "unlimited" else sim.parse_sizes(value, option)
     return os.path.abspath(value) if option in FILES and value != "-" else value
 
 
 def tried(option: str, value: str) -> None:
-    """Raise ValueError for a value that the library refuses; it is asked in this process, before the program starts."""
+    """Raise ValueError if the library refuses a value.  It is called in this process, before the program starts."""
     if option in FILES and option != "shared":
         check_output(f"--{option}", value)
     try:
@@ -131,12 +134,12 @@ def started(options: argparse.Namespace, verb: str) -> tuple[str, list[str], dic
         return 127
     for file in filter(None, (options.trace, options.counters, options.coverage, options.json)):
         for old in existing(file):
-            old.write_bytes(b"")             # empty old files: the program, and those that it starts, append
+            old.write_bytes(b"")             # empty old files, because the processes append to them
     return path, line, env
 
 
 def existing(file: str) -> list[Path]:
-    """Return the existing files of that name; a "%p" in it matches any process id."""
+    """Return the existing files with this name; a "%p" in it matches any process id."""
     try:
         return sim_trace.files([file])
     except ValueError:
@@ -166,7 +169,7 @@ def check(options: argparse.Namespace) -> int:
 
 def faults(options: argparse.Namespace) -> int:
     """Run the program many times, each time with another call that fails, and report."""
-    wanted, options.json = options.json, None        # in `started`, this option is the order checker's
+    wanted, options.json = options.json, None        # `started` would take `json` for the option of the order checker
     try:
         sim_faults.look(argparse.Namespace(**{**vars(options), "json": wanted}))
     except ValueError as error:

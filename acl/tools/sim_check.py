@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def look(options: argparse.Namespace) -> None:
-    """Raise ValueError, which names the option, for options that make no sense."""
+    """Raise ValueError, which names the option, if an option has a wrong value."""
     for tool in options.tool.split(","):
         if tool not in (*TOOLS, "all"):
             raise ValueError(f"--tool: expected some of {','.join(TOOLS)}, or all, got {tool!r}")
@@ -109,16 +109,16 @@ def pattern_of(line: str) -> tuple[str, str]:
 
 
 class Lines:
-    """Turns C frames, given as (file, offset, address), into `source:line in function`."""
+    """Convert C frames, given as (file, offset, address), to texts `source:line in function`."""
 
     def __init__(self) -> None:
         self._program = shutil.which("addr2line")
         self._known: dict[tuple[str, int], str | None] = {}
 
     def find(self, frame: list[Any]) -> str | None:
-        """Return the frame's line, or None if the file does not tell it."""
+        """Return the frame's source line, or None if the file has no line numbers."""
         path, offset, address = frame
-        at = (address if fixed(path) else offset) - 1       # an address inside the call, not after it
+        at = (address if fixed(path) else offset) - 1       # minus 1: inside the call instruction, not after it
         if (path, at) not in self._known:
             self._known[path, at] = self._ask(path, at)
         return self._known[path, at]
@@ -137,7 +137,7 @@ class Lines:
 
 
 def fixed(path: str) -> bool:
-    """Return True if a program is loaded at the addresses in its file (ET_EXEC)."""
+    """Return True if a file is a program that is loaded at fixed addresses (ET_EXEC)."""
     try:
         with open(path, "rb") as file:
             head = file.read(18)
@@ -147,7 +147,7 @@ def fixed(path: str) -> bool:
 
 
 def resolved(report: Report, lines: Lines) -> Report:
-    """Return the report with source lines where they are known, and without the frames below `main`."""
+    """Return the report with the known source lines, and without the frames of `main`'s callers."""
     for place in report["places"]:
         stack = []
         for text, frame in zip(place["stack"], place.pop("frames") or [None] * len(place["stack"]), strict=False):
@@ -163,7 +163,7 @@ def resolved(report: Report, lines: Lines) -> Report:
 
 
 class Reports:
-    """The reports of all processes: each is kept once, and printed at once."""
+    """The reports of all processes.  A report is printed immediately; an equal later report is dropped."""
 
     def __init__(self, suppressions: list[tuple[str, str]], to: TextIO) -> None:
         self.kept: list[Report] = []
@@ -223,7 +223,10 @@ def location(frame: str) -> dict[str, Any]:
 
 
 def result(report: Report) -> dict[str, Any]:
-    """Return a report as a result of SARIF: its first place is the location, the others are related."""
+    """Return a report as a result of SARIF.
+
+    Its first place is the location; its other places are related locations.
+    """
     first, *others = [place for place in report["places"] if place["stack"]] or [None]
     made: dict[str, Any] = {"ruleId": report["rule"], "level": "warning" if report["tool"] == "leak" else "error",
                             "message": {"text": report["message"]}}
@@ -250,7 +253,7 @@ def sarif(reports: list[Report]) -> dict[str, Any]:
 
 
 def follow(path: Path, reports: Reports, ended: threading.Event) -> None:
-    """Pass on each line of the file as it is written, until the program has ended and all lines were read."""
+    """Pass each new line of a file to `reports`, until the program has ended and all lines were read."""
     with open(path) as file:
         rest = ""
         while True:
@@ -264,7 +267,10 @@ def follow(path: Path, reports: Reports, ended: threading.Event) -> None:
 
 
 def wait(child: subprocess.Popen[bytes]) -> int:
-    """Return the program's status.  Interrupts reach it by the terminal; a request to terminate is passed on."""
+    """Wait for the program and return its status.
+
+    The terminal sends Ctrl-C to the program too, so this process ignores SIGINT.  SIGTERM is passed to the program.
+    """
     before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))

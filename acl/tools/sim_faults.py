@@ -35,11 +35,11 @@ from acl.tools.outputs import check_output, write_text
 
 __all__ = ["OUTCOMES", "Run", "add_arguments", "look", "sweep"]
 
-#: The worst first; `failed` is the right outcome.
+#: All outcomes, the worst first; `failed` is the right one.
 OUTCOMES = ("crashed", "hung", "leaked", "unnoticed", "failed", "not reached")
 TOLD = ("crashed", "hung", "leaked", "unnoticed")
 
-#: If such a function fails, the object that it should release stays, so that is not a leak.
+#: Functions that release an object.  If one fails, the object still exists; that is not a leak.
 GIVES_BACK = re.compile(r"Destroy|Free|Finalize|Release|Reset|Trim|Unload|UnLoad|Unmap|Unregister|UnRegister|Close")
 
 
@@ -56,9 +56,9 @@ class Run:
     status : int or None
         The exit status, negative for a signal; None if the program was not done in time.
     leaks : list of str
-        Objects and memory left behind that are released when nothing fails.
+        Objects and memory that exist at the end, but do not exist if no call fails.
     output : str
-        The end of what the program wrote to standard error.
+        The last lines that the program wrote to standard error.
     """
 
     rule: str
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def look(options: argparse.Namespace) -> None:
-    """Raise ValueError, which names the option, for options that make no sense."""
+    """Raise ValueError, which names the option, if an option has a wrong value."""
     for option in ("jobs", "code"):
         value = getattr(options, option)
         if value is not None and not (value.isascii() and value.isdigit() and int(value) > 0):
@@ -95,26 +95,26 @@ def look(options: argparse.Namespace) -> None:
 
 
 class Program:
-    """The program, and what it does when nothing fails.
+    """The program, with its calls and its leaks in a run without faults.
 
     Parameters
     ----------
     path, line, env
         The arguments of `os.execve`.
     timeout : float
-        In seconds, for each run.
+        Seconds that a run may take.
     """
 
     def __init__(self, path: str, line: list[str], env: dict[str, str], timeout: float) -> None:
         self._path, self._line, self._env, self._timeout = path, line, env, timeout
         self._usual: Counter[str] = Counter()
         self._children: set[subprocess.Popen[bytes]] = set()
-        self._lock = threading.Lock()       # guards the children, and that none begins after `stop`
+        self._lock = threading.Lock()       # guards `_children`, and `_stopped`, after which no child is started
         self._stopped = False
         self.calls: dict[str, int] = {}
 
     def undisturbed(self) -> Run:
-        """Run it without a fault, and note its calls and what it leaves behind."""
+        """Run the program without a fault; store its calls, and the objects and memory that exist at its end."""
         with tempfile.TemporaryDirectory(prefix="aclpool-faults-") as folder:
             done = self._run(Run(""), Path(folder), {})
             self.calls = most_calls(Path(folder))
@@ -122,7 +122,7 @@ class Program:
         return done
 
     def disturbed(self, rule: str) -> Run:
-        """Run it with one call failing, and return the outcome."""
+        """Run the program with one failing call, and return the outcome."""
         with tempfile.TemporaryDirectory(prefix="aclpool-faults-") as folder:
             done = self._run(Run(rule), Path(folder), {"ACL_SIM_FAULTS": rule})
             name, nth = rule.split(":")[:2]
@@ -133,11 +133,11 @@ class Program:
         return done
 
     def stop(self) -> None:
-        """End what runs, and begin nothing more."""
+        """End all runs, and start no more."""
         with self._lock:
             self._stopped = True
             for child in self._children:
-                child.kill()                # its group is ended by the thread that waits for it
+                child.kill()                # the thread that waits for the child ends its process group
 
     def _run(self, run: Run, folder: Path, variables: dict[str, str]) -> Run:
         found = folder / "found"
@@ -167,7 +167,7 @@ class Program:
 
 
 def end_group(child: subprocess.Popen[bytes]) -> None:
-    """End the program and the processes that it started, which are in a session of their own."""
+    """End the program and the processes that it started; they are one process group."""
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -176,20 +176,20 @@ def end_group(child: subprocess.Popen[bytes]) -> None:
 
 
 def most_calls(folder: Path) -> dict[str, int]:
-    """The calls of each function in the process that made the most of them; a fault's call counts, too."""
+    """Return, for each function, the number of calls in the process that called it most often."""
     found: dict[str, int] = {}
     counters = folder / "counters"
     for text in counters.read_text().splitlines() if counters.exists() else []:
-        for name, calls in json.loads(text).items():        # a line for each process
+        for name, calls in json.loads(text).items():        # the file has a line for each process
             found[name] = max(calls, found.get(name, 0))
     return found
 
 
 def outcome(run: Run, reached: bool) -> str:
-    """Which of OUTCOMES it is.  A shell or a script gives a child's signal as 128 and more.
+    """Return the outcome of a run, one of OUTCOMES.
 
-    Each process tells for itself that the rule made no call fail; `reached` is whether a process that ended by itself
-    made the call.
+    If a child of a shell or a script ends by a signal, the exit status is 128 or more.  `reached`: the call failed in
+    a process that then ended by itself.  (Each process reports only for itself whether it made the call.)
     """
     if run.status is None:
         return "hung"
@@ -210,7 +210,7 @@ def rules(calls: dict[str, int], only: str, code: str | None) -> list[str]:
 
 
 def described(run: Run) -> str:
-    """Return a line for people, and the lines of what was left behind."""
+    """Return the run as text for people: a line with the outcome, and lines with its leaks."""
     status = run.status
     if run.outcome == "crashed" and status is not None:
         number = -status if status < 0 else status - 128
@@ -222,7 +222,7 @@ def described(run: Run) -> str:
 
 @contextmanager
 def stopped_early(program: Program) -> Iterator[None]:
-    """After Ctrl-C, wait for no run."""
+    """Context manager: after an exception such as Ctrl-C, end all runs instead of waiting for them."""
     try:
         yield
     except BaseException:

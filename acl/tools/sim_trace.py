@@ -26,7 +26,7 @@ LINE = re.compile(r"(\d+\.\d+) (\d+) (\w+) (-?\d+) (\d+) (\d+\.\d+) (-|\d+) (-|\
 
 @dataclass
 class Call:
-    """A line of a trace.
+    """A call of ACL, from a line of a trace.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ def files(names: Iterable[str]) -> list[Path]:
     Raises
     ------
     ValueError
-        If no file matches a name.
+        No file matches a name.
     """
     found: list[Path] = []
     for name in names:
@@ -83,7 +83,7 @@ def calls(paths: Iterable[Path]) -> list[Call]:
     Raises
     ------
     ValueError
-        If a line is not a trace's; the message has its file and number.
+        A line is not of a trace; the message has its file and number.
     """
     found = []
     for path in paths:
@@ -147,7 +147,7 @@ def coverage(paths: Iterable[Path]) -> dict[str, Counter[str]]:
     Raises
     ------
     ValueError
-        If a line is of neither kind; the message has its file and number.
+        A line is of neither kind of file; the message has its file and number.
     """
     found: dict[str, Counter[str]] = {}
     for path in paths:

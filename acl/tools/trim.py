@@ -23,11 +23,11 @@ TRIM_SECONDS = 60.0
 
 
 class Refused(Exception):
-    """The process cannot be asked; the text says why."""
+    """Raised, with the reason, if a process cannot be asked."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command line of `aclpool trim`."""
+    """Add `trim` to the command line."""
     parser = subparsers.add_parser(
         "trim", help="let a running service give back idle memory", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -36,12 +36,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def check_process(pid: int) -> None:
-    """Refuse a process that is not there, or that is another user's."""
+    """Raise Refused if a process does not exist or belongs to another user."""
     if pid <= 0 or not process_lives(pid):
         raise Refused(f"PID: there is no process {pid}")
     try:
         owner = Path(f"/proc/{pid}").stat().st_uid
-    except OSError:                         # it has just ended, or /proc is not mounted: the socket will tell
+    except OSError:                         # it has just ended, or /proc is not mounted; the socket will show it
         return
     if os.geteuid() not in (owner, 0):
         raise Refused(f"PID: process {pid} belongs to user {owner}; only that user and root may ask it, "
@@ -49,7 +49,7 @@ def check_process(pid: int) -> None:
 
 
 def pools_of(document: Any, pid: int) -> list[dict[str, Any]]:
-    """Return what each pool gave, from the answer of a process."""
+    """Return the results of the pools from the answer of a process."""
     if document is None:
         raise Refused(f"process {pid} did not answer")
     try:
@@ -64,7 +64,7 @@ def pools_of(document: Any, pid: int) -> list[dict[str, Any]]:
 
 
 def ask_process(pid: int) -> list[dict[str, Any]]:
-    """Let the process give back idle memory; return what each pool gave."""
+    """Let a process return idle memory to the driver; return the result of each of its pools."""
     from acl.tools.top.sample import exchange, sockets
 
     check_process(pid)
@@ -82,7 +82,7 @@ def ask_process(pid: int) -> list[dict[str, Any]]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask and print; 1 if the process cannot be asked or a pool failed."""
+    """Ask the process and print its answer; return 1 if it cannot be asked or a pool failed, else 0."""
     try:
         pools = ask_process(arguments.pid)
     except Refused as refused:

@@ -89,7 +89,7 @@ def chosen_policies(text: str) -> tuple[str, ...]:
     Raises
     ------
     ValueError
-        If there is no policy of a name.
+        No policy has a given name.
     """
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if "all" in names:
@@ -138,7 +138,7 @@ def line(name: str, numbers: dict[str, Any]) -> str:
 
 
 def allocator_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the lines of real allocators, each timed on the same events in a process of its own."""
+    """Return lines for other real allocators; each was timed on the trace's events in its own process."""
     text = []
     for row in rows:
         if row.get("ns_per_event") is None:
@@ -154,7 +154,7 @@ def allocator_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def limit_line(found: dict[str, Any] | None) -> str:
-    """The limit that the load needs, in words."""
+    """Return a line about the limit that the load needs."""
     from acl.inside._snapshot import readable
 
     if found is None:
@@ -215,7 +215,7 @@ def checked(arguments: argparse.Namespace) -> tuple[Trace, tuple[str, ...], Any,
     Raises
     ------
     ValueError, OSError
-        If an argument is wrong; the message names it.
+        An argument is wrong; the message names it.
     """
     from acl.pool._options import bytes_of
     from acl.tools.outputs import check_output, check_plot
@@ -255,7 +255,7 @@ def real_allocators(arguments: argparse.Namespace) -> list[Any]:
     Raises
     ------
     ValueError
-        If no allocator has a name that was given.
+        No allocator has a given name.
     """
     from acl.tools.bench.subjects import candidate_of, choose
 

@@ -1,4 +1,4 @@
-"""The limit that a load needs: what a pool without a limit took for it, tried on a pool with that limit."""
+"""Find the limit that a load needs, from a replay without a limit, and test it in a replay with that limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acl.tools.replay.trace import Trace
 
 __all__ = ["failures_with", "suggested_limit"]
 
-STEP = 32                           # a limit that is too low is raised by this part of itself
+STEP = 32                           # a limit that is too low is raised by a 32nd of itself
 TRIES = 16
 
 
@@ -33,17 +33,17 @@ def failures_with(trace: Trace, passes: int, options: Mapping[str, Any]) -> int:
 
 def suggested_limit(trace: Trace, numbers: Mapping[str, Any], granule: int, *, passes: int = 1,
                     options: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Return the limit that the trace needs, or None if the device itself is too small for it.
+    """Return the limit that the trace needs, or None if the device is too small for the trace.
 
-    The limit is the joint live peak over all streams and the waste that the replay measured, in whole pages. A
-    pool with a limit may place blocks in another way, so the limit is tried, and raised until all is served.
+    The limit is the joint live peak of all streams, plus the waste that the replay measured, in whole pages.  A pool
+    with a limit may place blocks differently.  So the limit is tested, and raised until all allocations succeed.
 
     Parameters
     ----------
     trace : Trace
         The load.
     numbers : dict
-        Of its replay on a pool without a limit.
+        The numbers of the trace's replay on a pool without a limit.
     granule : int
         The pool's page size in bytes.
     passes : int
@@ -54,7 +54,7 @@ def suggested_limit(trace: Trace, numbers: Mapping[str, Any], granule: int, *, p
     Returns
     -------
     dict or None
-        ``limit``, ``live_peak`` and ``waste`` in bytes; the first is the sum of the others.
+        ``limit``, ``live_peak`` and ``waste`` in bytes; ``limit`` is the sum of the other two.
     """
     if numbers["failures"]:
         return None

@@ -1,9 +1,9 @@
 """Replay a trace against the pool on the simulator, and against the other policies' bookkeeping.
 
-Each replay returns a dict with the same keys. The time is measured in separate passes, with only the
-allocator in the loop; slow allocations and the curve of reserved bytes come from one more pass. `_meter` counts
-and times driver calls, and the simulator's accounting of physical memory gives the reserved bytes. Only the
-number of steals is the pool's own.
+The results of all replays have equal keys.  Times are measured in separate passes, with only the allocator in the
+loop.  Slow allocations and the curve of reserved bytes are from one more pass.  `_meter` counts and times driver
+calls.  The reserved bytes are from the simulator's accounting of physical memory.  Only the number of steals is from
+the pool's own counters.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Replay:
     """The result of one replay: numbers, and the curve of reserved bytes."""
 
     numbers: dict[str, Any]
-    at: list[int] = field(default_factory=list)         # number of events done
-    reserved: list[int] = field(default_factory=list)   # bytes reserved after those events
+    at: list[int] = field(default_factory=list)         # the curve's points: numbers of events played
+    reserved: list[int] = field(default_factory=list)   # for each point, the bytes reserved then
 
 
 def numbers_of(trace: Trace, passes: int, calls: Calls, prices: Mapping[str, tuple[float, float]],
@@ -59,7 +59,7 @@ def numbers_of(trace: Trace, passes: int, calls: Calls, prices: Mapping[str, tup
 
 
 def sampled(load: Load, counter: int, events: int, reserved: Callable[[], int]) -> tuple[int, list[int], list[int]]:
-    """Play one pass in parts. Return its slow allocations, the event numbers, and the bytes reserved after each."""
+    """Play one pass in parts; return the number of slow allocations, and the curve: event numbers, reserved bytes."""
     slow = 0
     at, curve = [0], [reserved()]
     part = max(1, events // POINTS)
@@ -75,7 +75,10 @@ def sampled(load: Load, counter: int, events: int, reserved: Callable[[], int]) 
 
 def replay_policy(name: str, trace: Trace, prices: Mapping[str, tuple[float, float]], *, limit: int = 0,
                   passes: int = 1) -> Replay:
-    """Replay the trace with a policy's bookkeeping, one pool a stream; `limit` bytes in all, 0: no limit."""
+    """Replay the trace with a policy's bookkeeping, with a pool for each stream.
+
+    `limit` is the most bytes of all pools together; 0: no limit.
+    """
     events = trace.events()
     rivals = load_policies()
     ledger = rivals.Ledger(limit)
@@ -110,7 +113,7 @@ def difference(before: Calls, after: Calls) -> Calls:
 
 
 def pass_numbers(calls: Calls, slow: int, trace: Trace, prices: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """Return the numbers of one of several passes; the later ones show the steady state."""
+    """Return the numbers of one pass; if there are several, the later ones show the steady state."""
     return {
         "driver_calls": sum(count for count, _ in calls.values()),
         "driver_ms_modelled": round(priced_ms(calls, prices), 3),
@@ -149,7 +152,7 @@ Parts = list[tuple[float, float]]
 
 
 def timed_passes(trace: Trace, events: bytes, passes: int, options: Mapping[str, Any]) -> list[Parts]:
-    """Play the passes on a fresh pool. Return for each the times of its parts, in driver calls and outside them."""
+    """Play the passes on a fresh pool; return, for each part of each pass, the time in driver calls and outside."""
     replay = PoolReplay(trace, events, options)
     timings = [timed_pass(replay.load, len(trace)) for _ in range(passes)]
     replay.close()
@@ -163,7 +166,7 @@ def whole_passes(run: Sequence[Parts], events: int) -> list[tuple[float, float]]
 
 
 def timing_of(runs: Sequence[Sequence[tuple[float, float]]]) -> tuple[list[tuple[float, float]], dict[str, Any]]:
-    """Return the passes of the median run (real values, not a mean of runs), and the numbers of all runs."""
+    """Return the passes of the median run (a real run, not a mean), and the numbers of all runs."""
     host = [statistics.mean(outside for _, outside in run) for run in runs]
     middle = runs[host.index(statistics.median_low(host))]
     return list(middle), {
@@ -181,7 +184,7 @@ def with_total(numbers: dict[str, Any]) -> dict[str, Any]:
 
 
 def pauses(times: PoolHistograms) -> dict[str, Any]:
-    """Return times of the pool's own clock on the simulator's driver; slow includes reactivations and flushes."""
+    """Return times that the pool itself measured; slow allocations include reactivations and flushes here."""
     return {
         "slow_path_share": round(times.slow_ns.total / max(times.sizes.total, 1), 6),
         "p999_us": round(times.time_ns(0.999) / 1e3, 1),
@@ -192,7 +195,7 @@ def pauses(times: PoolHistograms) -> dict[str, Any]:
 
 def replay_pool(trace: Trace, prices: Mapping[str, tuple[float, float]], *, passes: int = 1, runs: int = 3,
                 options: Mapping[str, Any] | None = None) -> Replay:
-    """Replay the trace against the pool: `runs` fresh pools for the time, one more for everything else."""
+    """Replay the trace with the pool: in `runs` fresh pools for the time, and in one more for the other numbers."""
     options = options or {}
     events = trace.events()
     timings = [timed_passes(trace, events, passes, options) for _ in range(runs)]

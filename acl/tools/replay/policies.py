@@ -19,7 +19,7 @@ def load_policies() -> Any:
     Raises
     ------
     ValueError
-        If neither the working directory nor the package is in a checkout, or if the module does not compile.
+        Neither the working directory nor the package is in a clone, or the module does not compile.
     """
     for root in (Path.cwd(), Path(__file__).parents[3]):
         file = root / "bench/policies/build.py"

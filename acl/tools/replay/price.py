@@ -1,13 +1,13 @@
 """The cost of driver calls on hardware, as far as figures are published.
 
 The table gives microseconds per call and per MiB. There are no public figures for Ascend's calls, so
-those of the CUDA calls with the same purpose are used. The virtual-memory calls are as measured on an A100
+figures of the CUDA calls with the same purpose are used. The virtual-memory calls are as measured on an A100
 with 2 MiB pages for vAttention (Prabhu et al., ASPLOS 2025, arXiv 2405.04437, table of VMM call
 latencies: reserve 2, create 29, map 2 and set-access 38, unmap 34, release 23, address free 1; one Ascend
 map call does what map and set-access do there). Plain allocations have the ratio to create that GMLake gives
 (Guo et al., ASPLOS 2024, table 1), about 1.6 ms for 2 GiB, with a base of 50 us for a small one.
-A synchronisation costs its call alone: waiting for work is the work's time. The model is meant to give the
-order of magnitude; `--latency FILE` replaces figures of the table.
+The price of a synchronisation is that of the call without the wait for work.  The table gives only the order of
+magnitude; `--latency FILE` replaces its figures.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 __all__ = ["PRICES", "load_prices", "priced_ms"]
 
-#: Microseconds: (per call, per MiB that the call names).
+#: Microseconds by call: (for each call, for each MiB of the call's size).
 PRICES: dict[str, tuple[float, float]] = {
     "aclrtMalloc": (50.0, 0.78),
     "aclrtMallocAlign32": (50.0, 0.78),
@@ -52,7 +52,7 @@ def load_prices(path: str | Path) -> dict[str, tuple[float, float]]:
     Raises
     ------
     ValueError
-        If an entry is not a price; the message names it.
+        An entry is not a price; the message names it.
     """
     try:
         entries = json.loads(Path(path).read_text(encoding="utf-8"))

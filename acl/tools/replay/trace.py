@@ -1,10 +1,10 @@
 """Read and write traces of allocations, and compute their numbers.
 
 A trace is an npz with arrays of equal length: `op` (0 alloc, 1 free), `id` (unique per block),
-`size` (bytes, for frees too), `step` (one per model execution) and `stream`. Recordings of a pool have
-this form. A PyTorch memory snapshot (the pickle of `torch.cuda.memory._dump_snapshot`, or of
-torch_npu's), or a CSV or a JSON with these names, is converted to it. A snapshot is unpickled with
-the built-in containers alone, so that a file from a stranger cannot run code. NumPy is imported
+`size` (bytes, for frees too), `step` (number of the model execution) and `stream`.  Recordings of a pool have
+this form.  Other files are converted to it: a PyTorch memory snapshot (the pickle of
+`torch.cuda.memory._dump_snapshot`, or of torch_npu's), and a CSV or JSON file with these names.  Only built-in
+containers are unpickled from a snapshot, so that a file from an unknown source cannot run code.  NumPy is imported
 only when a trace is read.
 """
 
@@ -34,16 +34,16 @@ __all__ = ["Trace", "TraceError", "closed_trace", "export_trace", "load_trace", 
 ALLOC, FREE = 0, 1
 
 
-#: What zipfile, NumPy, json and pickle raise for damaged bytes; MemoryError if a header promises terabytes.
+#: Exceptions that zipfile, NumPy, json and pickle raise for a damaged file; MemoryError if its header says terabytes.
 DAMAGED = (
     ArithmeticError, AttributeError, EOFError, ImportError, LookupError, MemoryError, OSError, RuntimeError, TypeError,
     ValueError, pickle.UnpicklingError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )
-#: Most bytes that a file may unpack to: the sum of a constant and a multiple of its size. Recordings reach about 20.
+#: A file may unpack to this many bytes, plus this many times its own size.  (Recordings unpack to 20 times their size.)
 MOST_PLAIN, MOST_RATIO = 64 << 20, 200
-#: Most bytes that the objects of a pickle or of JSON may take, in the same form.
+#: The objects of a pickle or of JSON may take this many bytes, plus this many times the file's size.
 MOST_OBJECTS, OBJECTS_RATIO = 512 << 20, 64
-#: Most characters of a message.
+#: Longest message, in characters.
 MOST_WORDS = 500
 
 
@@ -59,7 +59,7 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True)
 class Trace:
-    """Allocations and frees in the order in which they were asked for.
+    """Allocations and frees, in the order in which they were requested.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Trace:
         return int((self.op == ALLOC).sum())
 
     def live(self, stream: int | None = None) -> NDArray[Any]:
-        """Return the bytes asked for and not freed after each event, of one stream or of all."""
+        """Return the requested bytes that are live after each event, of one stream or, if None, of all."""
         import numpy as np
 
         change = np.where(self.op == ALLOC, self.size, -self.size).astype(np.int64)
@@ -107,7 +107,7 @@ class Trace:
         return int(self.live().max(initial=0))
 
     def events_by_stream(self) -> list[bytes]:
-        """Return the events of each stream alone, as events of a stream 0."""
+        """Return a list of events for each stream; the stream has the number 0 in its list."""
         from dataclasses import replace
 
         parts = [self.stream == stream for stream in range(self.streams)]
@@ -115,7 +115,7 @@ class Trace:
                         stream=self.stream[mine] * 0).events() for mine in parts]
 
     def events(self) -> bytes:
-        """Return the trace as the loops' events. Each block has a slot; a slot is reused, but by one stream only."""
+        """Return the trace as events for the loops.  A block has a slot; only blocks of one stream share a slot."""
         import numpy as np
 
         from acl.tools.bench._loops import EVENT_BYTES
@@ -130,7 +130,7 @@ class Trace:
 
 
 def assign_slots(trace: Trace) -> NDArray[Any]:
-    """Return each event's slot. Blocks reuse freed slots, so that the table of blocks stays in the cache."""
+    """Return each event's slot.  Blocks get freed slots again, so that the slots fit into the processor's cache."""
     import numpy as np
 
     slots = np.empty(len(trace), np.uint32)
@@ -154,12 +154,12 @@ def assign_slots(trace: Trace) -> NDArray[Any]:
 
 
 def check_trace(trace: Trace) -> Trace:
-    """Return the trace, if every free matches an allocation in size and stream.
+    """Return the trace after a check that every free matches an allocation in size and stream.
 
     Raises
     ------
     TraceError
-        If an event is wrong; the message names the first one.
+        An event is wrong; the message names the first one.
     """
     known: dict[int, tuple[int, int]] = {}
     rows = zip(trace.op.tolist(), trace.id.tolist(), trace.size.tolist(), trace.stream.tolist(),
@@ -189,12 +189,12 @@ def renumber_streams(stream: NDArray[Any]) -> NDArray[Any]:
 
 
 def load_npz(path: Path) -> Trace:
-    """Read a trace of this module's own form."""
+    """Read a trace in the form that this module describes."""
     return trace_of_columns(path, read_columns(path))
 
 
 def trace_of_columns(path: Path, columns: dict[str, NDArray[Any]]) -> Trace:
-    """Make a trace of its arrays, if they have one length and hold whole numbers."""
+    """Return the trace of these arrays; raise TraceError if they differ in length or are not whole numbers."""
     import numpy as np
 
     lengths = {key: column.shape for key, column in columns.items()}
@@ -210,7 +210,7 @@ def trace_of_columns(path: Path, columns: dict[str, NDArray[Any]]) -> Trace:
 
 
 def read_columns(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays of an npz; raise `TraceError` for anything wrong with the file."""
+    """Read the arrays of an npz; raise `TraceError` for every error in the file."""
     import numpy as np
 
     columns = read_arrays(path)
@@ -224,7 +224,7 @@ def read_columns(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read every array of an npz, nothing pickled, and refuse one that unpacks to too much for its size."""
+    """Read every array of an npz.  Refuse pickled arrays, and a file that unpacks to too many bytes."""
     import numpy as np
 
     try:
@@ -246,7 +246,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 @contextmanager
 def bounded_memory(nbytes: int) -> Iterator[None]:
-    """Limit the process to `nbytes` more bytes of address space meanwhile; beyond, allocations raise MemoryError."""
+    """Context manager: let the process allocate at most `nbytes` more; then allocations raise MemoryError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + nbytes
@@ -278,11 +278,11 @@ def check_sizes(name: str, size: NDArray[Any]) -> None:
 
 
 class ForeignPickle(pickle.UnpicklingError):
-    """Raised for a pickle that contains something that a snapshot does not have."""
+    """Raised for a pickle with an object that a snapshot does not have."""
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Unpickles containers, numbers and text, and refuses everything that would run code."""
+    """Unpickle containers, numbers and text; refuse all objects that could run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise ForeignPickle(f"the pickle wants {module}.{name}; a memory snapshot has only "
@@ -318,8 +318,8 @@ def load_snapshot(path: Path) -> Trace:
 def snapshot_trace(name: str, entries: list[dict[str, Any]]) -> Trace:
     """Make a trace from a device trace; blocks older than the recording are left out.
 
-    A block counts as freed when its free was requested: the pool orders reuse by the stream, as PyTorch's
-    allocator does. Blocks that were never freed are freed at the end.
+    A block is freed at the event at which its free was requested, because the pool, like PyTorch's allocator, uses
+    memory again in the order of the stream.  Blocks that were not freed are freed at the end.
     """
     rows: list[tuple[int, int, int, int]] = []
     live: dict[int, tuple[int, int, int]] = {}
@@ -340,7 +340,7 @@ def snapshot_trace(name: str, entries: list[dict[str, Any]]) -> Trace:
 
 
 def trace_of_rows(name: str, rows: list[tuple[int, int, int, int]]) -> Trace:
-    """Make a trace of (op, id, size, stream) in order; the steps are not known and are 0."""
+    """Return the trace of rows (op, id, size, stream); all steps are 0, because they are unknown."""
     import numpy as np
 
     table = np.array(rows, np.int64).reshape(-1, 4)
@@ -356,7 +356,7 @@ OPS = {"0": ALLOC, "1": FREE, "alloc": ALLOC, "free": FREE}
 
 
 def text_columns(path: Path, rows: Iterable[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
-    """Make arrays of rows of text or numbers; a free's size and stream may be omitted, as the block's are known."""
+    """Return the arrays for rows of text or numbers; a free without size and stream gets those of its block."""
     import numpy as np
 
     found: list[tuple[int, int, int, int, int]] = []
@@ -378,7 +378,7 @@ def text_columns(path: Path, rows: Iterable[Mapping[str, Any]]) -> dict[str, NDA
 
 
 def load_csv(path: Path) -> Trace:
-    """Read a table with a line of names: op, id, size and, if present, step and stream."""
+    """Read a CSV file whose first line has the names op, id, size and, if present, step and stream."""
     text = path.read_text(encoding="utf-8", errors="replace")
     table = csv.DictReader(io.StringIO(text))
     missing = [key for key in ("op", "id", "size") if key not in (table.fieldnames or ())]
@@ -388,7 +388,7 @@ def load_csv(path: Path) -> Trace:
 
 
 def load_json(path: Path) -> Trace:
-    """Read an object of arrays, or an array of objects, with the names of the npz."""
+    """Read a JSON file: an object of arrays, or an array of objects, with the names that an npz has."""
     data = path.read_bytes()
     try:
         with bounded_memory(MOST_OBJECTS + OBJECTS_RATIO * len(data)):
@@ -407,7 +407,7 @@ def load_json(path: Path) -> Trace:
 
 
 def loader_of(path: Path) -> Callable[[Path], Trace]:
-    """Return the function that reads a file; the file's first bytes tell it."""
+    """Return the function that reads a file, chosen by the file's first bytes."""
     with path.open("rb") as file:
         start = file.read(4096)
     if start[:2] == b"PK":
@@ -419,14 +419,14 @@ def loader_of(path: Path) -> Callable[[Path], Trace]:
 
 
 def load_trace(path: str | Path) -> Trace:
-    """Read a trace: npz, CSV, JSON, or a PyTorch memory snapshot (by content, whatever the name).
+    """Read a trace: npz, CSV, JSON, or a PyTorch memory snapshot.  The format is found by the content.
 
     Raises
     ------
     TraceError
-        If the file has none of these formats, or contradicts itself.
+        The file has none of these formats, or contradicts itself.
     OSError
-        If it cannot be read.
+        The file cannot be read.
     """
     path = Path(path)
     trace = loader_of(path)(path)
@@ -436,12 +436,12 @@ def load_trace(path: str | Path) -> Trace:
 
 
 def export_trace(path: str | Path, trace: Trace) -> None:
-    """Write a trace; the name's ending tells the format: .csv, .json or .npz.
+    """Write a trace in the format of the name's ending: .csv, .json or .npz.
 
     Raises
     ------
     ValueError
-        If the name has another ending.
+        The name has another ending.
     """
     names = ("op", "id", "size", "step", "stream")
     columns = {name: getattr(trace, name).tolist() for name in names}
@@ -469,9 +469,9 @@ def save_trace(path: str | Path, trace: Trace) -> None:
 
 
 def closed_trace(trace: Trace) -> Trace:
-    """Return the trace with a free, at its end, of each block that it leaves live.
+    """Return the trace, with frees at its end for all blocks that it leaves live.
 
-    So a second pass over it starts without live blocks of the first one.
+    So no block of a first pass is live when a second pass begins.
     """
     import numpy as np
 

@@ -75,7 +75,7 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 
 def check_sockets() -> None:
-    """Raise PermissionError if the folder of sockets is another user's, before the screen is drawn."""
+    """Raise PermissionError if the folder of sockets belongs to another user; called before the screen is drawn."""
     from acl.inside._top import check_folder, top_folder
 
     with contextlib.suppress(FileNotFoundError):

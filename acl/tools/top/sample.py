@@ -1,6 +1,6 @@
-"""The data of `aclpool top`: asks the serving processes one after the other, and computes rates of two answers.
+"""The data of `aclpool top`: it asks the processes one after the other, and computes rates from two answers.
 
-A socket whose process has ended is removed.  No device is used and no pool is made here.
+A socket whose process has ended is removed.  This module uses no device and makes no pool.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Rates:
     Attributes
     ----------
     allocations, slow : float
-        Allocations a second, and those that made a driver call.
+        Allocations per second, and allocations per second that made a driver call.
     hit_rate, fast_rate : float or None
-        Shares of the interval's allocations: served by the exact-size caches, and without a driver call; None if
+        Shares of the interval's allocations that the exact-size caches served, and that needed no driver call; None if
         there were no allocations.
     """
 
@@ -55,7 +55,7 @@ class PoolRates(Rates):
     Attributes
     ----------
     driver_calls : float
-        Driver calls a second.
+        Driver calls per second.
     ooms : int
         Allocations that failed in the interval.
     streams : dict of str to Rates
@@ -89,11 +89,11 @@ class Answer:
 # ---- checking another process's answer ----
 
 class OddAnswer(ValueError):
-    """Raised for an answer that a service would not give."""
+    """Raised for an answer that is not that of a service."""
 
 
 def number_of(table: dict[str, Any], name: str) -> int:
-    """Return a 64-bit count from a table; 0 if it is missing, as an older service has fewer."""
+    """Return a 64-bit count from a table; 0 if it is missing, because older services have fewer counts."""
     value = table.get(name, 0)
     if type(value) is not int or not 0 <= value < 1 << 64:
         raise OddAnswer(f"{name} must be a count, not {value!r:.80}")
@@ -142,7 +142,7 @@ def checked(document: Any) -> dict[str, Any]:
     Raises
     ------
     OddAnswer
-        If it is not the answer of a service.
+        The document is not the answer of a service.
     """
     if not isinstance(document, dict) or any(document.get(key) != value for key, value in FORMAT.items()):
         raise OddAnswer("not an answer for aclpool top")
@@ -160,7 +160,7 @@ def checked(document: Any) -> dict[str, Any]:
 # ---- asking ----
 
 def connect(caller: socket.socket, path: Path) -> None:
-    """Connect, with retries: if many connect at once, Linux answers "again" instead of waiting."""
+    """Connect to a socket.  If many processes connect at once, Linux refuses with EAGAIN; then try again."""
     deadline = time.monotonic() + ASK_SECONDS
     while True:
         try:
@@ -172,7 +172,7 @@ def connect(caller: socket.socket, path: Path) -> None:
 
 
 def receive(caller: socket.socket, seconds: float) -> bytes:
-    """All that is said, in `seconds` and `MOST_BYTES`; more of either is an OSError."""
+    """Return all bytes that the service sends; raise OSError after `seconds`, or after more than `MOST_BYTES`."""
     parts: list[bytes] = []
     size, due = 0, time.monotonic() + seconds
     while True:
@@ -182,7 +182,7 @@ def receive(caller: socket.socket, seconds: float) -> bytes:
         caller.settimeout(left)
         try:
             part = caller.recv(1 << 16)
-        except ConnectionResetError:            # the service answered and closed without reading the word
+        except ConnectionResetError:            # the service has answered and closed without reading the word
             part = b""
         if not part:
             return b"".join(parts)
@@ -191,9 +191,9 @@ def receive(caller: socket.socket, seconds: float) -> bytes:
 
 
 def exchange(path: Path, word: str, seconds: float | None = None) -> Any:
-    """Send a word to a socket; return the answer's JSON, or None without one.
+    """Send a word to a socket; return the answer's JSON, or None if there is no answer.
 
-    The socket is removed if its process is gone. The answer must be complete in `seconds`, else in `ASK_SECONDS`.
+    The answer must be complete after `seconds` (default: `ASK_SECONDS`).  If the process has ended, remove the socket.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
@@ -201,7 +201,7 @@ def exchange(path: Path, word: str, seconds: float | None = None) -> Any:
             connect(caller, path)
             if peer_of(caller) not in (0, os.geteuid(), path.parent.stat().st_uid):
                 return None
-            with contextlib.suppress(BrokenPipeError):      # the answer may be there already
+            with contextlib.suppress(BrokenPipeError):      # the service may have answered and closed already
                 caller.sendall(f"{word}\n".encode())
             return json.loads(receive(caller, ASK_SECONDS if seconds is None else seconds))
     except ConnectionRefusedError:
@@ -215,7 +215,7 @@ def exchange(path: Path, word: str, seconds: float | None = None) -> Any:
 
 
 def ask(path: Path) -> dict[str, Any] | None:
-    """A socket's snapshot; None if there is none."""
+    """Return the snapshot of the process behind a socket; None if it gives no valid answer."""
     try:
         return checked(exchange(path, "snapshot"))
     except OddAnswer:
@@ -223,12 +223,12 @@ def ask(path: Path) -> dict[str, Any] | None:
 
 
 def sockets(pids: set[int] | None = None, folder: Path | None = None) -> list[Path]:
-    """The sockets of all processes that serve, or of these.
+    """Return the sockets of all processes that can be asked, or only of `pids`.
 
     Raises
     ------
     PermissionError
-        If the sockets' folder is another user's.
+        The folder of sockets belongs to another user.
     """
     folder = folder or top_folder()
     try:
@@ -242,12 +242,12 @@ def sockets(pids: set[int] | None = None, folder: Path | None = None) -> list[Pa
 
 
 def ask_all(pids: set[int] | None = None, folder: Path | None = None) -> list[Answer]:
-    """The answers of all processes that serve, or of these, by process id.
+    """Return the answers of all processes that can be asked, or only of `pids`, in the order of process ids.
 
     Raises
     ------
     PermissionError
-        If the sockets' folder is another user's.
+        The folder of sockets belongs to another user.
     """
     answers = []
     for path in sockets(pids, folder):
@@ -266,7 +266,7 @@ def stream_key(stream: dict[str, Any]) -> str:
 
 def total(streams: list[dict[str, Any]], *names: str) -> int:
     """Return the sum of these counters over streams."""
-    return sum(int(stream.get(name, 0)) for stream in streams for name in names)     # an older service lacks some
+    return sum(int(stream.get(name, 0)) for stream in streams for name in names)     # older services lack some counters
 
 
 def served(streams: list[dict[str, Any]]) -> int:
@@ -275,7 +275,7 @@ def served(streams: list[dict[str, Any]]) -> int:
 
 
 def counted(before: list[dict[str, Any]], after: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """Return the fields of `Rates` between two readings of the same streams; none is negative."""
+    """Return the fields of `Rates` from two readings of a pool's or a stream's counters; none is negative."""
     allocations = max(0, served(after) - served(before))
     slow = max(0, total(after, "slow") - total(before, "slow"))
     hits = max(0, total(after, "hits") - total(before, "hits"))
@@ -287,7 +287,7 @@ def counted(before: list[dict[str, Any]], after: list[dict[str, Any]], seconds: 
 
 
 def rates_of(before: dict[str, Any], after: dict[str, Any], seconds: float) -> PoolRates:
-    """Return a pool's rates between two of its snapshots."""
+    """Return a pool's rates from two of its snapshots, taken `seconds` apart."""
     if seconds <= 0:
         return PoolRates()
     known = {stream_key(stream): stream for stream in before["streams"]}
@@ -317,7 +317,7 @@ def rates_between(before: list[Answer], after: list[Answer]) -> list[Answer]:
 
 
 def sample(interval: float, pids: set[int] | None) -> list[Answer]:
-    """Ask twice, `interval` seconds apart, and return the later answers; if it is 0, ask once: no rates."""
+    """Ask twice, `interval` seconds apart, and return the later answers; if it is 0, ask once, without rates."""
     before = ask_all(pids)
     if interval <= 0 or not before:
         return before

@@ -41,7 +41,7 @@ class Screen:
         self.interval = min(LONGEST, max(SHORTEST, interval))
         self.pids = pids
         self.paused = False
-        self.first = 0                       # number of the line at the top
+        self.first = 0                       # number of the line that is at the top of the screen
         self.answers: list[Answer] = []
         self.styles = self.make_styles()
         with contextlib.suppress(curses.error):
@@ -65,7 +65,7 @@ class Screen:
     def loop(self) -> None:
         """Draw and handle keys until q is pressed."""
         self.answers = ask_all(self.pids)
-        due = time.monotonic() + min(0.3, self.interval)   # soon, because the first rates need two samples
+        due = time.monotonic() + min(0.3, self.interval)   # the second sample soon, because rates need two samples
         while True:
             self.draw()
             left = due - time.monotonic()
@@ -116,7 +116,7 @@ class Screen:
         self.window.refresh()
 
     def put(self, y: int, line: Line, width: int) -> None:
-        """Draw one line. Writing the last place of the last line is an error of curses, which is ignored."""
+        """Draw one line.  Curses raises an error for the last place of the screen; the error is ignored."""
         text = line.text.ljust(width - 1) if line.style == "heading" else line.text
         with contextlib.suppress(curses.error):
             self.window.addstr(y, 0, text[:max(0, width - 1)], self.styles.get(line.style, curses.A_NORMAL))

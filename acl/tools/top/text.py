@@ -69,14 +69,14 @@ def command_of(answer: Answer) -> str:
 
 
 def short(text: str, width: int) -> str:
-    """Return the text cut to a width, with a mark if it was cut."""
+    """Return the text, cut to a width; a text that was cut ends with "~"."""
     return text if len(text) <= width else text[:max(0, width - 1)] + "~"
 
 
 # ---- devices ----
 
 def bar(parts: Sequence[tuple[int, str]], whole: int, width: int, rest: str) -> str:
-    """Draw parts of a whole as runs of characters; a part that is not 0 has at least one."""
+    """Return a bar of characters for parts of a whole; a part that is not 0 has at least one character."""
     drawn, left = "", width
     for size, sign in parts:
         run = min(left, max(1 if size else 0, round(size / whole * width) if whole else 0))
@@ -88,8 +88,8 @@ def bar(parts: Sequence[tuple[int, str]], whole: int, width: int, rest: str) -> 
 def device_lines(answers: Sequence[Answer], options: Options) -> Iterator[Line]:
     """Yield a line for each device: held by pools of all listed processes, held by others, free.
 
-    A process counts the pools of the other listed processes as "others", so "others" is computed from the total.
-    A simulated device belongs to one process.
+    For each process, the pools of other listed processes are "others".  So "others" is computed here, from the
+    device's total.  A simulated device belongs to one process.
     """
     known: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for answer in answers:
@@ -109,7 +109,7 @@ def device_lines(answers: Sequence[Answer], options: Options) -> Iterator[Line]:
 # ---- pools ----
 
 def sort_key(sort: str, answer: Answer, pool: dict[str, Any]) -> tuple[float, int, str]:
-    """Return a key for an ascending sort; it is negated, so that the largest is first."""
+    """Return a sort key; its value is negated, so that the largest pool is first."""
     rates = answer.rates.get(pool["name"], PoolRates())
     value = {"reserved": pool["reserved"], "live": pool["allocated"], "alloc/s": rates.allocations,
              "slow/s": rates.slow, "OOMs": pool["ooms"], "pid": 0}[sort]
@@ -120,7 +120,7 @@ def sort_key(sort: str, answer: Answer, pool: dict[str, Any]) -> tuple[float, in
 class Column:
     """A column of numbers of pools or streams: its heading, its width, and the function for its text.
 
-    `cell` gets the process's data of the pool or the stream, and its rates, or None if there are none yet.
+    The function `cell` gets the data of a pool or a stream, and its rates, or None if there are no rates yet.
     """
 
     heading: str
@@ -142,12 +142,12 @@ def limit_of(part: dict[str, Any]) -> str:
 
 
 def share_of(part: dict[str, Any], name: str) -> float:
-    """Return the share of all allocations since the start that the counter `name` has."""
+    """Return the counter `name` as a share of all allocations since the start."""
     return total(streams_of(part), name) / max(1, served(streams_of(part)))
 
 
 def unused(part: dict[str, Any]) -> str:
-    """Return the share of reserved bytes that is not requested, or requested by blocks that are asleep."""
+    """Return the share of reserved bytes that no block requested; bytes of sleeping blocks count as not requested."""
     awake = max(0, part["requested"] - part.get("asleep", 0))
     return percent(max(0.0, 1 - awake / part["reserved"])) + "%" if part["reserved"] else "-"
 
@@ -198,7 +198,7 @@ def stream_row(stream: dict[str, Any], rates: Rates | None) -> str:
 
 
 def under(name: str, text: str) -> str:
-    """Return a line below a pool: the name at the place of the pool's name, then the columns from LIVE on."""
+    """Return a line below a pool: a name under the pool's name, then the columns from LIVE on."""
     room = PID + NAME + DEVICE + len(APART)
     return APART + short(name, room).ljust(room) + APART + text
 
@@ -227,7 +227,7 @@ def pool_lines(answer: Answer, pool: dict[str, Any], options: Options) -> Iterat
         yield Line("    last OOM: " + pool["last_oom"], "alarm" if rates and rates.ooms else "note")
 
 
-# ---- all of it ----
+# ---- all lines ----
 
 NOBODY = ("no process can be seen: start it with ACL_POOL_TOP=1, or let it call acl.serve_top(); "
           "both sides must run as the same user with the same ACL_POOL_TOP_DIR, if that is set")

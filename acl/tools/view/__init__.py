@@ -66,7 +66,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
-    """Refuse files that cannot be written, and two outputs to one file.
+    """Check that all outputs can be written, and to different files.
 
     Raises
     ------

@@ -52,7 +52,7 @@ class Spans:
 
 @dataclass
 class History:
-    """Blocks, one element of each array per block in the order of their allocation; and the file's other data.
+    """The data of a file.  Arrays of blocks have one element per block, in the order of their allocation.
 
     Attributes
     ----------
@@ -61,23 +61,24 @@ class History:
     events : int
         The number of events.
     start, end, size, stream, tag, stack, id : numpy.ndarray
-        `stream`, `tag` and `stack` are indexes of the lists below.
+        Arrays of blocks: event of the allocation; event of the free, or `events` if there is none; bytes; indexes in
+        `streams`, `tags` and `stacks`; the block's number in the file.
     address : numpy.ndarray or None
         Address of each block, 0 if unknown; None if no address is known.
     room : numpy.ndarray or None
-        Bytes that each block takes, rounding included; None if the file has only the requested bytes.
+        Bytes that each block takes after rounding up; None if the file has only the requested bytes.
     streams, tags, stacks : list of str
-        Names; a stack is its frames, innermost first, one frame a line.
+        Names.  A stack is a text with one frame in each line, the innermost first.
     time_ns : numpy.ndarray or None
-        For each event, nanoseconds since the first.
+        For each event, nanoseconds since the first event; None if the file has no times.
     steps : numpy.ndarray or None
-        Events at which a model execution began.
+        Events at which a model execution began; None if unknown.
     reserved_at, reserved : numpy.ndarray
-        Bytes of device memory reserved, from the event in `reserved_at` on.
+        The curve of reserved device memory: from the event `reserved_at[i]` on, `reserved[i]` bytes.
     spans : Spans
         Mapped memory; empty if unknown.
     limit : int
-        Bytes that the pool may hold; 0 if there is no limit, or if it is unknown.
+        Most bytes that the pool may hold; 0 if there is no limit, or if it is unknown.
     notes : list of str
         Sentences that a reader must know to interpret the page.
     replayed : bool
@@ -131,7 +132,7 @@ class History:
 
 
 def lifetimes(op: NDArray[Any], ids: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return, for each alloc (op 0) in order, its event and the event of its free (op 1), or the number of events."""
+    """Return, for each allocation (op 0), its event, and the event of its free (op 1) or else the number of events."""
     import numpy as np
 
     order = np.lexsort((np.arange(len(op)), ids))
@@ -146,7 +147,7 @@ def lifetimes(op: NDArray[Any], ids: NDArray[Any]) -> tuple[NDArray[Any], NDArra
 
 
 def empty_spans() -> Spans:
-    """Return spans for a file in which no memory is known."""
+    """Return spans without elements, for a file without data about mapped memory."""
     import numpy as np
 
     none = np.zeros(0, np.int64)
@@ -154,7 +155,7 @@ def empty_spans() -> Spans:
 
 
 class MappedRanges:
-    """The mappings while changes are read, by address; ended mappings are kept as rows of spans."""
+    """The mappings at one event, by address, while changes are read in order; ended mappings become rows of spans."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []                       # addresses, sorted
@@ -168,7 +169,7 @@ class MappedRanges:
         self.held[address] = (size, began)
 
     def remove(self, address: int, size: int, event: int) -> None:
-        """Unmap a range, which may be a part of a mapping, or extend over several."""
+        """Unmap a range.  It may be a part of a mapping, or extend over several mappings."""
         first = max(0, bisect_right(self.starts, address) - 1)
         stop = address + size
         touched = []
@@ -189,9 +190,9 @@ class MappedRanges:
 
 
 def spans_of_changes(changes: list[tuple[int, int, int]], events: int) -> Spans:
-    """Return the spans of (event, address, bytes) in order; negative bytes mean that the range was unmapped.
+    """Return the spans for changes (event, address, bytes) in order; negative bytes mean that the range was unmapped.
 
-    An unmap without a mapping is ignored: that mapping is older than the file's first event.
+    An unmap of a range that is not mapped is ignored, because the mapping is older than the file's first event.
     """
     import numpy as np
 
@@ -206,7 +207,7 @@ def spans_of_changes(changes: list[tuple[int, int, int]], events: int) -> Spans:
 
 
 def curve_of_spans(spans: Spans, events: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the events at which the sum of the spans' bytes changes, and the sum from each on."""
+    """Return the events at which the sum of the spans' bytes changes, and the new sum at each."""
     import numpy as np
 
     if not len(spans):

@@ -1,8 +1,9 @@
 """Pack a history into one text for the page: columns in as few bytes as they need, gzip, base64.
 
-The stream before gzip is a length (four bytes, little-endian), that many bytes of JSON, then the columns.
-A column of `width` bytes a value is stored plane by plane, all lowest bytes first, because gzip compresses that
-better; a rising column is stored as differences. `web/decode.js` unpacks it. Numbers must be below 2**53.
+Before gzip, the data is a length (four bytes, little-endian), that many bytes of JSON, and then the columns.  A column
+has values of `width` bytes.  It is stored in planes: first the lowest bytes of all values, then the next ones, because
+gzip compresses this better.  A column whose values rise is stored as differences.  `web/decode.js` unpacks the data.
+Numbers must be below 2**53.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def pack_column(name: str, values: NDArray[Any], *, rising: bool = False) -> tup
     Raises
     ------
     ValueError
-        If the page cannot hold a number.
+        A number is too large for the page.
     """
     import numpy as np
 
@@ -82,7 +83,7 @@ def pack_history(history: History, version: str) -> str:
     Raises
     ------
     ValueError
-        If the page cannot hold a number.
+        A number is too large for the page.
     """
     packed = [pack_column(name, values, rising=rising) for name, values, rising in columns_of(history)]
     meta = {**meta_of(history, version), "columns": [about for about, _ in packed]}

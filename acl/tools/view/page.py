@@ -1,8 +1,8 @@
 """Make the page: one HTML text of the files of `web/`, with the data inside.
 
-The scripts are ES modules that import each other by name, which is not possible in a page of one file. So
-they are concatenated in the order of their imports, into one function for the page and one for the worker.
-That works if no two scripts define the same name at their top level, which is checked.
+The scripts are ES modules that import each other by file name, which is not possible in a page of one file.  So they
+are concatenated in the order of their imports, into one function for the page and one for the worker.  For this, no two
+scripts may define one name at their top level; that is checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def in_order(name: str, done: dict[str, str], under: tuple[str, ...] = ()) -> No
     Raises
     ------
     ValueError
-        If scripts import each other in a circle.
+        Scripts import each other in a circle.
     """
     if name in under:
         raise ValueError(f"scripts in a circle: {' -> '.join([*under, name])}")
@@ -48,7 +48,7 @@ def bundle(entry: str) -> str:
     Raises
     ------
     ValueError
-        If two scripts define the same name at their top level.
+        Two scripts define one name at their top level.
     """
     scripts: dict[str, str] = {}
     in_order(entry, scripts)
@@ -63,7 +63,7 @@ def bundle(entry: str) -> str:
 
 
 def inside_script(text: str) -> str:
-    """Return a script's text as it may be written between script tags."""
+    """Return a script's text with escapes, so that it can be written between script tags."""
     return re.sub(r"</(script)|<!--", lambda found: "<\\/" + found[1] if found[1] else "<\\!--", text, flags=re.I)
 
 

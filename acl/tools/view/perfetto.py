@@ -1,8 +1,8 @@
 """Write a history as a trace for Perfetto (ui.perfetto.dev) and chrome://tracing: counters and marks over time.
 
-Live bytes by tag, live bytes by stream, and reserved bytes are counters; marks are instant events.  A counter
-has `POINTS` values at most, more than a screen can show.  Times are those of the recording; if the file has
-no times, an event takes a microsecond.
+Live bytes by tag, live bytes by stream, and reserved bytes are counters; marks are instant events.  A counter has at
+most `POINTS` values, which is more than a screen can show.  Times are from the recording; if the file has no times,
+each event takes a microsecond.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OTHERS = "others"
 
 
 def live_curves(history: History, group: NDArray[Any], names: list[str], at: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return live bytes after the events `at`: for the names with the largest peaks, and for all others together."""
+    """Return live bytes after the events `at`, for the names with the largest peaks and for the others together."""
     import numpy as np
 
     curves: dict[str, NDArray[Any]] = {}

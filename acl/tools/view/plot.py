@@ -1,7 +1,7 @@
-"""Draw the still picture: live bytes stacked over time, reserved bytes, and the composition of the peak.
+"""Draw the plot of `aclpool view`: live bytes stacked over time, reserved bytes, and the composition of the peak.
 
-For reports, and for places that show no HTML; written without a plotting package (`acl.tools.plots`). As on
-the page, each column shows its event with the most live bytes, so no peak is lost.
+It is for reports and other places that cannot show HTML.  It is drawn by `acl.tools.plots`, without a plotting
+package.  As on the page, each column shows the event with the most live bytes, so that no peak is lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["COLOURS", "draw", "groups_of"]
 COLOURS = ("#3273bb", "#e29c3b", "#1f8a70", "#c67fb2", "#7fc3ea", "#b4481f", "#dccd56", "#5b4b9a", "#7a5a38", "#3d4650")
 REST = "#aaaab2"
 ALARM = "#b4281f"
-OWN = 9        # groups with a colour of their own; an only further group has one too
+OWN = 9        # number of groups with their own colour; if there is only one more group, it has its own colour too
 CLASSES = (("up to 64 KiB", 1 << 16), ("up to 1 MiB", 1 << 20), ("up to 4 MiB", 1 << 22), ("up to 16 MiB", 1 << 24),
            ("up to 32 MiB", 1 << 25), ("up to 64 MiB", 1 << 26), ("up to 128 MiB", 1 << 27), ("larger", 1 << 62))
 COLUMNS = 600
@@ -41,15 +41,16 @@ def live_of(history: History, mask: NDArray[Any]) -> NDArray[Any]:
 
 
 def mean_life(history: History, mask: NDArray[Any]) -> float:
-    """Return how many events a byte of these blocks lives on average."""
+    """Return for how many events a byte of the masked blocks is live on average."""
     size = history.size[mask].astype(float)
     return float((size * (history.end[mask] - history.start[mask])).sum() / max(1.0, size.sum()))
 
 
 def groups_of(history: History, by: str) -> list[tuple[str, NDArray[Any]]]:
-    """Return names and masks of the groups, from the bottom up: the longest-lived first, such as weights.
+    """Return names and masks of the groups, from the bottom of the plot up.
 
-    If there are too many, the tags or streams with the smallest peaks form one group on top.
+    The groups whose blocks live longest, such as weights, are first.  If there are too many groups, the tags or streams
+    with the smallest peaks form one group at the top.
     """
     import numpy as np
 
@@ -69,7 +70,7 @@ def groups_of(history: History, by: str) -> list[tuple[str, NDArray[Any]]]:
 
 
 def chosen_dimension(history: History) -> str:
-    """Return the dimension that distinguishes blocks: tag if there are several, else stream, else size."""
+    """Return the dimension by which blocks are grouped: tag if there are several tags, else stream, else size."""
     import numpy as np
 
     for by in ("tag", "stream"):
@@ -79,7 +80,7 @@ def chosen_dimension(history: History) -> str:
 
 
 def column_moments(total: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the edges of the columns, and for each column the event with the most live bytes."""
+    """Return the edges of the plot's columns, and for each column the event with the most live bytes."""
     import numpy as np
 
     edges = np.unique(np.linspace(0, len(total), min(COLUMNS, len(total)) + 1).astype(np.int64))
@@ -98,7 +99,7 @@ def reserved_steps(history: History) -> NDArray[Any]:
 
 
 def draw(history: History, by: str | None = None) -> Drawing:
-    """Return the drawing; `by` is tag, stream or size, or None: `chosen_dimension` chooses."""
+    """Return the drawing; `by` is tag, stream or size, or None for the result of `chosen_dimension`."""
     import numpy as np
 
     by = by or chosen_dimension(history)
@@ -139,7 +140,7 @@ def places(values: NDArray[Any], highest: float) -> tuple[float, ...]:
 
 
 def outline(drawing: Drawing, xs: tuple[float, ...], ys: tuple[float, ...]) -> None:
-    """Add a line of steps."""
+    """Add a line that is a step function."""
     points = [point for left, right, y in zip(xs, xs[1:], ys, strict=False) for point in ((left, y), (right, y))]
     drawing.shapes.append(Path(tuple(points), INK, 1.5))
 
@@ -159,7 +160,7 @@ def axes(drawing: Drawing, history: History, highest: float) -> None:
 
 def legend(drawing: Drawing, history: History, rows: list[tuple[str, int, str]], live: int, peak: int,
            reserved: int) -> None:
-    """Add each group's bytes at the peak, in the order of the stack from its top, and the meaning of the line."""
+    """Add each group's bytes at the peak, in the order of the stack from its top, and the meaning of the black line."""
     x, y = LEFT + WIDE + 28, TOP + 4.0
     drawing.shapes.append(Text(x, y, f"At the peak, event {peak:,}"))
     for name, size, colour in reversed(rows):

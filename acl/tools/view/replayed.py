@@ -1,9 +1,8 @@
 """Make addresses for a file that has none: replay its requests with the real pool on a driver without memory.
 
-The pool is the one that serves on hardware; its driver (`_rig`) only does the accounting, so a million
-events take some seconds and no memory.  After each allocation that may have changed which pages have memory,
-the backed runs of these streams are read again and compared.  The result is what this pool would make of the
-requests, and the page says so.
+The pool is the same code that runs on hardware.  Its driver (`_rig`) only does the accounting, so a million events
+take some seconds and no memory.  After each allocation that may have changed which addresses have memory, these
+addresses are read again and compared.  The result is how this pool would serve the requests, and the page says so.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from acl.tools.view.history import History, curve_of_spans, spans_of_changes
 
 __all__ = ["difference", "place_blocks"]
 
-MOST_STREAMS = 64                       # as many as the core test harness has
+MOST_STREAMS = 64                       # number of streams that the core test harness (`_rig`) can have
 REPORT_EVERY = 100_000
 NOTE = ("This file has no addresses. The address space and the reserved bytes shown are what aclpool's own pool "
         "makes of the same requests, in a replay.")
@@ -24,7 +23,7 @@ Runs = list[tuple[int, int]]
 
 
 def ordered_events(history: History) -> list[int]:
-    """Return for each event the block that it begins (b + 1) or ends (-b - 1), or 0 if neither."""
+    """Return a number for each event: b + 1 if it begins block b, -b - 1 if it ends block b, 0 if neither."""
     import numpy as np
 
     what = np.zeros(history.events + 1, np.int64)
@@ -36,7 +35,7 @@ def ordered_events(history: History) -> list[int]:
 
 
 def difference(runs: Runs, others: Runs) -> Iterator[tuple[int, int]]:
-    """Yield the parts of sorted runs that lie in none of the sorted others."""
+    """Yield the parts of `runs` that are not in `others`; both are sorted."""
     first = 0
     for address, size in runs:
         at, stop = address, address + size
@@ -53,7 +52,7 @@ def difference(runs: Runs, others: Runs) -> Iterator[tuple[int, int]]:
 
 
 class Backing:
-    """The backed runs of each stream, and their changes from event to event."""
+    """The addresses with memory of each stream, as runs, and their changes from event to event."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -62,7 +61,7 @@ class Backing:
         self.changes: list[tuple[int, int, int]] = []
 
     def look(self, event: int, stream: int) -> None:
-        """Read the runs that an allocation on this stream may have changed, and note the changes."""
+        """Read the runs that an allocation on this stream may have changed, and store the changes."""
         now = self.rig.changes(stream)
         before = self.seen.get(stream, (0, 0))
         if now == before:
@@ -78,14 +77,14 @@ class Backing:
 
 
 def place_blocks(history: History, progress: Callable[[int, int], None] | None = None) -> None:
-    """Fill in addresses, spans and reserved bytes of a history that has none.
+    """Set the addresses, spans and reserved bytes of a history that has none.
 
     Parameters
     ----------
     history : History
-        Changed in place.
+        The history, which is changed.
     progress : callable, optional
-        Called every `REPORT_EVERY` events with the events done and the events in all.
+        Called every `REPORT_EVERY` events with the number of events done, and of all events.
     """
     import numpy as np
 
@@ -107,7 +106,7 @@ def place_blocks(history: History, progress: Callable[[int, int], None] | None =
             handles[-what - 1] = 0
         if progress is not None and event % REPORT_EVERY == 0:
             progress(event, history.events)
-    for handle, stream in zip(handles, streams, strict=True):   # a pool with live blocks cannot be destroyed
+    for handle, stream in zip(handles, streams, strict=True):   # free all blocks, so that the pool can be destroyed
         if handle:
             rig.free(handle, stream)
     rig.destroy()

@@ -1,8 +1,8 @@
 """Read a PyTorch memory snapshot as a history: its trace, and the memory that existed before the trace began.
 
-A snapshot is the state at its end (segments and their blocks) and a ring of the last events. Both tell what
-was live or mapped before the first of those events: it exists at the end or ends in the ring, and does not
-begin in the ring. Only the built-in containers are unpickled.
+A snapshot has the state at its end (segments and their blocks) and a ring of the last events.  A block or a mapping is
+older than the ring's first event if it does not begin in the ring, and either ends in the ring or exists at the end.
+Only built-in containers are unpickled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BEFORE = "before the recording"
 
 @dataclass
 class Names:
-    """Texts and their numbers, in the order of their first use."""
+    """Texts, numbered in the order of their first use."""
 
     texts: list[str] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
@@ -51,10 +51,10 @@ def stream_name(handle: int) -> str:
 
 @dataclass
 class Reading:
-    """The data that grows while the entries are read in order."""
+    """The data that was read so far, while the entries are read in order."""
 
     rows: list[list[int]] = field(default_factory=list)   # start, end, size, stream, tag, stack, address
-    open: dict[int, int] = field(default_factory=dict)    # address to index in `rows`, of live blocks
+    open: dict[int, int] = field(default_factory=dict)    # live blocks: index in `rows` by address
     changes: list[tuple[int, int, int]] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
@@ -110,7 +110,7 @@ def older_blocks(segments: list[Entry], entries: list[Entry]) -> list[Entry]:
 
 
 class Runs:
-    """Mapped addresses: runs that do not touch, in order."""
+    """Mapped addresses, as sorted runs; no two runs touch each other."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []
@@ -133,7 +133,10 @@ class Runs:
 
 
 def older_segments(segments: list[Entry], entries: list[Entry]) -> list[tuple[int, int]]:
-    """Return address and bytes of what was mapped before the first entry: undo every entry, from the end."""
+    """Return the runs (address, bytes) that were mapped before the first entry.
+
+    They are found by undoing every entry, from the last to the first, in the state at the end.
+    """
     runs = Runs()
     for segment in segments:
         runs.add(int(segment["address"]), int(segment["address"]) + int(segment["total_size"]))
@@ -145,7 +148,7 @@ def older_segments(segments: list[Entry], entries: list[Entry]) -> list[tuple[in
 
 
 def read_entry(reading: Reading, entry: Entry, event: int) -> None:
-    """Read one entry of the device's trace, as an event."""
+    """Add one entry of the device's trace to `reading`, as an event."""
     action = entry["action"]
     if action == "alloc":
         reading.begin(entry, event, str(entry.get("user_metadata") or "") or "no tag")
@@ -169,7 +172,7 @@ def read_entry(reading: Reading, entry: Entry, event: int) -> None:
 
 
 def read_entries(segments: list[Entry], entries: list[Entry]) -> Reading:
-    """Read what existed before the trace, as event 0, then each entry."""
+    """Read the blocks and mappings older than the trace, as event 0, then each entry; return the data."""
     reading = Reading()
     reading.stacks.number("")
     reading.times.append(0)
@@ -184,7 +187,7 @@ def read_entries(segments: list[Entry], entries: list[Entry]) -> Reading:
 
 
 def history_of_reading(name: str, device: int, reading: Reading) -> History:
-    """Make the history of what was read."""
+    """Return the history for the data that was read."""
     import numpy as np
 
     events = len(reading.times)
@@ -209,7 +212,7 @@ def load_snapshot_history(path: Path) -> History:
     Raises
     ------
     TraceError
-        If the file is not one, or an entry is incomplete.
+        The file is not a memory snapshot, or an entry is incomplete.
     """
     snapshot = read_snapshot(path)
     try:

@@ -1,8 +1,8 @@
 """Read a file for the page: a recording of a pool, a plain trace, or a PyTorch memory snapshot.
 
-The content tells which of them a file is. Data that a file lacks is left empty, and a note says so; only
-`replayed` makes up addresses, and only if asked. Traces are checked as `aclpool replay` checks them, and
-of snapshots only the built-in containers are unpickled.
+The kind of a file is found by its content.  Data that a file lacks is left empty, and a note on the page says so.
+Only `replayed` computes missing addresses, and only if the user asks for it.  Traces are checked as in `aclpool
+replay`.  Only built-in containers are unpickled from snapshots.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load_history"]
 
-#: The titles of marks other than out of memory.
+#: The titles of marks, except those of failed allocations.
 MARKED = {"trim": "{size} of {stream} went back to the driver",
           "steal": "{size} were taken from {stream}, to be mapped elsewhere",
           "sleep": "{size} of {stream} fell asleep", "wake": "{size} of {stream} woke"}
@@ -33,9 +33,9 @@ def load_history(path: str | Path) -> History:
     Raises
     ------
     TraceError
-        If the file is none of the three, or contradicts itself.
+        The file is of none of the three kinds, or contradicts itself.
     OSError
-        If it cannot be read.
+        The file cannot be read.
     """
     path = Path(path)
     with path.open("rb") as file:
@@ -50,12 +50,12 @@ def load_history(path: str | Path) -> History:
 
 
 def recorded_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return every array of an npz except op, id and size; nothing pickled is read."""
+    """Return every array of an npz except op, id and size; pickled arrays are refused."""
     return {name: column for name, column in read_arrays(path).items() if name not in ("op", "id", "size")}
 
 
 def begun_steps(step: NDArray[Any]) -> NDArray[Any] | None:
-    """Return the events at which a new step begins; None if the steps do not change or fall."""
+    """Return the events at which a new step begins; None if the step numbers never change, or decrease."""
     import numpy as np
 
     change = np.diff(step.astype(np.int64))
@@ -82,7 +82,7 @@ def history_of_trace(trace: Trace) -> History:
 # ---- recordings ----
 
 def read_meta(name: str, data: NDArray[Any]) -> dict[str, Any]:
-    """Return the recording's JSON."""
+    """Return the JSON document of a recording."""
     try:
         meta = json.loads(bytes(data))
     except (ValueError, RecursionError) as error:
@@ -112,7 +112,7 @@ def stack_texts(meta: dict[str, Any]) -> list[str]:
 
 
 def recorded_spans(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Any:
-    """Return the mapped memory, by the map and unmap events."""
+    """Return the mapped memory, from the map and unmap events."""
     kinds = meta["kinds"]
     changes = []
     for name, sign in (("map", 1), ("unmap", -1)):
@@ -124,7 +124,10 @@ def recorded_spans(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str,
 
 
 def recorded_marks(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str, Any]) -> list[Mark]:
-    """Return the marks: OOMs with reasons; trims, steals, sleep and wake, summed by event and stream."""
+    """Return the marks: failed allocations with reasons.
+
+    Trims, steals, sleeps and wakes, summed by event and stream.
+    """
     from acl.inside._snapshot import readable
 
     ooms: list[Mark] = []
@@ -148,7 +151,7 @@ def recorded_marks(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str,
 
 
 def recorded_limit(meta: dict[str, Any]) -> int:
-    """Return the pool's limit in bytes; 0 if it has none, or one too large for the page."""
+    """Return the pool's limit in bytes; 0 if it has no limit, or one that is too large for the page."""
     limit = int(meta.get("limit", 0))
     return limit if 0 < limit < 1 << 53 else 0
 
