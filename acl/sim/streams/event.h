@@ -108,7 +108,7 @@ aclError ipc_event_open(Event *event, EventMark *mark);
 void ipc_event_close(Event *event, const EventMark *mark, int64_t time_ns);
 EventMark ipc_event_mark(Event *event);
 bool ipc_event_wait(Event *event, const EventMark *mark, Stream *stream, int64_t deadline_ns);
-/* Ends the records of processes that have died. */
+/* Ends the records of processes that have died; does nothing if that was done less than a millisecond ago. */
 void ipc_event_reap(Event *event);
 
 #endif

@@ -1,14 +1,14 @@
 /* ipc_event.c: events that several processes record and wait for.
 
-   The counts of an IPC event lie in a page of memory with a file descriptor of its own (memfd).
-   The exported handle names the process and the descriptor; importing opens it through /proc,
-   which works as long as the exporting process lives, for processes of the same user. The page is
-   freed when no process has it any more, also if a process dies.
+   The counts of an IPC event lie in a page of memory with a file descriptor of its own (memfd). The
+   exported handle names the process and the descriptor; importing opens it through /proc, which
+   works as long as the exporting process lives, for processes of the same user. The page is freed
+   when no process has it any more, also if a process dies.
 
-   The page lists the records that are queued and not reached, each with its process. A wait is
-   for one of them. A record does not wake waiters in other processes, so a waiting thread looks
-   again at least once a millisecond. The records of a process that died are ended by the first
-   process that notices.
+   The page lists the records that are queued and not reached, each with its process. A wait is for
+   one of them. A record does not wake waiters in other processes, so a waiting thread looks again
+   after 50 us, then after twice that time, and so on, up to 1.6 ms. The records of a process that
+   died are ended by the first process that notices its death.
 
    Thread rule: as for all events; the page's lock guards the list and can be taken over if its
    holder died. Only the number of an entry is read without it. */

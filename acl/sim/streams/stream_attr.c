@@ -98,7 +98,7 @@ aclError sim_aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttr
     }
 }
 
-/* Drops queued tasks and ends a running wait; the stream can be used again. */
+/* Drops the queued tasks, ends a running wait, and forgets a failure; the stream can be used again. */
 aclError sim_aclrtStreamAbort(aclrtStream stream)
 {
     STREAM_REF(resolved);

@@ -1,13 +1,14 @@
 /* allocator.c: the registry of users' allocators (aclrtAllocator*).
 
-   A descriptor collects five pointers.  Registering copies them into a map whose key is the raw stream
-   handle.  As in the runtime, no call needs a device or a context, the handle is not checked, and an entry
-   remains when its stream is destroyed or the device is reset.
+   A descriptor collects five pointers.  Registering copies them into a map whose key is the raw
+   stream handle.  As in the runtime, no call needs a device or a context, the handle is not
+   checked, and an entry remains when its stream is destroyed or the device is reset.
 
-   Registering requires alloc, free and getAddrFromBlock.  The runtime has two traps, which exist here too.
-   First, allocAdvise may be missing, but is called: here the call prints a message and aborts.  Second, an
-   entry outlives its stream.  The strict allocator mode refuses both: registering without allocAdvise
-   (100000), and registering or looking up a stream that is not alive (107017).
+   Registering requires the allocator object, alloc, free and getAddrFromBlock.  The runtime has two
+   traps, which exist here too. First, allocAdvise may be missing, but is called: here the call
+   prints a message and aborts.  Second, an entry outlives its stream.  The strict allocator mode
+   refuses both: registering without allocAdvise (100000), and registering or looking up a stream
+   that is not alive (107017).
 
    Thread rule: one mutex around the map, a leaf lock; it is never held over a user's function
    (nothing here calls one).  A descriptor belongs to the thread that fills it. */
