@@ -348,7 +348,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
     cdef uint32_t flushed = FLUSHED_MOST
     window.first = NULL
     if not size_possible(size):
-        return NULL  # no device has so much memory, so there is no bin for it
+        return NULL  # no device has this much memory, and no bin is for it
     if units <= CACHE_UNITS:
         block = cache_pop(arena, units)
         if block != NULL:

@@ -1,15 +1,19 @@
 """GE's allocators in Python, and the pool without Python, on one load: `python bench/doors_ge.py [--json FILE]`.
 
-The load is what GE requests for 32 decoder layers, hidden size 4096, with outputs, workspaces, keys and
-values, prompts of 1 to 2048 tokens (W5 of `aclpool bench`); each row replays it twice, and only the second
-time is timed.  Rows: GE's own policy as bookkeeping (its C++ is available only with CANN; no time); a
-subclass of `ge.allocator.Allocator` as in GE's documentation, with `aclrtMalloc` and `aclrtFree` for
-each block, and a wait for the stream before the free, as nothing else orders it; `acl.ge.Allocator`; and the C
-functions that ACL calls for a stream with a pool.  Time is CPU time of the thread for an allocation and its
-free together, driver calls included, without what GE adds to call Python (ctypes and the GIL,
-several microseconds on top of each Python row).
+The load is what GE requests for 32 decoder layers, hidden size 4096, with outputs, workspaces, keys and values, and
+prompts of 1 to 2048 tokens (W5 of `aclpool bench`).  Each row replays it twice, and only the second replay is timed.
+The rows:
 
-Package `ge` is part of CANN only: a stand-in with the published signatures replaces it.
+1. GE's own policy, as bookkeeping without a time: its C++ code is available only with CANN.
+2. A subclass of `ge.allocator.Allocator` as in GE's documentation, with `aclrtMalloc` and `aclrtFree` for each block.
+   It waits for the stream before each free, because nothing else orders the free after the work.
+3. `acl.ge.Allocator`.
+4. The C functions that ACL calls for a stream with a pool.
+
+Time is the thread's CPU time for an allocation and its free together, driver calls included.  It does not contain
+what GE adds to call Python (ctypes and the GIL): several microseconds on top of each Python row.
+
+The package `ge` is part of CANN only; here a stand-in with the published signatures replaces it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
 """MindSpore's allocator against this package's, in one run: `python bench/doors_mindspore.py [--json FILE]`.
 
-Each row is a process of its own on the simulator: tensors of changing sizes are copied to the device and
-dropped, thirty live at a time; without operators, which need CANN's libraries.  Reserved is the peak of the
-simulator's physical accounting; live the peak of the tensors' bytes; calls are those that create memory or wait.
-Time is CPU time of the process, copies included, the least of the rounds.
+Each row is a process of its own on the simulator.  Tensors of changing sizes are copied to the device and dropped,
+thirty live at a time.  There are no operators, because they need CANN's libraries.  The columns:
 
-In both rows MindSpore keeps freed memory of its tensors itself.  Needs MindSpore 2.7.1 or later.
+live      the peak of the tensors' bytes
+reserved  the peak of the simulator's physical accounting
+time      CPU time of the process, copies included, the least of the rounds
+calls     the driver calls that create memory or wait
+
+In both rows MindSpore itself keeps the memory of freed tensors.  Needs MindSpore 2.7.1 or later.
 """
 
 from __future__ import annotations

@@ -1,12 +1,20 @@
 """torch_npu's allocators against this package's, in one run: `python bench/doors_torch.py [--json FILE]`.
 
-Each row is a process of its own on the simulator, with the same work: "empties" makes and drops tensors
-of changing sizes, without operators; "streams" does so on four streams in turn; "net" runs a transformer
-with changing numbers of tokens.  Reserved is the peak of the simulator's physical accounting, live the peak
-of torch's requests; the ratio is of these two.  Time is CPU time of the thread that requests the
-memory (so without the operators, which torch_npu's queue and the simulator run on others), the least of
-the rounds.  Calls are the driver calls of the last round that create or give back memory, or wait.  The
-simulator's latency is off: driver calls cost less here than on a device.
+Each row is a process of its own on the simulator.  The work:
+
+empties   makes and drops tensors of changing sizes, without operators
+streams   does so on four streams in turn
+net       runs a transformer with changing numbers of tokens
+
+The columns:
+
+live      the peak of the bytes that torch requested
+reserved  the peak of the simulator's physical accounting
+ratio     reserved / live
+time      CPU time of the thread that requests the memory, the least of the rounds; operators run on other threads
+calls     the driver calls of the last round that create or give back memory, or wait
+
+The simulator's latency is off: driver calls cost less here than on a device.
 
 Needs torch and torch_npu of one version, and a machine without other work.
 """

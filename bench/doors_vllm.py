@@ -1,14 +1,17 @@
 """vLLM-Ascend's sleep mode, its own against this package's: `python bench/doors_vllm.py [--wheel FILE] [--json FILE]`.
 
-Each row is a process of its own on the simulator, with the real torch_npu and the real `camem.py` of
-vllm-ascend 0.23.0 (its wheel is downloaded from PyPI, or is FILE): layers of weights under one tag, 480 MiB of keys
-and values under another; then, in each round, sleep with the weights offloaded, and wake.  Live is the
-tensors' requests; awake and asleep are the simulator's physical accounting; time is CPU time of the
-process over sleep and wake, copies of the contents included, the least of the rounds; calls are the driver
-calls of one sleep and wake.
+Each row is a process of its own on the simulator, with the real torch_npu and the real `camem.py` of vllm-ascend
+0.23.0 (its wheel is downloaded from PyPI, or is FILE).  The process allocates layers of weights under one tag, and
+480 MiB of keys and values under another.  In each round it sleeps with the weights offloaded, and wakes.  The columns:
 
-vLLM-Ascend's own module needs a dozen of CANN's libraries and torch 2.10: empty libraries stand in for the
-former, and one renamed function of torch is forwarded, with gcc.  Needs torch and torch_npu 2.13.
+live      the bytes that the tensors requested
+awake     the simulator's physical accounting while awake
+asleep    the simulator's physical accounting while asleep
+time      CPU time of the process for sleep and wake, copies included, the least of the rounds
+calls     the driver calls of one sleep and wake
+
+vLLM-Ascend's own module needs a dozen of CANN's libraries and torch 2.10.  Empty libraries replace CANN's, and one
+renamed function of torch is forwarded by a library that gcc builds.  Needs torch and torch_npu 2.13.
 """
 
 from __future__ import annotations

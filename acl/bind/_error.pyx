@@ -110,8 +110,8 @@ class OutOfMemoryError(AclError, MemoryError):
     Attributes
     ----------
     report : OomReport or None
-        What a pool knows about it: who asked, who holds what, what would help.  Its details are
-        notes of the exception, where Python has such (3.11).
+        The pool's report: who asked, who holds the memory, what would help.  From Python 3.11 on,
+        its details are notes of the exception.
     """
 
     def __init__(self, code, function, message="", report=None):

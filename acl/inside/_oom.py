@@ -65,8 +65,8 @@ class OomReport:
     code : int
         Last error status of the driver in this allocation; 0 if there was none.
     limit, headroom, reserved, spare, live : int
-        The pool's bounds (0 for none), the bytes that it held, those of them in no stream's part, and the
-        bytes in use; unlike `tags`, `live` leaves out blocks that are asleep.
+        The pool's limit and headroom (0 for none), the bytes that it held, spare bytes (in no stream's part),
+        and live bytes.  Unlike `tags`, `live` leaves out blocks that are asleep.
     free, largest_free, waiting : int
         Bytes of the stream's part that were free, those of its largest free block, and of pending frees.
     missing : int
@@ -83,9 +83,9 @@ class OomReport:
         The fallback steps that were tried, in words.
     stopped : tuple of str
         What stood in the way: ``"limit"``, ``"headroom"``, ``"driver"``, ``"busy"`` (a stream that
-        could not be waited for), ``"device"`` (it could not hold that much beside what is live),
+        could not be waited for), ``"device"`` (the live blocks leave too little of it),
         ``"ranges"`` (the stream has as many ranges of addresses as it can have, 65,535), ``"budget"``
-        (the tag's, and nothing else was asked), ``"capture"`` (the stream is or may be captured, and
+        (only the tag's budget was tested), ``"capture"`` (the stream is or may be captured, and
         there is no memory for the capture).
     tags : dict of str to int
         Live bytes of the whole pool by tag, the largest first; ``""`` for blocks without a tag.
@@ -96,8 +96,8 @@ class OomReport:
     number : int
         Number of the report in its pool, from 1.
     failed_runs : tuple of str
-        Models (`acl.Model.name`) whose last run found no memory.  What their tags hold is mostly what
-        that run left, which goes back when the model runs again or is closed.
+        Models (`acl.Model.name`) whose last run found no memory.  Their tags mostly hold what that run left
+        allocated; it is freed when the model runs again or is closed.
     granule : int
         Bytes of a page of the pool.
     joint_requested_peak : int

@@ -309,10 +309,10 @@ def export(buffer, tuple shape, dtype, stream, max_version, dl_device, copy):
     shape, dtype
         Shape and element type of its contents.
     stream : Stream, int or None
-        The consumer's, for device memory: None waits on the host, 0 is the default stream, -1 does
-        not order anything.
+        The consumer's stream, for device memory.  None: the host waits; 0: the default stream; -1:
+        nothing is ordered.
     max_version : tuple of int, optional
-        The newest DLPack that the consumer knows; if None, the capsule is one from before 1.0.
+        The newest DLPack version that the consumer supports; None: one before 1.0.
     dl_device : tuple of int, optional
         Where the memory should be: its own device, or ``(1, 0)`` for a copy on the host.
     copy : bool, optional

@@ -324,7 +324,7 @@ cdef class PinnedPool:
     def check(self):
         """Check every block; return 0, or the number of the first broken invariant.
 
-        No other thread may use the pool meanwhile.
+        No other thread may use the pool during the call.
         """
         self.open_check()
         return pool_check(self.core)

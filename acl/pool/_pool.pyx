@@ -554,7 +554,7 @@ cdef class Pool:
     def check(self):
         """Check every block; return 0, or the number of the first broken invariant.
 
-        No other thread may use the pool meanwhile.
+        No other thread may use the pool during the call.
         """
         cdef uint32_t broken
         self.open_check()
@@ -670,7 +670,7 @@ cdef class Pool:
         """Unregister all streams and give all free memory back; a second call does nothing.
 
         Buffers that are alive stay valid; their memory is freed once the last of them and this
-        object are deleted.  The log warns of live blocks, and of streams that are at work.
+        object are deleted.  The log warns of live blocks and of busy streams.
         """
         if self.is_closed or self.core is NULL:
             return
