@@ -61,7 +61,7 @@ typedef struct Checks {
     /* Called after a block was allocated; `size` is the number of bytes that the call asked for. All
      * bytes of a block that a model or an operator allocates for its own use count as written. */
     void (*block_made)(struct Arena *arena, uintptr_t address, size_t size);
-    /* Called before a block is freed: notes the caller, and checks the bytes behind the block. */
+    /* Called before a block is freed: notes which call frees it, and checks the bytes behind it. */
     void (*block_freed)(struct Arena *arena, uintptr_t address, const struct ZoneView *view);
     /* Puts a freed block into quarantine: its bytes are subtracted from the accounting now, its
      * addresses are given back (zone_give) when it leaves the quarantine. False, and nothing is

@@ -392,8 +392,8 @@ static bool blocks_infer(OpCall *call)
     return true;
 }
 
-/* Runs both operators. Each copies a box of six dimensions [n, block y, block x, channel, y, x]; they differ in which
-   side has the blocks as channels. */
+/* Runs both operators. Each copies elements [n, block y, block x, channel, y, x]. Input 0 of DepthToSpace and the
+   output of SpaceToDepth have the blocks as channels. */
 static bool blocks_run(const OpCall *call)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];

@@ -4,8 +4,9 @@
 
 #include "memory/memory.h"
 
-/* Called when the program frees an exported block, which is held: ends its keys. True if the caller can
- * free the block now. False if importers still have it: this file frees it when they are done. */
+/* Called when the program frees an exported block; the caller holds the block (arena_hold). Ends the keys
+ * of the block. True if the caller can free it now. False if importers still use it: ipc.c frees it when
+ * they are done. */
 bool ipc_block_freed(Arena *arena, uintptr_t address, const ZoneView *view);
 
 /* Frees blocks that the program freed before, and whose importers are done or have died. */

@@ -24,7 +24,7 @@ typedef struct PagePlan {
     bool or_normal; /* take normal pages if no huge page is left */
 } PagePlan;
 
-/* Gives floor((size + 32 + padding - 1) / 32) * 32; false on overflow. */
+/* Gives size + padding, rounded up to a multiple of 32 bytes; false on overflow. */
 static bool size_pad(size_t size, size_t padding, size_t *padded)
 {
     size_t append = ALIGN + padding;
