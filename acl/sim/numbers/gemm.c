@@ -19,7 +19,7 @@ enum {
     NC = 1024,      /* columns packed at once: KC x NC floats stay in the second-level cache */
     MR_MAX = 12,
     NR_MAX = 32,
-    ROWS_FEW = 4,   /* up to this many rows are done without packing */
+    ROWS_FEW = 4,   /* products of at most this many rows, or columns, do not use the kernel */
     PARTS_MAX = 16, /* threads that share the strips of rows */
 };
 

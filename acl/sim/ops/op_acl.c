@@ -14,7 +14,7 @@ typedef struct View {
     int64_t size[TENSOR_RANK_MAX], stride[TENSOR_RANK_MAX], offset;
 } View;
 
-/* Reads size, stride and offset from three inputs; false unless all of it lies inside `within`. */
+/* Reads a view (size, stride, offset) from three inputs; false unless all of the view lies inside `within`. */
 static bool view_read(const OpCall *call, int first, const Tensor *within, View *view)
 {
     IntList size, stride, offset;

@@ -1,9 +1,9 @@
 /* op_along.c: operators that walk along one axis with a running result: ArgMax, ArgMin and CumSum.
 
-   A tensor is seen as [outer, length, inner], where `length` is the axis. The input is read row by
-   row (a row is `inner` elements), so it is read in the order of memory for every axis. If `inner`
-   is 1, a line along the axis is read in blocks. Computations are in double for the float types, in
-   int64_t or uint64_t for integers. */
+   A tensor is seen as [outer, length, inner], where `length` is the axis. Whatever the axis is, the
+   input is read in pieces of up to BLOCK neighbouring elements: parts of a row of `inner` elements
+   or, if `inner` is 1, parts of a line along the axis. Computations are in double for the float
+   types, in int64_t or uint64_t for integers. */
 #include "ops/op.h"
 #include "numbers/vmath.h"
 
