@@ -69,7 +69,7 @@ def options_for(way: str) -> Any:
         options.enable_cpu_mem_arena = False
         options.enable_mem_pattern = False
     elif way == "arena same-as-requested":
-        # The environment's arena, extended by exact sizes instead of powers of two.
+        # Registers ONNX Runtime's arena, which grows by exact sizes instead of powers of two.
         options.add_session_config_entry("session.use_env_allocators", "1")
         options.enable_mem_pattern = False
     options.intra_op_num_threads = 1

@@ -170,7 +170,10 @@ cdef void oldest_leaves(Arena *arena, Guard *guard) noexcept nogil:
 
 
 cdef bint oldest_settles(Arena *arena, Guard *guard, bint wait) noexcept nogil:
-    """Check and free the oldest slot.  If it is not ready and not `wait`, return False instead."""
+    """Check and free the oldest slot.
+
+    If it is not ready, and `wait` is false, return False instead.
+    """
     cdef Slot *slot = slot_at(guard, guard.settled)
     cdef bint ready
     if not guard.waits:                         # if it waits, `oldest_leaves` has checked the slot

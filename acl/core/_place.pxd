@@ -18,9 +18,9 @@ cdef struct Window:
     bint tail                   # the placement reaches into the last hole of its range
 
 cdef enum Demand:               # which placements a search may return
-    DEMAND_ANY                  # any placement, even if the stream must be waited for
-    DEMAND_RESTED               # old mappings may have to be unmapped, but without a wait
-    DEMAND_PLAIN                # no old mapping has to be unmapped
+    DEMAND_ANY                  # any placement, even one that needs a wait for the stream
+    DEMAND_RESTED  # also one where old mappings must be unmapped, if that needs no wait
+    DEMAND_PLAIN                # only one where no old mapping must be unmapped
 
 # Returns the best placement, or one with `first` NULL. Called under the arena's lock.
 cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t demand) noexcept nogil

@@ -7,7 +7,7 @@ from acl.core._pages cimport Climb
 
 cdef void turn_begin(Climb *climb) noexcept nogil
 cdef void turn_end(Climb *climb) noexcept nogil
-cdef bint turn_lacks(Climb *climb) noexcept nogil   # true: fewer pages than its last bursts needed
+cdef bint turn_lacks(Climb *climb) noexcept nogil   # true if its last bursts needed more pages
 
 # Takes free pages of other arenas.  Without `wait`, it takes them from idle streams, enough for a
 # whole burst.  With `wait`, it also takes the missing pages from busy streams.

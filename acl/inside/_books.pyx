@@ -66,18 +66,18 @@ reports_logged = {}  # (pool, tag) -> time and number of the last report in the 
 refusals_told = weakref.WeakKeyDictionary()  # pool -> by Refusal: time and count when last logged
 
 cdef struct Sums:               # sums over an arena's blocks, in bytes unless said otherwise
-    size_t[TAGS] live           # live blocks that are not asleep, by tag
+    size_t[TAGS] live           # bytes of live blocks that are not asleep, by tag
     size_t[TAGS] requested      # requested bytes of live blocks, by tag
     uint64_t[TAGS] blocks       # number of live blocks, by tag
     size_t[TAGS] sleeping       # requested bytes of blocks that are asleep, by tag
     size_t awake                # the sum of `live`
-    size_t cached               # cached blocks
-    size_t waiting              # pending frees
-    size_t largest_free         # the largest free block
-    size_t unmapped             # addresses without memory
-    size_t asleep  # blocks asleep and free asleep; after `asleep_sum`: only what has memory
-    size_t others               # free and moving blocks
-    size_t reserved             # memory of the arena
+    size_t cached               # bytes of cached blocks
+    size_t waiting              # bytes of pending frees
+    size_t largest_free         # bytes of the largest free block
+    size_t unmapped             # bytes of addresses without memory
+    size_t asleep  # bytes asleep or free asleep; after `asleep_sum` those that have memory
+    size_t others               # bytes of free and moving blocks
+    size_t reserved             # bytes of memory of the arena
 
 
 # ---- counting -----------------------------------------------------------------------------------

@@ -215,7 +215,7 @@ def step_of(holder: Any, held: Any) -> tuple[bool, str]:
 
 
 def step_of_dict(holder: dict[Any, Any], held: Any) -> tuple[bool, str]:
-    """Return what `step_of` returns, for a dict: a module's names, or an entry."""
+    """Do as `step_of`, for a holder that is a dict: a module's names, an object's attributes, or a plain dict."""
     name = holder.get("__name__")
     keys = [key for key, value in list(holder.items()) if value is held]
     module = sys.modules.get(name) if isinstance(name, str) else None

@@ -27,7 +27,7 @@ STATES = ("requested", "slack", "asleep", "cached", "waiting", "free", "spare")
 #: The components that contain the pools' bytes in the simulator's accounting.  With CANN, the largest components are
 #: used.
 OURS = ("PHYSICAL", "MALLOC")
-TRIES = 8                       # most attempts to take a ledger while no memory changes
+TRIES = 8                       # most attempts to take a ledger during which no memory changes
 #: Adapters that allocate from the driver outside of pools: by name, a function from a device to its (tag, bytes) pairs.
 tellers: dict[str, Callable[[int], Iterable[tuple[str, int]]]] = {}
 

@@ -41,7 +41,7 @@ cdef enum:
     KEPT = 256                  # number of errors that `guard_findings` returns at most
 
 cdef struct Note:               # one allocation or one free of a guarded block
-    uint64_t number             # 0: this note is empty
+    uint64_t number             # number of the note, from 1; 0: the note is empty
     Arena *arena
     Block *block
     char *addr

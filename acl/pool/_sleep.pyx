@@ -92,7 +92,7 @@ cdef aclError copier_close(Copier *copier, bint wait) noexcept nogil:
             copier.call = b"aclrtSynchronizeStream"
             first = status
         if aclrtDestroyStream(copier.streams[index]) != ACL_SUCCESS:
-            aclrtDestroyStreamForce(copier.streams[index])  # status ignored: it leaks then
+            aclrtDestroyStreamForce(copier.streams[index])  # status ignored: no other way is left
     return first
 
 
@@ -211,7 +211,7 @@ cdef struct Trip:               # one call that puts blocks of a pool to sleep, 
     uint32_t begun              # the first `begun` entries of `turns` have begun
     uint64_t tags               # bit t: blocks with tag t are put to sleep or woken
     uint64_t keep               # bit t: the contents of blocks with tag t are copied to the host
-    size_t copied               # bytes
+    size_t copied               # bytes that were copied to the host, or back
     const char *call            # name of the ACL call that failed
     Copier copier
 
