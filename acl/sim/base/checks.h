@@ -43,7 +43,7 @@ typedef struct Checks {
                  size_t count);
     /* Reports that the thread's call, or a task that it queues, touches bytes. */
     void (*access)(const char *argument, const void *address, size_t bytes, bool write);
-    /* Reports a pointer that a kernel was given. */
+    /* Checks a pointer among the arguments of a kernel: reports it if it points into freed memory. */
     void (*pointer)(const char *who, uintptr_t address);
     void (*record_queued)(const struct Event *event, const Stream *stream);
     void (*record_over)(const struct Event *event, const Stream *stream);

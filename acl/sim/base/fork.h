@@ -9,7 +9,7 @@
  * are consistent in the child. */
 void handles_fork_begins(void);
 void handles_fork_ends(void); /* called in parent and child */
-/* Called in every child. */
+/* Called in each forked child, also in one that may not use devices. */
 void park_forked(void);        /* forgets the waiting threads, which do not exist in the child */
 void neighbours_forked(void);  /* takes a slot for the child in the file of the shared capacity */
 /* Called in a child that may use devices, because its parent used none and had no device memory. */

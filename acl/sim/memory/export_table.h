@@ -31,10 +31,10 @@ typedef struct ShareEntry {
                                     by the table's lock, as `users` is */
     ShareUser users[SHARE_USERS];
     _Atomic uint32_t generation; /* number of exports that have used this entry; part of the token */
-    uint32_t kind;               /* ShareKind */
+    uint32_t kind;               /* the ShareKind: which calls exported the memory */
     int32_t fd;                  /* the owner's descriptor of the file with the memory */
     int32_t device;              /* the owner's device; BOOK_HOST: host memory */
-    uint32_t page;               /* PageKind */
+    uint32_t page;               /* the PageKind of the memory's pages */
     _Atomic uint32_t anyone;     /* not 0: any process may import; `pids` is not checked */
     uint64_t offset, bytes;      /* the whole pages with the memory: offset in the file and length, in bytes */
     uint64_t skip, size;         /* the exported memory: offset in these pages and length, in bytes */

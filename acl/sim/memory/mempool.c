@@ -50,7 +50,7 @@ typedef struct MemPool {
     size_t threshold;
     uint32_t reuse[ACL_RT_MEM_POOL_REUSE_ALLOW_INTERNAL_DEPENDENCIES + 1];
     size_t reserved, reserved_high, used, used_high;
-    size_t blocks, tasks;        /* number of blocks; number of queued frees */
+    size_t blocks, tasks;        /* number of blocks; number of frees that are queued and not done */
     PoolBlock *bins[2][BINS];    /* first index: 1 if the block's free was reached, else 0 */
     bool destroyed;
 } MemPool;

@@ -511,7 +511,7 @@ static aclError physical_new(const char *function, size_t size, const aclrtPhysi
         memory->device = device;
         memory->bytes = size;
         memory->prop = *prop;
-        *handle = physical_handle(memory); /* last, because another thread may still use an old handle with this value */
+        *handle = physical_handle(memory); /* last: another thread may still use an old handle with this value */
         if (*handle == NULL) {
             physical_unref(memory);
         }

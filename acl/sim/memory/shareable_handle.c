@@ -144,7 +144,7 @@ static aclError import(const char *function, uint64_t token, int32_t device,
         memory->page = (PageKind)entry->page;
         memory->prop = entry->prop;
         memory->device = entry->device == BOOK_HOST ? BOOK_HOST : device;
-        made = physical_handle(memory); /* last, because another thread may still use an old handle with this value */
+        made = physical_handle(memory); /* last: another thread may still use an old handle with this value */
         if (made == NULL) {
             physical_unref(memory);
         }

@@ -35,8 +35,8 @@ typedef struct BlockInfo {
     size_t size;     /* bytes of the allocation, with the padding that the call adds */
     void *owner;     /* the PoolBlock of a pool's block, the Managed of managed memory, or NULL */
     void *record;    /* the checker's record, or NULL */
-    uint8_t kind;    /* MemoryKind */
-    uint8_t page;    /* PageKind: how the block was charged in the accounting */
+    uint8_t kind;    /* the MemoryKind of the block */
+    uint8_t page;    /* the PageKind under which the accounting counts the block */
     uint16_t module; /* the module of the program that allocated it (ACL_RT_MEM_ATTR_MODULE_ID) */
     bool exported;   /* exported by IPC: a free of the block must end its keys */
     bool guarded;    /* for the checker: the last unit of the block is for guard bytes */
