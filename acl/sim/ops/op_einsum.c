@@ -215,7 +215,7 @@ static bool einsum_infer(OpCall *call)
 typedef enum Role { BATCH, ROWS, COLUMNS, DEPTH, ROLES } Role;
 
 typedef struct Roles {
-    int m, n, k;                 /* index of the letter of rows, columns and depth; -1 = none */
+    int m, n, k;                 /* indices of the letters for rows, columns and depth; -1 = none */
     int batch[LETTERS], batches; /* the letters of role BATCH, and their number */
 } Roles;
 

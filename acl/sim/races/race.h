@@ -110,7 +110,7 @@ void race_graph_gone(struct Graph *graph);
 void race_host(const char *what, const void *address, size_t bytes, TouchKind kind);
 /* Checks bytes that the host frees. */
 void race_freed(const char *what, uintptr_t address, size_t bytes);
-/* Forgets the uses of bytes that were returned to their arena, without a check. */
+/* Forgets the uses of bytes that the simulator's allocator has taken back; checks nothing. */
 void race_forget(uintptr_t address, size_t bytes);
 /* Checks the bytes of physical memory whose mapping is removed. */
 void race_unmapped(const void *physical, uintptr_t base, size_t bytes);

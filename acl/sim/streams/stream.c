@@ -361,7 +361,7 @@ bool stream_end(Stream *stream, StreamEnd how)
         return false;
     }
     atomic_fetch_sub(&live[stream->device], 1);
-    Stream *of_context = stream; /* the exchange writes to it if the stream is not its context's default stream */
+    Stream *of_context = stream; /* the exchange clears the context's default stream only if it is this one */
     atomic_compare_exchange_strong(&stream->context->default_stream, &of_context, NULL);
     pthread_mutex_lock(&stream->lock);
     atomic_store(&stream->closing, true);
