@@ -13,8 +13,6 @@ from support.core import MIB, Slow
 import acl
 import acl.sim
 
-LIBC = ctypes.CDLL(None)
-
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
