@@ -33,8 +33,8 @@ typedef struct Tile {
     Kernel kernel;
 } Tile;
 
-/* c[MR][16 * NV] += a[k][MR] * b[k][16 * NV]. The loops over r and v unroll: acc lives in
- * registers. */
+/* c[MR][16 * NV] += a[k][MR] * b[k][16 * NV]. The loops over r and v are unrolled, so that `acc`
+   stays in registers. */
 #define KERNEL_BODY(MR, NV) \
     Vec acc[MR][NV]; \
     memset(acc, 0, sizeof acc); \

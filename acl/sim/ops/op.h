@@ -99,7 +99,8 @@ bool op_accept(const OpCall *call);
 /* True if op_infer reads the values of this input, and not only its shape. */
 bool op_infer_reads(const OpKind *kind, int input);
 
-/* True if the operator has these attributes, each of the right kind; false with a message. */
+/* True if the operator supports the call's attributes, each with its kind. Otherwise writes a
+   message and returns false. */
 bool form_accept(const OpCall *call);
 
 /* Returns false and writes a message if a required input is missing, or if an input that must hold one value
@@ -140,7 +141,7 @@ static inline const Tensor *op_input(const OpCall *call, int i)
 /* Returns false and writes a message if `steps` exceeds the call's limit of work. */
 bool op_affords(const OpCall *call, double steps);
 
-/* Returns false and writes a message if the call was interrupted. Long loops ask it from time to time. */
+/* Returns false and writes a message if the call was interrupted. Long loops call it from time to time. */
 bool op_goes_on(const OpCall *call);
 
 /* A list of integers that some opsets pass as an attribute and others as an input. */
