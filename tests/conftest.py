@@ -1,10 +1,10 @@
-"""Fixtures; and the environment: everything runs on the simulator unless a test says otherwise.
+"""Fixtures of all tests, and the environment: tests run on the simulator, except those that choose another library.
 
-A run of everything takes all cores (`-n auto`); one of named tests or files takes one, as starting
-workers would cost more than it saves.
+A run of all tests uses all cores (`-n auto`).  A run of named tests or files uses one, because starting workers would
+take longer than it saves.
 
-`ACLPOOL_SKIPS`, a regular expression, makes every skip an error whose reason it does not match: so a
-lane of CI that could not install what its tests want does not pass.
+`ACLPOOL_SKIPS` is a regular expression.  If a test is skipped for a reason that it does not match, the run fails.  So a
+lane of CI does not pass if it could not install a package that its tests need.
 """
 
 import gc
@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:       # as for a background job of a shell, and its children
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:       # the case in a background job of a shell
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
@@ -25,7 +25,7 @@ from support.core import Made, open_door
 import acl
 import acl.sim
 
-# Tests of real programs that this environment lacks; CI has a lane for them.
+# Tests with real frameworks are left out if no framework is installed; CI has a lane for them.
 collect_ignore = [] if find_spec("torch_npu") or find_spec("mindspore") else ["adapters/frameworks"]
 
 
@@ -33,12 +33,15 @@ skipped: list[str] = []
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """What `-n auto` means: None leaves it to xdist."""
+    """Return the number of workers for `-n auto`: 0 if tests or files are named, else None, and xdist decides."""
     return None if config.args_source is not pytest.Config.ArgsSource.ARGS else 0
 
 
 def freeze() -> None:
-    """Thousands of tests ask for a collection; what is there by now lasts, and need not be looked at again."""
+    """Exclude all present objects from later garbage collections.
+
+    Thousands of tests run a collection; these objects live until the end, and need not be examined each time.
+    """
     gc.collect()
     gc.freeze()
 
@@ -49,7 +52,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def freeze_reports() -> Iterator[None]:
-    """What pytest keeps of each test is not looked at again either."""
+    """After each module of tests, exclude the reports that pytest keeps from later garbage collections."""
     yield
     freeze()
 
@@ -68,7 +71,7 @@ def note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail if tests were skipped for another reason than `ACLPOOL_SKIPS` names."""
+    """Fail the run if a test was skipped for a reason that `ACLPOOL_SKIPS` does not match."""
     allowed = os.environ.get("ACLPOOL_SKIPS")
     if allowed is None or hasattr(session.config, "workerinput"):
         return
@@ -79,7 +82,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def sim() -> Iterator[ModuleType]:
-    """The simulator's controls; faults, trace and counters are reset afterwards."""
+    """The module `acl.sim`; faults, trace and counters are reset before and after the test."""
     acl.sim.reset()
     yield acl.sim
     acl.sim.reset()
@@ -87,12 +90,12 @@ def sim() -> Iterator[ModuleType]:
 
 @pytest.fixture
 def no_leaks(sim: ModuleType) -> Iterator[None]:
-    """The test must leave as many live handles and bytes behind as it found."""
+    """Fail the test if it leaves more live handles or bytes than existed before it."""
     gc.collect()
     for ordinal in reversed(range(acl.Device.count())):
         device = acl.Device(ordinal)
-        device.use()                # it has a default context from here on
-        device.synchronize()        # what earlier tests dropped at work is freed now, not during this test
+        device.use()                # now, because its default context counts as a handle
+        device.synchronize()        # so that objects of earlier tests, dropped while in use, are freed now
     handles, used = sim.live_handles(), sim.physical_bytes()
     yield
     gc.collect()
@@ -109,7 +112,7 @@ def stream() -> Iterator[acl.Stream]:
 
 @pytest.fixture
 def made() -> Iterator[Made]:
-    """A pool with one registered stream, and its door; the pool must be whole at the end."""
+    """A pool with one registered stream, and its `Door`; at the end, the pool's invariants are checked."""
     with open_door() as opened:
         yield opened
         assert opened[0].check() == 0

@@ -75,8 +75,8 @@ def main() -> None:
     assert addresses == [tensor.data_ptr() for tensor in [*weights, cache, stays]]
     assert torch.equal(stays.cpu(), pattern(1000, 99))
 
-    # Destroy the pools long after `use_memory_pool` has returned: upstream's own module then frees
-    # through functions that no longer exist.
+    # Destroy the pools long after `use_memory_pool` has returned.  (vLLM-Ascend's own module would then free memory
+    # through functions that no longer exist.)
     del weights, cache, stays, tensor
     pool.allocator_and_pools.clear()
     gc.collect()

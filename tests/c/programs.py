@@ -1,4 +1,4 @@
-"""Building and running the C programs of this folder against the simulator.
+"""Builds the C programs of this folder, and runs them on the simulator.
 
 `ACLPOOL_SIM_MODE` (release, debug, asan, tsan) chooses how the simulator and the programs are built;
 without it the installed simulator is used and only the programs are built.
@@ -33,7 +33,7 @@ OPTIONS = {
 
 
 def mode() -> str:
-    """Return how to build, or "" for the installed simulator."""
+    """Return the build type, or "" for the installed simulator."""
     return os.environ.get("ACLPOOL_SIM_MODE", "")
 
 
@@ -48,7 +48,7 @@ def _build_module() -> ModuleType:
 def simulator(folder: Path, how: str) -> tuple[Path, Path]:
     """Return the folders of the libraries and of the headers.
 
-    A simulator that setup.py has built in that mode is only brought up to date.
+    If setup.py has built a simulator of this build type, only its changed files are rebuilt.
     """
     if not how:
         import acl

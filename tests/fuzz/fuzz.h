@@ -1,7 +1,7 @@
-/* fuzz.h: shared by the harnesses: a device that is set up once, and memory on it with a border.
+/* fuzz.h: functions for all harnesses: they set up a device once, and allocate device memory with a border.
 
-   The border is poisoned for AddressSanitizer, so that an operator that reads or writes past its
-   tensor is reported.  Nothing else would notice that in device memory. */
+   The border is poisoned for AddressSanitizer, so that it reports an operator that reads or writes past
+   its tensor.  In device memory, nothing else would notice that. */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -26,7 +26,7 @@ static inline void must(aclError status)
     }
 }
 
-/* Sets up a small device, so that work that fits on it is short. */
+/* Sets up a device with little memory, so that work with tensors that fit is short. */
 static inline void device_start(void)
 {
     must(aclInit(NULL));

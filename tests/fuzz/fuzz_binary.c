@@ -1,5 +1,5 @@
-/* fuzz_binary.c: a file of unknown origin as a kernel binary: its symbols, and loaded unless this
- * machine would run it (a library that is loaded runs code of its own, so those need trust). */
+/* fuzz_binary.c: reads a file of unknown origin as a kernel binary: its symbols are read, and it is loaded.
+ * A file that this machine could run is not loaded, because loading a library runs its code. */
 #include "fuzz.h"
 
 #include "base/elf64.h"

@@ -1,4 +1,4 @@
-/* fuzz_bundle.c: a file of unknown origin as a bundle of models: queried, loaded whole and one by one.
+/* fuzz_bundle.c: reads a file of unknown origin as a bundle of models: queries it, loads all models and single ones.
  *
  * The checksum of each header is corrected first; otherwise every changed header would be refused at once. */
 #include "fuzz.h"

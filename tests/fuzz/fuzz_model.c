@@ -1,4 +1,4 @@
-/* fuzz_model.c: a file of unknown origin as an ONNX model: loaded, described, run once. */
+/* fuzz_model.c: loads a file of unknown origin as an ONNX model, reads its description, and runs it once. */
 #include "fuzz.h"
 
 enum { TENSORS_MAX = 16, TENSOR_BYTES_MAX = 1 << 20, FREE_DIMENSION = 3 };
@@ -31,7 +31,8 @@ static void side_add(Side *side, size_t size, uint32_t seed)
     must(aclmdlAddDatasetBuffer(side->dataset, side->buffers[at]));
 }
 
-/* Frees one side's buffers, and the memory that a run allocated for outputs of unknown size, which is the user's. */
+/* Frees the buffers of all inputs or outputs.  Memory that a run allocated for outputs of unknown size belongs to the
+   caller, so it is freed too. */
 static void side_drop(Side *side)
 {
     for (size_t i = 0; i < side->count; i++) {
@@ -48,7 +49,7 @@ static void side_drop(Side *side)
     must(aclmdlDestroyDataset(side->dataset));
 }
 
-/* Returns the bytes of an input with its free dimensions chosen; 0 if that is too many. */
+/* Returns the bytes of an input with fixed values for its free dimensions; 0 if these are too many bytes. */
 static size_t input_size(const aclmdlIODims *dims, aclDataType type)
 {
     size_t size = aclDataTypeSize(type);

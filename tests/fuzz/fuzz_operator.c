@@ -1,4 +1,4 @@
-/* fuzz_operator.c: bytes of unknown origin as one operator's name, attributes, descriptions and numbers.
+/* fuzz_operator.c: runs an operator whose name, attributes, tensor descriptions and numbers are read from random bytes.
  *
  * Texts end with a newline, so that a dictionary of the simulator's words can be used. */
 #include "fuzz.h"

@@ -1,4 +1,4 @@
-/* fuzz_text.c: texts of unknown origin as aclInit's JSON and as the simulator's settings. */
+/* fuzz_text.c: passes texts of unknown origin to aclInit as its JSON, and to the simulator as its settings. */
 #include "fuzz.h"
 
 #include "control/control_api.h"

@@ -3,11 +3,11 @@
 
     python tests/fuzz/readers.py [READER ...] [--seconds N] [--seed N] [--keep FOLDER]
 
-Each reader has correct inputs.  A case is one of them with bytes changed, cut, repeated or joined to another
-input, or with some values replaced before it is written.  A reader must answer a case as it promises for wrong
-input: another exception, a signal, more than CASE_SECONDS or more than MOST_MIB is a finding.  A child process
-runs the cases and writes each to a file first, so that a case that ends the process is not lost.  For each
-finding a line is printed; the exit status is then 1.
+Each reader has correct inputs.  A case is a correct input with changes: bytes are changed, cut, repeated or joined to
+another input, or values are replaced before the input is written.  A reader must treat a case as its documentation
+says for wrong input.  Another exception, a signal, more than CASE_SECONDS or more than MOST_MIB is a finding.  A child
+process runs the cases.  It first writes each case to a file, so that a case that ends the process is not lost.  For
+each finding a line is printed, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = ["READERS", "main"]
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = Path(__file__).with_name("corpus")
 CASE_SECONDS, MOST_MIB = 30, 1536
-#: The values that replace others.
+#: Values that are put in place of correct ones.
 ODD: list[Any] = [
     None, True, 0, 1, -1, 63, 64, 255, 1 << 31, (1 << 63) - 1, 1 << 63, 1 << 64, 10**400, 0.5, -0.0, 1e308,
     float("inf"), float("nan"),
@@ -61,7 +61,7 @@ ODD_TYPES = ["O", "S0", "U3", "V8", "?", "i1", "<u8", ">i8", "f8", "c16", "M8[s]
 Case = tuple[str, bytes]
 
 
-# ---- changing what was right
+# ---- changing correct inputs
 
 def changed_bytes(dice: random.Random, whole: bytes, other: bytes) -> bytes:
     """Return the bytes with flipped, removed, repeated or spliced parts."""
@@ -86,7 +86,7 @@ def changed_bytes(dice: random.Random, whole: bytes, other: bytes) -> bytes:
 
 
 def places(value: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
-    """Yield each place in a tree of dicts and lists, as its container and key."""
+    """Yield each place of a tree of dicts and lists: the container and the key in it."""
     if depth > 30:
         return
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -134,7 +134,7 @@ def changed_array(dice: random.Random, array: np.ndarray[Any, Any]) -> np.ndarra
     return made
 
 
-# ---- readers: the correct inputs, how a case is made of them, how reading a case may end
+# ---- readers: each has correct inputs, a way to make cases of them, and a check of the result
 
 class Files:
     """Recordings, traces and snapshots, read by `aclpool replay` and `aclpool view`."""
@@ -198,7 +198,7 @@ class Files:
 
 
 def ended(command: list[str]) -> None:
-    """Run a tool; check that its exit status is one that it documents, and that it wrote no traceback."""
+    """Run a tool; check that it documents its exit status, and that it wrote no traceback."""
     out, error = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(error):
         try:
@@ -281,7 +281,7 @@ class Http:
             b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
             b"5\r\n{\"inp\r\nb\r\nut\": \"abc\"}\r\n0\r\n\r\n",
         ]
-        for request in self.right:              # else the cases would be changes of something refused
+        for request in self.right:              # check that the service accepts the correct requests
             assert (answer := self.asked(request, whole=True)).startswith(b"HTTP/1.1 200"), answer[:500]
 
     def case(self) -> Case:
@@ -297,7 +297,10 @@ class Http:
         return "http", changed_bytes(self.dice, whole, self.dice.choice(self.right))
 
     def asked(self, data: bytes, *, whole: bool = False) -> bytes:
-        """Return the answer.  The end of what is not `whole` is told, or the server would wait for more."""
+        """Return the answer.  If the request may be incomplete (not `whole`), close the sending side after it.
+
+        Otherwise the server would wait for more bytes.
+        """
         with socket.create_connection(self.address, 10) as caller:
             answer = b""
             try:
@@ -322,7 +325,7 @@ class Http:
 READERS: dict[str, Callable[[Path, random.Random], Any]] = {"files": Files, "top": Top, "http": Http}
 
 
-# ---- running them
+# ---- running cases
 
 class Stuck(Exception):
     """A case took longer than CASE_SECONDS."""
@@ -333,7 +336,7 @@ def on_alarm(number: int, frame: object) -> None:
 
 
 def run_cases(name: str, seed: int, seconds: float, cases: float, folder: Path) -> int:
-    """Run `cases` cases, or for `seconds`; return 1 at the first finding, whose file is left in the folder."""
+    """Run `cases` cases, or for `seconds`; return 1 at the first finding, and leave its file in the folder."""
     warnings.simplefilter("error")
     dice = random.Random(seed)
     reader = READERS[name](folder, dice)
@@ -373,7 +376,7 @@ def main(arguments: list[str] | None = None) -> int:
         status = run_cases(choice.readers[0], choice.seed, choice.seconds, choice.cases, choice.inside)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status)        # does not wait for the service's threads
+        os._exit(status)        # so that the exit does not wait for the service's threads
     failed = 0
     for name in choice.readers or READERS:
         with tempfile.TemporaryDirectory() as folder:
@@ -383,7 +386,7 @@ def main(arguments: list[str] | None = None) -> int:
             if done.returncode != 0:
                 kept = choice.keep / f"case-{name}-{choice.seed}"
                 now = Path(folder) / "now"
-                if now.exists():                # missing if no case was begun
+                if now.exists():                # the file is missing if no case has begun
                     kept.write_bytes(now.read_bytes())
                 print(f"{name}: status {done.returncode}{f', see {kept}' if now.exists() else ''}")
                 failed = 1

@@ -2,10 +2,11 @@
 
     python tests/fuzz/run.py [HARNESS ...] [--seconds N] [--full] [--work FOLDER]
 
-Without an option each harness runs a fixed number of cases, always the same ones; all together take about two
-minutes.  With `--seconds` each runs new cases for N seconds; with `--full` for an hour, four harnesses at a time.
+Without an option, each harness runs a fixed number of fixed cases; all harnesses together take about two minutes.  With
+`--seconds`, each harness runs new cases for N seconds; with `--full`, for an hour, with four harnesses at a time.
+
 The simulator is built by clang with AddressSanitizer and UBSan (Debian's package `clang`).  Each harness begins
-with the seeds of seeds.py and the files of corpus/HARNESS, each of which was a finding once.  The file of a finding
+with the seeds of seeds.py and with the files of corpus/HARNESS, which are earlier findings.  The file of a new finding
 is left in FOLDER/found, and the run ends with status 1:
 
     FOLDER/fuzz_model FOLDER/found/crash-...        repeats the finding (environment: see ENVIRONMENT)
@@ -37,7 +38,7 @@ HARNESSES = {
 }
 SEED = 14
 IN_PYTHON = ("files", "top", "http")
-SIDE_BY_SIDE = 4        # harnesses that run at a time with --full
+SIDE_BY_SIDE = 4        # number of harnesses that run at the same time with --full
 
 # NULL + 0 (reported by pointer-overflow) is undefined in C before C2y, but harmless, so that check is off.
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-sanitize=pointer-overflow"]
@@ -82,7 +83,7 @@ def build(work: Path, names: list[str]) -> None:
 def run_c(name: str, limit: list[str], work: Path) -> bool:
     """Run a harness; return True if it found nothing."""
     folders = [work / "grown" / name, HERE / "corpus" / name, work / "seeds" / name]
-    if not limit:       # always the same cases: remove what an earlier run kept
+    if not limit:       # a run without options has fixed cases, so remove the cases that an earlier run has stored
         limit = [f"-seed={SEED}", f"-runs={HARNESSES[name]}"]
         shutil.rmtree(folders[0], ignore_errors=True)
     folders[0].mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
-"""The seeds of the fuzzers, made anew for each run: models of one operator each, models with subgraphs
-and functions, binaries, texts; and a dictionary of the words in the simulator's sources.
+"""Makes the seeds of the fuzzers, for each run: models of one operator each, models with subgraphs
+and functions, binaries, texts, and a dictionary of the words in the simulator's sources.
 
     python tests/fuzz/seeds.py FOLDER
 """

@@ -1,7 +1,8 @@
 """Tests of the core and C programs on an emulated aarch64: `python tests/machines/arm.py FOLDER [--seconds N]`.
 
-FOLDER is what `python -m tools.release FOLDER --machine aarch64` has made: an installed wheel, qemu, and a Python for
-aarch64.  The C programs are cross-compiled.  Goes through its list until the time is over, and says how far it came.
+FOLDER is the result of `python -m tools.release FOLDER --machine aarch64`: an installed wheel, qemu, and a Python for
+aarch64.  The C programs are cross-compiled.  The program runs its list of tests until the time is over, and prints how
+many it has run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tools.release.__main__ import emulated, packages, tools
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE = "aarch64"
-#: What the lock, the order of memory and the simulator's rules stand on comes first.  None starts a Python of its own.
+#: The tests, the most important ones first: lock, memory order, the simulator's rules.  No test starts another Python.
 TESTS = (
     "tests/core/test_invariants.py", "tests/core/test_blocks.py", "tests/core/test_pages.py",
     "tests/core/test_threads.py", "tests/core/test_order.py", "tests/core/test_races.py",
@@ -32,7 +33,7 @@ PROGRAMS = ("core_lock", "sim_order", "sim_memory_threads", "sim_events", "sim_s
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(description="Run tests and C programs on an emulated aarch64.")
     parser.add_argument("folder", metavar="FOLDER", type=Path)
     parser.add_argument("--python", default="3.11")

@@ -1,5 +1,6 @@
-/* A kernel with pages of 64 KiB, as far as a program can tell that calls mmap and its relatives in the C library.
-   Loaded by LD_PRELOAD.  What such a kernel refuses is refused with EINVAL; maps are as long and as aligned as there. */
+/* Imitates a kernel with pages of 64 KiB, for a program that calls mmap and similar functions of the C library.
+   It is loaded by LD_PRELOAD.  A call that such a kernel refuses fails with EINVAL.  Mappings have the length and the
+   alignment that they have on such a kernel. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -30,7 +31,7 @@ static void *map(void *at, size_t bytes, int protection, int flags, int file, of
     return (void *)syscall(SYS_mmap, at, bytes, protection, flags, file, offset);
 }
 
-/* Where the kernel chooses the place: a larger place is reserved, and what is too much is given back. */
+/* If the kernel chooses the address: reserves a larger range, and unmaps the parts outside the aligned range. */
 void *mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset)
 {
     bool fixed = (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0;

@@ -1,7 +1,7 @@
-"""The package where the machine gives little: system calls refused, few addresses, no `/dev/shm`.
+"""The package on a machine with restrictions: refused system calls, few addresses, no `/dev/shm`.
 
-Each limit either does no harm or gives an error that names it.  `tests/sim/test_refused_by_the_host.py` has the limits
-whose error a call of the simulator returns.
+Each restriction either has no effect or causes an error that names it.  `tests/sim/test_refused_by_the_host.py` tests
+restrictions for which a call of the simulator returns an error.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def used(*before: str | Path, code: str = USE, limits: Sequence[tuple[int, int]] = (),
          **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the code in a process of its own, under these limits."""
+    """Run the code in a new process with these limits; return its exit code and output."""
     def limited() -> None:
         for kind, most in limits:
             resource.setrlimit(kind, (most, most))
@@ -84,7 +84,7 @@ def test_memory_files_that_a_filter_refuses_are_named(without: Path) -> None:
 
 
 def test_limit_of_addresses_of_160_gigabytes_does_no_harm() -> None:
-    """Most of what the simulator reserves does not depend on the memory of its devices."""
+    """Most of the addresses that the simulator reserves do not depend on the memory of its devices."""
     done = used(limits=[(resource.RLIMIT_AS, 160 << 30)], ACL_SIM_MEMORY="2G")
     assert done.stdout == "0 0\n", done.stderr
 

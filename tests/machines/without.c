@@ -1,4 +1,5 @@
-/* without ERRNO NUMBER... -- PROGRAM ARGUMENT...: a program for which the kernel refuses these system calls. */
+/* without ERRNO NUMBER... -- PROGRAM ARGUMENT...: runs PROGRAM, for which the kernel refuses the system calls NUMBER
+   with the error ERRNO. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

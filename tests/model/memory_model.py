@@ -1,20 +1,20 @@
-"""Every execution of a few threads that ARMv8 (or x86) allows: an axiomatic checker.
+"""An axiomatic checker: it finds every execution of a few threads that the memory model of ARMv8 (or x86) allows.
 
-An execution says which write each read takes its value from (`rf`), and in which order the writes of each place become
-visible (`co`).  It is allowed if
+A *place* is a memory location.  An execution is a choice: from which write each read gets its value (`rf`), and in
+which order the writes of each place become visible (`co`).  It is allowed if
 
-- each place by itself behaves as in one thread's order (`coherent`),
-- nothing comes between the read and the write of an atomic exchange, and
-- the order that the program asks for, and what threads see of each other, have no cycle.
+- each single place behaves as if the threads' steps ran one after the other (`coherent`),
+- no other write is between the read and the write of an atomic exchange, and
+- the order that the program requires, together with what threads see of each other, has no cycle.
 
-What the program asks for on ARMv8:
+The program requires on ARMv8:
 
-- an acquiring read stands before all that follows;
-- a releasing write stands after all that precedes it, and before a later acquiring read;
-- a barrier stands between both sides;
-- a read stands before each write that depends on it by a branch, and before a read whose address it gave.
+- an acquiring read is before all later steps of its thread;
+- a releasing write is after all earlier steps of its thread, and before a later acquiring read;
+- a barrier is after all earlier and before all later steps of its thread;
+- a read is before each write that depends on it by a branch, and before a read whose address it returned.
 
-On x86 the program asks for everything but the order of a write and a later read.
+On x86 all steps of a thread are in order, except a write and a later read.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ Edge = tuple[int, int]
 
 @dataclass(eq=False)
 class Event:
-    """A step of a thread: what it asks for, and where it stands."""
+    """A step of a thread, such as a read or a write."""
 
     kind: str                       # "R", "W", "barrier", "membarrier"
     place: str = ""
-    value: Value | None = None      # of a read: the value that leads to what follows; None: any
+    value: Value | None = None      # for a read: the value with which the thread continues here; None: any value
     acquire: bool = False
     release: bool = False
-    address_of: Event | None = None     # the read that gave this one its address
-    exchanged: Event | None = None      # of the write of an exchange: its read
+    address_of: Event | None = None     # the read that returned this event's address, or None
+    exchanged: Event | None = None      # for the write of an exchange: its read
     thread: int = -1
     number: int = -1
 
 
 @dataclass
 class Execution:
-    """What each read returned, and the order of the writes of each place."""
+    """An execution: the write that each read took its value from, and the order of the writes of each place."""
 
     source: dict[Event, Event | None] = field(default_factory=dict)     # None: the initial value
     order: dict[str, tuple[Event, ...]] = field(default_factory=dict)
@@ -61,7 +61,7 @@ def write(place: str, value: Value, *, release: bool = False) -> Event:
 
 
 def exchange(place: str, before: Value, after: Value, *, acquire: bool = False, release: bool = False) -> list[Event]:
-    """An atomic exchange that finds `before`."""
+    """Return the events of an atomic exchange that reads the value `before` and writes `after`."""
     first = read(place, before, acquire=acquire)
     return [first, Event("W", place, after, release=release, exchanged=first)]
 
@@ -71,7 +71,7 @@ def barrier() -> Event:
 
 
 def membarrier() -> Event:
-    """The system call: a barrier here, and at some place of each other thread."""
+    """Return the event of the system call membarrier: a barrier here, and at some point of each other thread."""
     return Event("membarrier")
 
 
@@ -93,7 +93,7 @@ def acyclic(count: int, edges: Sequence[Edge]) -> bool:
 
 
 def asked_for(a: Event, b: Event, x86: bool) -> bool:
-    """True if the program orders two events of a thread, the first of which comes first."""
+    """Return True if the program requires the order of two events of a thread; `a` is the earlier one."""
     if "barrier" in a.kind or "barrier" in b.kind:
         return True
     if x86:
@@ -102,12 +102,12 @@ def asked_for(a: Event, b: Event, x86: bool) -> bool:
         return True
     if a.kind == "W":
         return a.release and b.acquire
-    # A read whose value matters decides by a branch whether what follows is done; that orders writes only.
+    # If the value of a read decides by a branch whether later steps are done, that orders later writes only.
     return b.kind == "W" and a.value is not None
 
 
 def merges(lists: list[list[Event]]) -> Iterator[tuple[Event, ...]]:
-    """Every order of all events that keeps the order of each list."""
+    """Yield every order of all events that keeps the order within each list."""
     lists = [events for events in lists if events]
     if not lists:
         yield ()
@@ -118,9 +118,9 @@ def merges(lists: list[list[Event]]) -> Iterator[tuple[Event, ...]]:
 
 def choices(threads: Sequence[Sequence[Event]], place: str, initial: Value) -> Iterator[tuple[
         dict[Event, Event | None], tuple[Event, ...], list[Edge]]]:
-    """Sources of the reads of one place and the order of its writes, where that place by itself is coherent.
+    """Yield each coherent choice for one place: the sources of its reads, the order of its writes, and edges.
 
-    With them the edges that they make between threads.
+    The edges are the orders between threads that follow from the choice.
     """
     mine = [[e for e in thread if e.place == place] for thread in threads]
     reads = [e for events in mine for e in events if e.kind == "R"]
@@ -140,14 +140,14 @@ def choices(threads: Sequence[Sequence[Event]], place: str, initial: Value) -> I
             pairs += [(r, w) for r, taken in source.items() for w in order[at.get(taken, -1) + 1:]]
             edges = [(a.number, b.number) for a, b in pairs]
             if acyclic(sum(map(len, threads)), within + edges):
-                # A thread may see its own write early; not that of an exchange, if the read acquires.
+                # A thread may see its own write early, except the write of an exchange by an acquiring read.
                 seen = [(a.number, b.number) for a, b in pairs
                         if a.thread != b.thread or (a.exchanged is not None and b.acquire)]
                 yield source, order, seen
 
 
 def membarrier_places(threads: Sequence[Sequence[Event]]) -> Iterator[list[Edge]]:
-    """The edges of each choice of places, in the other threads, at which their barriers stand."""
+    """Yield the edges for each choice of the points, in the other threads, at which membarriers act."""
     single = []
     for event in itertools.chain.from_iterable(threads):
         if event.kind != "membarrier":
@@ -166,7 +166,7 @@ def membarrier_places(threads: Sequence[Sequence[Event]]) -> Iterator[list[Edge]
 
 
 def executions(threads: Sequence[Sequence[Event]], initial: dict[str, Value], x86: bool = False) -> Iterator[Execution]:
-    """All allowed executions in which each read with a value returns it."""
+    """Yield all allowed executions in which each read with a given value returns this value."""
     events = list(itertools.chain.from_iterable(threads))
     for number, event in enumerate(events):
         event.number = number
@@ -194,5 +194,5 @@ def executions(threads: Sequence[Sequence[Event]], initial: dict[str, Value], x8
 
 def allowed(threads: Sequence[Sequence[Event]], initial: dict[str, Value],
             wrong: Callable[[Execution], bool] = lambda _: True, x86: bool = False) -> bool:
-    """True if some allowed execution is wrong."""
+    """Return True if an allowed execution is wrong."""
     return any(wrong(execution) for execution in executions(threads, initial, x86))

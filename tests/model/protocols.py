@@ -1,9 +1,9 @@
-"""The protocols of the package between threads, each tried in every execution that ARMv8 allows.
+"""Checks the package's protocols between threads in every execution that ARMv8 allows.
 
-    python tests/model/protocols.py         # exit code 0: as it should be
+    python tests/model/protocols.py         # exit code 0: all cases are as expected
 
-A case that holds is a protocol as it stands in the sources: no wrong outcome may be found.  A control lacks one part of
-a protocol: the wrong outcome must be found, else the checker sees too little.
+There are two kinds of cases.  A case that holds is a protocol as in the sources: no execution may have a wrong outcome.
+A control case lacks one part of a protocol: a wrong outcome must be found, or the checker would not notice errors.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ Thread = list[Event]
 # ---- the biased lock: acl/core/lock.h ----------------------------------------------------------
 
 def section() -> Thread:
-    """What a section does: it reads what the section before it has written, and writes."""
+    """Return the steps of a critical section: it reads the value that the previous section wrote, and writes one."""
     return [read("data"), write("data", next(SECTIONS))]
 
 
 def biased(*, release: bool = True, second_look: bool = True) -> Thread:
-    """lock_enter_biased that gets in, and lock_leave_biased."""
+    """Return the steps of lock_enter_biased that succeeds, and of lock_leave_biased."""
     looks = [read("owner", "T")] if second_look else []
     return [read("owner", "T"), write("busy", 1), *looks, *section(), write("busy", 0, release=release)]
 
 
 def backs_off() -> Thread:
-    """lock_enter_biased that finds at its second look that it is not the owner any more."""
+    """Return the steps of lock_enter_biased that finds, at its second read, that it is not the owner any more."""
     return [read("owner", "T"), write("busy", 1), read("owner", "none"), write("busy", 0, release=True)]
 
 
@@ -48,14 +48,14 @@ def leave() -> Thread:
 
 
 def revokes(*, process_wide: bool = True, acquire: bool = True) -> Thread:
-    """lock_enter of another thread, while there is an owner."""
+    """Return the steps of lock_enter in another thread while there is an owner."""
     stop = membarrier() if process_wide else barrier()
     waits = [write("owner", "none"), stop, read("busy", 0, acquire=acquire)]
     return [*spin(), read("owner", "T"), *waits, *section(), *leave()]
 
 
 def plain(owner: Value | None = None) -> Thread:
-    """lock_enter while there is no owner; in the end the thread becomes one, if it is named."""
+    """Return the steps of lock_enter while there is no owner; at the end, `owner` (if given) becomes the owner."""
     bias = [] if owner is None else [write("owner", owner)]
     return [*spin(), read("owner", "none"), *section(), *bias, *leave()]
 
@@ -65,7 +65,7 @@ def steps_down() -> Thread:
 
 
 def overlap(execution: Execution) -> bool:
-    """True if two sections ran at the same time: one has not read what the section before it wrote."""
+    """Return True if two sections ran at the same time: one has not read the value that the previous one wrote."""
     order = execution.order.get("data", ())
     before = dict(zip(order, (None, *order), strict=False))
     return any(
@@ -111,14 +111,14 @@ def lock_cases() -> list[tuple[str, bool, list[Thread], dict[str, Value], bool]]
 # ---- publications ------------------------------------------------------------------------------
 
 def by_address(first: Event, *rest: Event) -> Thread:
-    """A read, and further ones through the pointer that it returned."""
+    """Return a read, and further reads through the pointer that it returned."""
     for event in rest:
         event.address_of = first
     return [first, *rest]
 
 
 def message(release: bool = True, acquire: bool = True) -> list[Thread]:
-    """count_publish and count_read: a list grows, then its length; the reader must not miss the entry."""
+    """count_publish and count_read: an entry is written, then the length; a reader of the length must see the entry."""
     return [
         [write("entry", 1), write("count", 1, release=release)],
         [read("count", 1, acquire=acquire), read("entry", 0)],
@@ -128,7 +128,7 @@ def message(release: bool = True, acquire: bool = True) -> list[Thread]:
 def table(release: bool = True, old_entry: bool = False) -> list[Thread]:
     """arenas_grow, then arena_place, and a reader of `pool.arenas`.
 
-    Either it knows the new count and must not see the old table, or the old count and must not see an empty new table.
+    A reader of the new count must not see the old table.  A reader of the old count must not see an empty new table.
     """
     grow = [write("copied", 1), write("table", "new", release=release), write("room", 2, release=True)]
     place = [write("entry", 1), write("count", 2, release=release)]
@@ -138,7 +138,7 @@ def table(release: bool = True, old_entry: bool = False) -> list[Thread]:
 
 
 def pointer(release: bool = True) -> list[Thread]:
-    """pointer_publish of an arena, a capture or a context, and a reader that goes through the pointer."""
+    """pointer_publish of an arena, a capture or a context, and a reader that reads a field through the pointer."""
     return [
         [write("field", 1), *leave(), write("pointer", 1, release=release)],
         by_address(read("pointer", 1, acquire=True), read("field", 0)),
@@ -146,7 +146,10 @@ def pointer(release: bool = True) -> list[Thread]:
 
 
 def inherit(release: bool = True, by_device_first: bool = True) -> list[Thread]:
-    """arena_inherit and arena_is_of: an arena gets a new stream, and must not be taken for that of the former."""
+    """arena_inherit and arena_is_of: an arena gets a new stream.
+
+    No thread may take it for the former stream's arena.
+    """
     looks = [read("by_device", 0, acquire=True), read("stream", "former")]
     return [
         [write("stream", "new"), write("context", 1), write("by_device", 0, release=release)],
@@ -164,7 +167,7 @@ def vacant(acquire: bool = True) -> list[Thread]:
 
 
 def capturing(acquire: bool = True) -> list[Thread]:
-    """capture_begin and alloc_captured: who sees the mode sees the capture's arena."""
+    """capture_begin and alloc_captured: a thread that sees the mode must see the capture's arena."""
     return [
         [write("capture", 1, release=True), *spin(), write("mode", 1, release=True), *leave()],
         [read("mode", 1, acquire=acquire), read("capture", 0, acquire=acquire)],
@@ -172,7 +175,7 @@ def capturing(acquire: bool = True) -> list[Thread]:
 
 
 def late_slot(process_wide: bool = True) -> list[Thread]:
-    """bind_all: a call through a slot, which is read plainly, must see the library's data complete."""
+    """bind_all: a slot is read without ordering; a call through it must see the library's complete data."""
     stop = [membarrier()] if process_wide else []
     return [
         [write("library", 1), *stop, write("slot", 1, release=True)],
@@ -181,7 +184,7 @@ def late_slot(process_wide: bool = True) -> list[Thread]:
 
 
 def leaving(ordered: bool = True) -> list[Thread]:
-    """guard_run and guard_close: either the callback sees the end, or the end sees the callback."""
+    """guard_run and guard_close: either the callback sees that Python is closed, or guard_close sees the callback."""
     def enter(place: str) -> Thread:
         return exchange(place, 0, 1, acquire=True, release=True) if ordered else [write(place, 1)]
     return [
@@ -191,7 +194,7 @@ def leaving(ordered: bool = True) -> list[Thread]:
 
 
 def list_of_threads(locked: bool = True) -> list[Thread]:
-    """A block that another thread frees is put on the arena's list under its lock: none may be lost."""
+    """Two threads put a freed block on an arena's list under its lock: no block may be lost."""
     def push(block: int) -> Thread:
         body = [read("head"), write("head", block)]
         return [*spin(), *body, *leave()] if locked else body
@@ -199,7 +202,7 @@ def list_of_threads(locked: bool = True) -> list[Thread]:
 
 
 def lost(execution: Execution) -> bool:
-    """True if both pushes saw the same head, so that one of them is lost."""
+    """Return True if both threads read the same head of the list, so that one block is lost."""
     seen = [w for r, w in execution.source.items() if r.place == "head"]
     return seen[0] is seen[1]
 
@@ -235,9 +238,9 @@ def publication_cases() -> list[tuple[str, bool, list[Thread], dict[str, Value]]
 # ---- the checker itself ------------------------------------------------------------------------
 
 def classic_cases() -> list[tuple[str, bool, list[Thread], dict[str, Value], bool]]:
-    """Litmus tests with published answers.
+    """Return litmus tests, whose answers are published.
 
-    They are in "Simplifying ARM Concurrency" (Pulte and others, 2018) and "x86-TSO" (Sewell and others, 2010).
+    The sources are "Simplifying ARM Concurrency" (Pulte et al., 2018) and "x86-TSO" (Sewell et al., 2010).
     """
     def store_buffering(between: Callable[[], Thread]) -> list[Thread]:
         return [[write("x", 1), *between(), read("y", 0)], [write("y", 1), *between(), read("x", 0)]]
@@ -266,12 +269,12 @@ def classic_cases() -> list[tuple[str, bool, list[Thread], dict[str, Value], boo
 
 
 def seen(_: Execution) -> bool:
-    """True: the reads' values are themselves the wrong outcome."""
+    """Return True: if the reads can return the given values, the outcome is wrong."""
     return True
 
 
 def cases() -> list[tuple[str, bool, list[Thread], dict[str, Value], bool, Callable[[Execution], bool]]]:
-    """Name, whether it holds, threads, initial values, whether x86, and what is wrong."""
+    """Return all cases: name, True if it holds, threads, initial values, True for x86, test for a wrong outcome."""
     return [
         *((*case, seen) for case in classic_cases()),
         *((*case, overlap) for case in lock_cases()),
@@ -282,13 +285,13 @@ def cases() -> list[tuple[str, bool, list[Thread], dict[str, Value], bool, Calla
 
 
 def main(names: Sequence[str]) -> int:
-    """Try all cases, or those whose names contain a word of the command line."""
+    """Check all cases, or those whose names contain a word of the command line; return the exit code."""
     wrong = tried = 0
     for name, holds, threads, initial, x86, violated in cases():
         if names and not any(word in name for word in names):
             continue
         found = allowed(threads, initial, violated, x86)
-        # A lock that no thread can pass would hold, too.
+        # A lock that no thread can pass would have no wrong outcome either.  So test that some execution is allowed.
         stuck = violated is not seen and not allowed(threads, initial, x86=x86)
         expected = found != holds and not stuck
         tried += 1

@@ -5,18 +5,18 @@ Each `NAME.patch` beside this file breaks one rule of the product.  Above its di
     Rule: what the patch breaks, in words
     Tests: the tests that notice, as narrow as can be (pytest arguments)
 
-and, if these tests compile by themselves what the patch touches, `Build: none`.
+and, if these tests compile the changed files themselves, `Build: none`.
 
 Without names, a run takes the patches that concern the change: those that touch a file, or name a test
-file, whose code has changed since `--base` (comments do not count, see changes.py).  Of the others it
-takes a quarter, chosen by the hash of HEAD; `--full` takes all.  `--narrow` rewrites the `Tests:` lines:
-only the test that failed first stays.
+file, whose code has changed since `--base` (comments do not count, see changes.py).  Of the other patches
+it takes a quarter, chosen by the hash of HEAD; `--full` takes all.  `--narrow` rewrites the `Tests:` lines:
+it leaves only the test that failed first.
 
-The tree around this file is changed and put back, so run it in a copy (CI does).  First everything
-is built and all the tests that the patches name must pass as they are; then each patch is applied,
-the modules that it touches are rebuilt, and its tests must fail.  A patch that no longer applies,
-does not compile, or names a test that is not there is a failure, not a success; `--check` looks for
-the first and the last of these, and changes nothing.
+The tree around this file is changed and restored, so run it in a copy (CI does).  First everything is
+built, and all tests that the patches name must pass.  Then each patch is applied, the modules that it
+touches are rebuilt, and its tests must fail.  It is an error if a patch does not apply, does not compile,
+or names a test that does not exist.  `--check` looks only for the first and the last of these errors, and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ import changes
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-TEST_SECONDS = 1500      # for one run of all tests that the patches name
-TRIES = 3                # runs of a surviving patch's tests: some rules break only in a race
-BROKEN_SECONDS = 60      # tests that take longer count as failed: a broken list may loop for ever
-QUARTERS = 4             # a run tries one quarter of the patches that do not concern the change
+TEST_SECONDS = 1500      # time limit of a run of all tests that the patches name
+TRIES = 3                # runs of a patch's tests until it counts as survived: some rules break only in a race
+BROKEN_SECONDS = 60      # time limit of a patch's tests; then they count as failed: broken code may loop for ever
+QUARTERS = 4             # of the patches that do not concern the change, a run takes one of this many parts
 CHANGE_SECONDS = 4 * 3600      # without --base, a change is what was committed in the four hours before HEAD
-CHECKS_MACHINERY = ("tests/mutations/run.py", "setup.py")     # a change of these concerns every patch
+CHECKS_MACHINERY = ("tests/mutations/run.py", "setup.py")     # if one of these changes, all patches are taken
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """One patch and what it says of itself."""
+    """A patch, with the rule and the tests that its first lines name."""
 
     path: Path
     rule: str
@@ -70,7 +70,7 @@ class Mutation:
         return cls(path, head["Rule"], tuple(shlex.split(head["Tests"])), "Build" not in head, sources)
 
     def modules(self) -> list[str] | None:
-        """What `build_ext --only` is to rebuild; None where a header makes it everything."""
+        """Return the modules to rebuild; None for all, because the patch changes a header."""
         if not self.builds:
             return []
         found = set()
@@ -91,7 +91,7 @@ class Mutation:
         return {test.split("::")[0] for test in self.tests if test.startswith("tests/")}
 
     def missing_tests(self) -> list[str]:
-        """Named tests that are not there; parameters are not looked at."""
+        """Return the named tests that do not exist; parameters of tests are not checked."""
         missing = []
         for test in self.tests:
             if test.startswith("tests/"):
@@ -104,7 +104,7 @@ class Mutation:
 
 
 def run(*command: str, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
-    """A command in the root, its output kept; out of time, all that it started ends with it."""
+    """Run a command in the root folder and return its output; after `seconds`, end it with all its processes."""
     with subprocess.Popen(command, cwd=ROOT, text=True, start_new_session=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
@@ -116,13 +116,13 @@ def run(*command: str, seconds: float | None = None) -> subprocess.CompletedProc
 
 
 def build(modules: list[str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Build these modules in place, or everything."""
+    """Build these modules in place, or all if None."""
     only = [] if modules is None else ["--only", ",".join(modules)]
     return run(sys.executable, "setup.py", "-q", "build_ext", "--inplace", *only)
 
 
 def pytest(*arguments: str, seconds: float = TEST_SECONDS) -> tuple[int, str]:
-    """pytest's exit code and output; a run that hangs counts as failed tests."""
+    """Run pytest; return its exit code and output.  A run that hangs counts as failed."""
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "-n", "0"]
     try:
         done = run(sys.executable, "-m", "pytest", *options, *arguments, seconds=seconds)
@@ -132,7 +132,7 @@ def pytest(*arguments: str, seconds: float = TEST_SECONDS) -> tuple[int, str]:
 
 
 class Snapshot:
-    """The built tree as it was, to go back to without building again."""
+    """A copy of the built tree, to restore it without building again."""
 
     FOLDERS = ("acl", "build", "examples")
 
@@ -145,17 +145,17 @@ class Snapshot:
             shutil.copy2(path, kept)
 
     def look(self) -> dict[Path, tuple[int, int]]:
-        """Time and size of every file."""
+        """Return the time and the size of every file."""
         files = [p for name in self.FOLDERS for p in (ROOT / name).rglob("*") if p.is_file()]
         return {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in files if "__pycache__" not in p.parts}
 
     def restore(self) -> None:
-        """Bring back what changed and remove what is new, times included."""
+        """Restore changed files, with their times, and remove new files."""
         for path, stamp in self.look().items():
             if path not in self.stamps:
                 path.unlink()
             elif stamp != self.stamps[path]:
-                # A library that a process still has open must not change under it.
+                # Replace the file instead of overwriting it, because a process may still use it as a library.
                 path.unlink()
                 shutil.copy2(self.folder / path.relative_to(ROOT), path)
 
@@ -167,7 +167,7 @@ def patch(mutation: Mutation, *options: str) -> str:
 
 
 def noticed(mutation: Mutation, snapshot: Snapshot) -> tuple[str, str]:
-    """How the tests took the patch: `caught`, or what went wrong; and what pytest said."""
+    """Apply a patch and run its tests; return `caught` or what went wrong, and pytest's output."""
     try:
         if refused := patch(mutation):
             return refused, ""
@@ -182,14 +182,14 @@ def noticed(mutation: Mutation, snapshot: Snapshot) -> tuple[str, str]:
                 break
     finally:
         snapshot.restore()
-    # 1: tests failed; a negative code: the process died, as a broken allocator may.
+    # 1: tests failed.  A negative code: the process was killed by a signal, which a broken allocator may cause.
     if code == 1 or code < 0 or code >= 128:
         return "caught", output
     return f"SURVIVED (pytest said {code})\n{output[-1500:]}", output
 
 
 def narrow(mutation: Mutation, output: str) -> None:
-    """Leave only the test that failed in the patch's `Tests:` line, if pytest named one."""
+    """If pytest named the failed test, leave only this test in the patch's `Tests:` line."""
     failed = re.search(r"^(?:FAILED|ERROR) (tests/\S+?::\w+(?:\[.*?\])?)(?: - |$)", output, re.M)
     if failed and not any(test.startswith("-") for test in mutation.tests):
         text = mutation.path.read_text()
@@ -198,7 +198,7 @@ def narrow(mutation: Mutation, output: str) -> None:
 
 
 def check_unbroken(found: list[Mutation]) -> None:
-    """All that the patches name passes on the tree as it is; options (`-k`) want a run of their own."""
+    """Check that all named tests pass in the unchanged tree; tests with options (`-k`) run separately."""
     plain = {test for m in found if not any(t.startswith("-") for t in m.tests) for test in m.tests}
     own = {m.tests for m in found if any(t.startswith("-") for t in m.tests)}
     for arguments in [tuple(sorted(plain)), *sorted(own)]:
@@ -209,7 +209,7 @@ def check_unbroken(found: list[Mutation]) -> None:
 
 
 def check_fitting(found: list[Mutation]) -> int:
-    """Say which patches do not fit the sources and the tests as they are; nothing is changed."""
+    """Print the patches that do not apply or name missing tests; return the exit status.  Nothing is changed."""
     stale = [f"{one.path.name} {refused}" for one in found if (refused := patch(one, "--dry-run"))]
     stale += [f"{one.path.name}: no test {test}" for one in found for test in one.missing_tests()]
     print("\n".join(stale) or f"{len(found)} mutations apply")
@@ -221,7 +221,10 @@ def git(*arguments: str) -> str:
 
 
 def changed(base: str) -> set[str] | None:
-    """The files whose code differs from `base`, or from the last commit four hours older than HEAD; None: not known."""
+    """Return the files whose code differs from `base`, by default the last commit four hours before HEAD.
+
+    None if they are unknown.
+    """
     if not base and (moment := git("log", "-1", "--format=%ct")):
         base = git("rev-list", "-1", f"--before={int(moment) - CHANGE_SECONDS}", "HEAD")
     files = changes.changed_files(base) if base else None
@@ -229,7 +232,7 @@ def changed(base: str) -> set[str] | None:
 
 
 def selected(every: list[Mutation], base: str) -> list[Mutation]:
-    """Those that concern the change, and a quarter of the others."""
+    """Return the patches that concern the change, and a quarter of the other patches."""
     differing = changed(base)
     if differing is None or differing & set(CHECKS_MACHINERY):
         return every
@@ -256,7 +259,7 @@ def parsed() -> argparse.Namespace:
 
 
 def wanted(arguments: argparse.Namespace) -> list[Mutation]:
-    """The patches that the command line means, all well formed."""
+    """Return the patches that the command line chooses; exit if a name is unknown or a patch is malformed."""
     every = [Mutation.read(path) for path in sorted(HERE.glob("*.patch"))]
     unknown = set(arguments.names) - {one.path.stem for one in every}
     if unknown:
@@ -267,8 +270,8 @@ def wanted(arguments: argparse.Namespace) -> list[Mutation]:
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))     # what runs is ended, and the tree put back
-    os.environ.pop("ACLPOOL_STRICT", None)      # what is broken may earn a warning
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))     # end the running command, and restore the tree
+    os.environ.pop("ACLPOOL_STRICT", None)      # a patch may cause compiler warnings, which must not be errors
     arguments = parsed()
     found = wanted(arguments)
     if arguments.check:
@@ -291,7 +294,7 @@ def main() -> int:
                 narrow(mutation, output)
             print(f"[{number}/{len(found)}] {mutation.path.stem}: {verdict} in "
                   f"{time.monotonic() - started:.0f} s  ({mutation.rule})", flush=True)
-    print(*survived, sep="\n")     # again at the end, where who reads a log looks
+    print(*survived, sep="\n")     # once more, because readers look at the end of a log
     print(f"{len(found) - len(survived)} passed, {len(survived)} failed")
     return 1 if survived else 0
 

@@ -1,4 +1,4 @@
-"""Make the modules of the example service importable, which are not a package."""
+"""Makes the modules of the example service importable; they are not in a package."""
 
 import sys
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Finds `tools`, which is not installed, behind everything else; without the sources nothing here is collected."""
+"""Makes the folder `tools` importable, which is not installed.  If it does not exist, no test here is collected."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import sys
 from support.documents import ROOT
 
 collect_ignore = [] if (ROOT / "tools/site").is_dir() else ["test_site_parts.py", "test_site_built.py"]
-# At the end: the sources' folder acl must not come before the installed one.
+# At the end of the path, because the installed package acl must be found before the sources.
 sys.path.append(str(ROOT))

@@ -24,9 +24,9 @@ def compiled(source: str, folder: Path) -> bytes:
 
 
 def device_binary(names: Sequence[str], *, variables: Sequence[tuple[str, int, int]] = (), tables: int = 1) -> bytes:
-    """Return an ELF file for the device, with these functions and variables; a variable is (name, offset, bytes).
+    """Return an ELF file of device code with these functions and variables; a variable is (name, offset, bytes).
 
-    `tables` symbol tables describe the same variables; one more table behind them describes the functions.
+    The file has `tables` symbol tables that all describe the variables, and then one that describes the functions.
     """
     strings = b"\0"
 

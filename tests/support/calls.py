@@ -46,7 +46,7 @@ def _ctype(name: str) -> Any:
 
 
 class _Api:
-    """Has the C functions as attributes: `api.aclrtMalloc(...)`. One that the simulator lacks raises AttributeError."""
+    """Has the C functions as attributes: `api.aclrtMalloc(...)`.  Raises AttributeError if the simulator lacks one."""
 
     @functools.cached_property
     def _library(self) -> ctypes.CDLL:

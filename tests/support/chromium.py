@@ -49,7 +49,7 @@ class Browser:
     """A browser process, with a profile that `close` deletes."""
 
     def __init__(self, path: str) -> None:
-        place = "/tmp" if os.access("/tmp", os.W_OK) else None     # the paths of its sockets must be short
+        place = "/tmp" if os.access("/tmp", os.W_OK) else None     # a short path, because its sockets need that
         self.profile = tempfile.mkdtemp(prefix="aclpool-chromium-", dir=place)
         to_read, self.writer = os.pipe()
         self.reader, to_write = os.pipe()
@@ -57,7 +57,7 @@ class Browser:
         self.process = subprocess.Popen(
             [*command, f"--user-data-dir={self.profile}", "about:blank"], pass_fds=(to_read, to_write),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-            env={**os.environ, "HOME": self.profile, "TMPDIR": self.profile},   # the usual ones may be read-only
+            env={**os.environ, "HOME": self.profile, "TMPDIR": self.profile},   # the usual folders may be read-only
         )
         for descriptor in (to_read, to_write):
             os.close(descriptor)

@@ -16,7 +16,7 @@ def scalar(value: object, dtype: str = "int64") -> np.ndarray[Any, Any]:
 
 
 def branching() -> Builder:
-    """Return a model of relu(x) * 2 if flag, else tanh(-relu(x)); both branches use relu(x) from outside."""
+    """Return a model of relu(x) * 2 if flag, else tanh(-relu(x)); both branches use the outer graph's relu(x)."""
     b = Builder()
     flag = b.input("flag", "bool", [])
     shared = b.add("Relu", b.input("x", "float32", ["n", 4]), outputs=["shared"])
@@ -31,7 +31,7 @@ def branching() -> Builder:
 
 
 def power_loop(limit: float = np.inf) -> Builder:
-    """Return a loop of state = state * x + turn until the sum of the state reaches the limit; all states are output."""
+    """Return a loop of state = state * x + i until the state's sum reaches the limit; the outputs are all states."""
     b, body = Builder(), Builder()
     trip = b.input("trip", "int64", [])
     x = b.input("x", "float32", ["n"])
@@ -52,7 +52,7 @@ def power_loop(limit: float = np.inf) -> Builder:
 
 
 def appending() -> Builder:
-    """Return a model as TorchScript exports a list to which a loop appends, and which is stacked after the loop."""
+    """Return a model in which a loop appends to a sequence, which is stacked later; TorchScript exports lists so."""
     b, body = Builder(), Builder()
     x = b.input("x", "float32", ["n", "m"])
     rows = b.add("Gather", b.add("Shape", x), b.constant(scalar(0)))

@@ -1,7 +1,7 @@
-"""The allocator as ACL sees it: five pointers, called through ctypes; and maps of a pool's blocks.
+"""The allocator as ACL sees it: five pointers, called through ctypes; and texts of a pool's blocks.
 
-A `Door` looks up the allocator registered for a stream, so it calls the functions that GE would call.  ctypes
-releases the GIL for each call, as the threads of GE do not hold it.
+A `Door` looks up the allocator that is registered for a stream, so it calls the functions that GE would call.  ctypes
+releases the GIL during each call; GE's threads do not hold the GIL either.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _base = 0
 
 @pytest.fixture(autouse=True)
 def physical_base() -> None:
-    """Do not count what objects of other tests hold (see `physical`), and free those that were dropped before.
+    """Free dropped objects of other tests, and exclude the memory that is then in use from `physical`.
 
-    Else a garbage collection in the middle of this test would free their memory, and `physical` would be too small.
+    Otherwise a garbage collection during this test would free their memory, and `physical` would be too small.
     """
     global _base
     if acl.sim.physical_bytes() > 0:
@@ -41,7 +41,7 @@ def physical_base() -> None:
         for ordinal in reversed(range(acl.Device.count())):
             device = acl.Device(ordinal)
             device.use()
-            device.synchronize()        # memory that was dropped while a stream used it is freed by this
+            device.synchronize()        # frees memory that was dropped while a stream used it
     _base = acl.sim.physical_bytes()
 
 
@@ -57,7 +57,7 @@ _ADDRESS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Door:
-    """The allocator registered for a stream: the five values that ACL was given, and calls of its functions."""
+    """The allocator that is registered for a stream: the five values that ACL has, and methods that call them."""
 
     def __init__(self, stream: acl.Stream | int) -> None:
         found = acl.allocator_of(stream)
@@ -81,7 +81,7 @@ class Door:
         return self._address(block) or 0
 
     def take(self, size: int) -> tuple[int, int]:
-        """Allocate a block and return it with its address, which GE asks for in two calls."""
+        """Allocate a block; return the block and its address.  GE does this in two calls too."""
         block = self.alloc(size)
         assert block, f"{size} bytes could not be had"
         address = self.address(block)
@@ -91,7 +91,7 @@ class Door:
 
 @contextmanager
 def open_door(device: int = 0, **options: Any) -> Iterator[tuple[acl.Pool, acl.Stream, Door]]:
-    """Open a pool with one registered stream. Yield pool, stream and allocator, and close all of it afterwards."""
+    """Context manager: yield a pool, a stream for which it is registered, and their `Door`; close all at the end."""
     with acl.Pool(device, **options) as pool, acl.Stream(device) as stream:
         pool.register(stream)
         yield pool, stream, Door(stream)
@@ -102,9 +102,10 @@ Made = tuple[acl.Pool, acl.Stream, Door]
 
 
 def layout(pool: acl.Pool, stream: acl.Stream | int | None = None, unit: int = MIB) -> str:
-    """Return a stream's blocks in address order, as state and size in units: "L3 F1 L2". Holes are left out.
+    """Return a stream's blocks in address order, as state and size in units, such as "L3 F1 L2".
 
-    States are L(ive), C(ached), F(ree), W(aiting), M(oving); ranges are separated by "|".
+    States are L(ive), C(ached), F(ree), W(aiting) for a pending free, M(oving).  Holes are left out.  Address ranges
+    are separated by "|".
     """
     parts: list[str] = []
     after = None
@@ -127,9 +128,9 @@ def blocks_at(pool: acl.Pool, stream: acl.Stream | int | None, state: str) -> li
 
 
 class Slow:
-    """Work that keeps a stream busy until `go_on`: the stream waits for a notify.
+    """Work that keeps a stream busy until `go_on` is called: the stream waits for a notify.
 
-    It uses neither Python nor the single thread for host callbacks, so several streams can be held at once.
+    It uses neither Python nor the only thread for host callbacks, so several streams can be busy at the same time.
     """
 
     def __init__(self, stream: acl.Stream) -> None:
@@ -141,7 +142,7 @@ class Slow:
         self._held = True
 
     def go_on(self) -> None:
-        """Let the stream go on; may be called in any thread."""
+        """Let the stream continue; any thread may call this."""
         if self._held:
             self._held = False
             acl.Device(self._signal.device).use()

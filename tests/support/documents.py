@@ -1,7 +1,7 @@
 """The pages of the documentation: their Python blocks, links, and names of files.
 
-A Python block is run if the line above it is `<!-- run -->`. `<!-- run needs torch_npu -->` names packages
-without which it is skipped.
+A Python block is run if the line above it is `<!-- run -->`.  With `<!-- run needs torch_npu -->` it is skipped if one
+of the named packages is not installed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A minimal framework with a task queue, on the C functions of the adapter for real frameworks.
 
-Work is put in a queue and reaches its stream later, while memory is freed at once: the order of torch_npu.
-A fill writes a block and copies it to pinned memory, so if a page is unmapped too early, the stream fails
-or the bytes differ.
+Work is put into a queue and launched on its stream later, but memory is freed immediately, as in torch_npu.  A fill
+writes a block and copies it to pinned memory.  So if a page is unmapped too early, the stream fails or the bytes
+differ.
 
-A process can have one such framework, as the functions given to the adapter cannot be removed.
+A process can have only one such framework, because the functions that the adapter got cannot be removed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _THROW = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
 class Framework:
-    """The malloc and free functions of one adapter instance, and the queue before the streams."""
+    """The malloc and free functions of one instance of the adapter, and the framework's task queue."""
 
     def __init__(self, seat: int = 0) -> None:
         self.library = ctypes.CDLL(_door.path())
@@ -62,7 +62,7 @@ class Framework:
         _door.hook(drain=address)
 
     def can_mark(self) -> None:
-        """Give the adapter the functions for queue markers: set, query, drop."""
+        """Give the adapter the functions for queue markers: make, query and delete one."""
         def mark(device: int, stream: int) -> int:
             number = len(self._marks) + 1
             self._marks[number] = None
@@ -95,7 +95,10 @@ class Framework:
         return len(self._marks)
 
     def throws(self, told: list[str]) -> None:
-        """Add the messages of refusals to `told`; a real framework throws, which Python cannot do through C."""
+        """Append the messages of refused calls to `told`.
+
+        A real framework throws C++ exceptions instead, but Python code cannot.
+        """
         self._hooks.append(made := _THROW(lambda message: told.append(message.decode())))
         address = ctypes.cast(made, ctypes.c_void_p).value
         assert address is not None
@@ -130,7 +133,7 @@ class Framework:
         return len(self._queue)
 
     def finish(self) -> list[str]:
-        """Submit everything and wait for it. Return a line for each error, which should be none."""
+        """Submit all work and wait for it; return a line for each error, which must be none."""
         self.submit()
         status = int(api.aclrtSynchronizeDevice())
         if status:

@@ -1,9 +1,9 @@
-"""A pytest plugin: the garbage collector runs after every allocation, so also at each line of each callback.
+"""A pytest plugin: the garbage collector runs after every allocation of an object, even in callbacks.
 
     PYTHONPATH=tests pytest -p support.gc_always tests/runtime/test_*.py
 
-Objects of this package may be dropped at any line of any thread.  If a `__dealloc__` does what it must not do
-there, a test hangs, crashes or fails.  Child processes of tests do the same if `ACLPOOL_GC_ALWAYS` is set.
+The collector may delete objects of this package at any line of any thread.  If a `__dealloc__` does something that is
+not allowed there, a test hangs, crashes or fails.  Child processes of tests also do this if `ACLPOOL_GC_ALWAYS` is set.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ os.environ["ACLPOOL_GC_ALWAYS"] = "1"
 
 @pytest.fixture(autouse=True)
 def gc_always() -> Iterator[None]:
-    """Collect after every allocation while a test runs, but not in pytest's own code."""
+    """Run the collector after every allocation during a test, but not in pytest's own code."""
     before = gc.get_threshold()
     gc.set_threshold(1, 1, 1)
     yield

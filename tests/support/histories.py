@@ -1,8 +1,8 @@
-"""Input files for tests of the viewer: the recording of an invented service, with facts that are counted apart.
+"""Input files for tests of the viewer: the recording of an invented service, and the right answers.
 
-The service has the weights of a model, requests with a key-value cache each, activations and workspaces on two
-streams. All are drawn from a seed; addresses and mapped pages are those of the core test harness. `Truth` counts
-bytes with plain Python loops over the rows, so that it shares nothing with the tools that read the file.
+The service has the weights of a model, requests that each have a key-value cache, and activations and workspaces on
+two streams.  All are drawn from a seed; addresses and mapped pages are from the core test harness.  `Truth` computes
+the right answers with plain Python loops, so that it shares no code with the tools that read the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MIB = 1 << 20
 
 @dataclass
 class Row:
-    """An allocation (op 0) or a free (op 1); time in nanoseconds."""
+    """An allocation (op 0) or a free (op 1); its time is in nanoseconds."""
 
     op: int
     id: int
@@ -47,7 +47,7 @@ class Row:
 
 @dataclass
 class Truth:
-    """Facts about the rows, found by counting."""
+    """The right answers about a list of rows."""
 
     rows: list[Row]
 
@@ -90,14 +90,14 @@ class Drawn:
     blocks: int = 0
 
     def alloc(self, size: int, tag: int, stack: int, stream: int, life: int, step: int) -> None:
-        """Add the allocation of a block that is freed after `life` events; never if 0."""
+        """Add the allocation of a block that is freed after `life` events, or not at all if `life` is 0."""
         if life:
             heapq.heappush(self.ends, (len(self.rows) + life, len(self.rows)))
         self.rows.append(Row(0, self.blocks, size, stream, tag, stack, self.tick(), step))
         self.blocks += 1
 
     def free_due(self, step: int) -> bool:
-        """Free one block whose free is due. False if there is none."""
+        """Free one block whose `life` is over; return False if there is none."""
         if not self.ends or self.ends[0][0] > len(self.rows):
             return False
         row = self.rows[heapq.heappop(self.ends)[1]]
@@ -105,7 +105,7 @@ class Drawn:
         return True
 
     def tick(self) -> int:
-        """Advance the clock by some microseconds, rarely by 3 ms more, and return it in nanoseconds."""
+        """Advance the clock by a few microseconds, rarely by 3 ms more; return the time in nanoseconds."""
         self.time += int(self.source.expovariate(1 / 2000)) + (3_000_000 if self.source.random() < 0.001 else 0)
         return self.time
 
@@ -141,8 +141,8 @@ def service_rows(events: int, seed: int = 1) -> list[Row]:
 
 
 def place(rows: list[Row]) -> list[tuple[int, int, int]]:
-    """Give the rows addresses. Return the mappings and unmappings, as (event, address, bytes or minus bytes)."""
-    rig = Rig(views=False, audit=False)              # without aliases each mapped page is backed
+    """Set the rows' addresses; return the changes of mappings as (event, address, bytes), bytes < 0 for an unmap."""
+    rig = Rig(views=False, audit=False)              # without aliases, each mapped page has memory
     rig.log_maps(True)
     handles: dict[int, int] = {}
     mapped: dict[int, int] = {}
@@ -166,7 +166,7 @@ def place(rows: list[Row]) -> list[tuple[int, int, int]]:
 
 
 def make_recording(path: Path, events: int, seed: int = 1) -> Truth:
-    """Write a recording as docs/recording-format.md describes it. Return the facts about it."""
+    """Write a recording in the format of docs/recording-format.md; return the right answers about it."""
     rows = service_rows(events, seed)
     changes = place(rows)
     kinds = ["map", "unmap", "oom", "trim", "sync", "register", "unregister"]

@@ -1,4 +1,4 @@
-"""The other process of tests/sim/streams/test_ipc_event.py: `ipc_event_peer.py HANDLE STEP...`."""
+"""The second process of tests/sim/streams/test_ipc_event.py: `ipc_event_peer.py HANDLE STEP...`."""
 
 from __future__ import annotations
 

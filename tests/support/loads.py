@@ -1,9 +1,9 @@
 """Allocation traces that are hard on an allocator, made from a seed.
 
 Each function adds events to a `Recorder`, whose arrays have the form of `acl.tools.replay.trace.Trace`.  Sizes are
-what a registered allocator sees: tensors rounded up to 32 bytes plus 32, workspaces multiples of 512.  The loads
-are the ones that simulations found hard: deep nets, streams whose peaks don't coincide, sizes that drift, tiny
-long-lived blocks.
+those that GE requests: a tensor's bytes are rounded up to a multiple of 32, plus 32; workspaces are multiples of 512.
+The loads were found hard in simulations: deep nets, streams with peaks at different times, sizes that drift, tiny
+blocks that live long.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Recorder:
         return block
 
     def tensor(self, *shape: int, width: int = 2) -> int:
-        """Allocate as many bytes as GE does for a tensor of that shape, and return the block's id."""
+        """Allocate as many bytes as GE does for a tensor of this shape; return the block's id."""
         count = width
         for extent in shape:
             count *= extent
@@ -52,12 +52,12 @@ class Recorder:
             self.events.append((1, block, self.sizes[block], self.step, self.streams[block]))
 
     def finish(self) -> None:
-        """Free what is live, so that the trace can be repeated."""
+        """Free all live blocks, so that the trace can be repeated."""
         freed = {block for op, block, *_ in self.events if op}
         self.give(*(block for block in range(len(self.sizes)) if block not in freed))
 
     def work(self, size: int = WORKSPACE) -> None:
-        """Allocate a workspace and free it at once, as for one launch."""
+        """Allocate a workspace and free it immediately, as GE does for one launch."""
         self.give(self.take((size + 511) // 512 * 512))
 
     def columns(self) -> dict[str, np.ndarray]:
@@ -68,7 +68,7 @@ class Recorder:
 
 
 def attention(t: Recorder, tokens: int, hidden: int, kv: int, context: int) -> int:
-    """Add an attention layer, from the normalisation of its input to the projection, and return its result."""
+    """Add an attention layer, from the normalisation of its input to the projection; return the result's block."""
     norm = t.tensor(tokens, hidden)
     parts = []
     for width in (hidden, kv, kv):
@@ -106,7 +106,7 @@ def mlp(t: Recorder, tokens: int, hidden: int, inner: int, gated: bool) -> int:
 
 
 def layers(t: Recorder, count: int, tokens: int, hidden: int, inner: int, kv: int, context: int, gated: bool) -> None:
-    """Add one pass of a net: embedding, layers with a residual each, head."""
+    """Add one pass of a net: embedding, layers with a residual connection each, and head."""
     inputs = [t.tensor(tokens, width=8), t.tensor(tokens, width=8)]
     x = t.tensor(tokens, hidden)
     for _ in range(count):
@@ -304,7 +304,7 @@ def residual(t: Recorder, steps: int) -> Callable[[], None]:
 
 
 def mixed_streams(t: Recorder, turns: int) -> None:
-    """Add four nets on four streams; one runs, the others are idle and keep the blocks that outlive a step."""
+    """Add four nets on four streams; one runs, the others are idle and keep their long-lived blocks."""
     makers = (decoder, encoder, convnet, moe)
     nets = []
     for stream, maker in enumerate(makers):

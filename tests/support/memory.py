@@ -1,4 +1,4 @@
-"""Shared by the tests on the simulator's memory: C structures, and a scene with one object of each kind."""
+"""Helpers of the tests of the simulator's memory: C structures, and a scene with one object of each kind."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Call:
         check(api.aclmdlAddDatasetBuffer(dataset, buffer))
 
     def shape(self, index: int) -> tuple[str, tuple[int, ...]]:
-        """Return type and shape of an output, as the execution described it."""
+        """Return the type and the shape that the execution set for an output."""
         desc = api.aclmdlGetDatasetTensorDesc(self.output, index)
         dims = []
         for d in range(api.aclGetTensorDescNumDims(desc)):
@@ -168,7 +168,7 @@ class SimModel:
             call.close()
 
     def queue(self, stream: int, inputs: Sequence[np.ndarray[Any, Any]], sizes: Sequence[int]) -> Call:
-        """Execute on a stream, with output buffers of these sizes; the caller waits and closes the returned `Call`."""
+        """Execute on a stream with output buffers of these sizes; the caller waits, and closes the returned `Call`."""
         call = Call(inputs, self.outputs, sizes)
         check(api.aclmdlExecuteAsync(self.id, call.input, call.output, stream))
         return call
@@ -183,7 +183,8 @@ ADDRESS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 class CountingAllocator:
     """An allocator in Python, registered for a stream, that records each call.
 
-    Blocks are addresses from aclrtMalloc, cached by size, so a freed block is reused as early as possible.
+    Blocks are addresses from aclrtMalloc.  Freed blocks are cached by size, so that they are used again as early as
+    possible.
     """
 
     def __init__(self, stream: int) -> None:

@@ -1,7 +1,7 @@
 """Calls every function of the pyACL surface on the recording library, and prints the outcomes as JSON.
 
-Run as a program: `python pyacl_calls.py LIBRARY STATUS`.  It needs a process of its own, as a process can
-have only one ACL library.
+Run it as a program: `python pyacl_calls.py LIBRARY STATUS`.  It needs its own process, because a process can have only
+one ACL library.
 """
 
 import importlib
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support.recorder import ROOT, Recorder, Row
 
 SURFACE: list[Row] = json.loads((ROOT / "tools/generate/pyacl_api.json").read_text())["functions"]
-# These functions read memory that a real library would own.
+# These functions are not called, because they read memory that a real library would own.
 ASIDE = {"acl.get_cann_attribute_list", "acl.mdl.create_and_get_op_desc"}
 LEAST = {"b": 100, "B": 100, "h": 300, "H": 300}
 
@@ -27,7 +27,7 @@ def parts(spelled: str) -> tuple[str, str, bool]:
 
 
 def listener(*given: Any) -> None:
-    """Stands for each parameter that is a callable."""
+    """The argument for each parameter that is a callable."""
 
 
 def argument(name: str, kind: str, i: int) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"   # as conftest.py does, which is loaded later
+os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"   # conftest.py sets it too, but is loaded later
 
 import acl.sim
 

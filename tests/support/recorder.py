@@ -1,8 +1,8 @@
 """A `libascendcl.so` that records the arguments of each call; it is made from the table of the C API.
 
-With it, tests check that each Python argument arrives in the right C parameter, and that each result that C
-writes is returned in the right place.  A function writes 1000 + the parameter's number to each parameter for
-a result, and returns the status that the test chose.
+With it, tests check that each Python argument reaches the right C parameter, and that each result that C writes is
+returned at the right place.  A function writes 1000 + the parameter's number to each parameter for a result, and
+returns the status that the test chose.
 """
 
 import ctypes
@@ -74,7 +74,7 @@ OPAQUE = {o["name"] for o in API["opaque"] if not o["alias"].endswith("*")} | {"
 
 
 def gives(p: Row) -> bool:
-    """True if C writes a result through this parameter, as far as its type tells."""
+    """Return True if, by its type, a parameter is a pointer through which C writes a result."""
     base = bare(p["type"])
     if "(*" in base or "[" in base or base == "void*" or "*" not in base:
         return False

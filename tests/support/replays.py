@@ -1,4 +1,4 @@
-"""Plays a trace on a new pool of the core test harness, pass by pass: millions of allocations a second."""
+"""Plays a trace on a new pool of the core test harness, pass by pass, with millions of allocations per second."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Replay:
 
 
 def made(load: Callable[[Recorder, int], object], count: int, seed: int) -> Trace:
-    """Make the trace of a load."""
+    """Return the trace of a load; print its seed."""
     print("seed", seed)
     recorder = Recorder(load.__name__, seed)
     load(recorder, count)

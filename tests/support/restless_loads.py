@@ -1,7 +1,7 @@
-"""Loads whose small peaks, many streams or long-lived blocks keep a pool busy; in the form of `support.loads`.
+"""Loads with which a pool converges late, because of small peaks, many streams or long-lived blocks.
 
-Each stands for a service that runs the same requests again and again: once its shapes repeat, no
-pass over it should need a driver call or a wait.
+They have the form of `support.loads`.  Each is a service that repeats its requests.  When its shapes repeat, a pass
+over the load should need no driver call and no wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["RESTLESS"]
 # --- one stream, small peaks ---
 
 def small_net(t: Recorder, steps: int) -> None:
-    """Add a small convolution net whose batches differ: a live peak of some tens of MiB."""
+    """Add a small convolution net with batches of different sizes; its live peak is some tens of MiB."""
     for _ in range(steps):
         batch, side = t.random.randrange(1, 9), t.random.choice((64, 96, 128, 160))
         x = t.tensor(batch, 3, side, side)
@@ -39,7 +39,7 @@ def small_net(t: Recorder, steps: int) -> None:
 
 
 def small_text(t: Recorder, steps: int) -> None:
-    """Add a small text encoder that runs beside weights of medium sizes."""
+    """Add a small text encoder, while weights of medium sizes are live."""
     for _ in range(6):
         t.take(t.random.randrange(MIB, 6 * MIB))
     for _ in range(steps):
@@ -47,7 +47,7 @@ def small_text(t: Recorder, steps: int) -> None:
 
 
 def backward(t: Recorder, steps: int) -> None:
-    """Add steps of training: results of the forward pass are live until the backward pass reaches them."""
+    """Add training steps, in which each result of the forward pass is live until the backward pass uses it."""
     sizes = [t.random.randrange(300, 6000) * 1024 for _ in range(24)]
     gradients = [t.take(size) for size in sizes[::3]]
     for _ in range(steps):
@@ -120,7 +120,7 @@ def beams(t: Recorder, steps: int) -> None:
 
 
 def adapters(t: Recorder, steps: int) -> None:
-    """Add a small net beside up to 14 adapters of random sizes; if there are more, one of the eight oldest is freed."""
+    """Add a small net and up to 14 adapters of random sizes; if there are more, one of the eight oldest is freed."""
     loaded: list[int] = []
     for _ in range(steps):
         if t.random.random() < 0.3:
@@ -131,7 +131,7 @@ def adapters(t: Recorder, steps: int) -> None:
 
 
 def frames(t: Recorder, steps: int) -> None:
-    """Add work on a video: a ring of decoded frames, and a net over the newest eight."""
+    """Add work on a video: a ring of decoded frames, and a net that reads the newest eight frames."""
     ring: list[int] = []
     height = 720
     for number in range(steps):
@@ -176,7 +176,7 @@ def prefix_cache(t: Recorder, steps: int) -> None:
 
 
 def jagged(t: Recorder, steps: int) -> None:
-    """Add batches of a recommender: tables of jagged features; a few batches are live and freed in random order."""
+    """Add batches of a recommender with tables of jagged features; a few are live, and freed in random order."""
     alive: list[int] = []
     for _ in range(steps):
         for _ in range(26):
@@ -212,7 +212,7 @@ def concatenating(t: Recorder, steps: int) -> None:
 
 
 def sessions(t: Recorder, steps: int) -> None:
-    """Add only states of users: blocks of random medium sizes that are freed after random times."""
+    """Add states of users: blocks of random medium sizes that are freed after random times."""
     ends: list[tuple[int, int]] = []
     for step in range(steps):
         for _ in range(4):
@@ -225,7 +225,7 @@ def sessions(t: Recorder, steps: int) -> None:
 # --- several streams ---
 
 def growing(t: Recorder, depth: int, hidden: int, chunk: int) -> Iterator[Callable[[int], None]]:
-    """Yield the steps of a decoder, whose cache grows chunk by chunk until it is freed and begins again."""
+    """Yield the steps of a decoder.  Its cache grows by chunks until it is freed; then it grows again."""
     cache: list[int] = []
     while True:
         limit = t.random.randrange(3, 14)
@@ -272,7 +272,7 @@ def layers_of(t: Recorder, steps: int, depth: int, hidden: int, most: int) -> No
 
 
 def one_of_three(t: Recorder, steps: int) -> None:
-    """Add three streams at once: two nets repeat their shapes, one has random shapes."""
+    """Add three nets on three streams that run at the same time: two repeat their shapes, one has random shapes."""
     def fixed(hidden: int) -> Callable[[Recorder], None]:
         def run(part: Recorder) -> None:
             for step in range(steps):
@@ -283,7 +283,7 @@ def one_of_three(t: Recorder, steps: int) -> None:
 
 
 def ranking(t: Recorder, steps: int) -> None:
-    """Add retrieval on one stream, ranking on the second, a few results kept on the third."""
+    """Add retrieval on one stream, ranking on a second, and a few long-lived results on a third."""
     kept: list[int] = []
     for _ in range(steps):
         t.stream = 0
@@ -323,7 +323,7 @@ def large_nets(t: Recorder) -> list[Callable[[], None]]:
 
 
 def large_in_turn(t: Recorder, steps: int) -> None:
-    """Add the large nets, which run one step each in turn."""
+    """Add the large nets; each runs one step, then the next one does."""
     nets = large_nets(t)
     kept: list[list[int]] = [[] for _ in nets]
     for step in range(steps):

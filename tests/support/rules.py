@@ -1,4 +1,4 @@
-"""Shared by the tables of argument rules: arguments by name, and calls in a thread without a context."""
+"""Helpers of the tests with tables of argument rules: arguments by name, and calls in a thread without a context."""
 
 from __future__ import annotations
 

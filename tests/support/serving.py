@@ -1,4 +1,4 @@
-"""Engines for tests: a small model whose kernel fails for some requests, and a task that a test can hold up."""
+"""Engines for tests: a small model whose kernel fails for some requests, and a task whose batches a test can stop."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def table_model(first: float = 0.0, weights: int = 0) -> bytes:
 
 
 class HeldTask(Task):
-    """Looks up rows of the table; records the ids of each batch, and waits for `gate` before the batch runs.
+    """A task that looks up rows of the table.  It records the ids of each batch, and waits for `gate` before the batch.
 
     Attributes
     ----------
     seen : list
         The first id of each item, batch by batch.
     inside : threading.Event
-        Set once a batch waits at the gate.
+        Set when a batch waits for `gate`.
     """
 
     def __init__(self, first: float = 0.0, weights: int = 0, held: bool = False) -> None:

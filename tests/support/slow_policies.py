@@ -1,6 +1,6 @@
-"""Slow and simple models of two policies, which check the fast models of `bench/policies`.
+"""Slow, simple models of two allocation policies; tests compare the fast models of `bench/policies` with them.
 
-They are written from the description of the policies, with lists and loops over all pieces, and share no code or
+They are written from the descriptions of the policies, with lists and loops over all pieces.  They share no code and no
 data structure with the fast models.
 """
 
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 @dataclass
 class SlowExact:
-    """Keeps free blocks by rounded size; never gives memory back."""
+    """A policy that keeps free blocks by rounded size, and never returns memory to the device."""
 
     free: dict[int, int] = field(default_factory=dict)
     reserved: int = 0
@@ -45,7 +45,10 @@ class Piece:
 
 @dataclass
 class SlowTorch:
-    """Has segments of 2 MiB, 20 MiB or a multiple of 2 MiB; takes the first of the smallest pieces that fit."""
+    """A policy with segments of 2 MiB, 20 MiB or a multiple of 2 MiB.
+
+    Of the smallest pieces that fit, it takes the first.
+    """
 
     pieces: list[Piece] = field(default_factory=list)
     reserved: int = 0

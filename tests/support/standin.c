@@ -1,5 +1,6 @@
-/* A stand-in for CANN's acl.so: like that one, a single extension that creates its submodules, or takes
-   them from sys.modules, and fills them.  Its functions only return "vendor". */
+/* A replacement for CANN's acl.so in tests.  Like CANN's, it is a single extension module: it creates its
+   submodules, or takes existing ones from sys.modules, and adds its functions to them.  The functions only
+   return "vendor". */
 #include <Python.h>
 
 static PyObject *whose(PyObject *self, PyObject *args)

@@ -1,8 +1,8 @@
 """Loads of kinds that the allocator was not tuned on, made from a seed; in the form of `support.loads`.
 
-They are nets at full depth whose shapes hold for a few steps, caches that each step allocates again or that are
-freed late, streams that interleave at random or are idle in turn, and sizes chosen to be hard: just above a
-number of pages, huge beside tiny, a tiny block kept after each large one.
+They are: nets of full depth whose shapes change every few steps; caches that each step allocates again, or that are
+freed late; streams that alternate at random, or of which only one runs at a time; and hard sizes (just above a whole
+number of pages, huge blocks among tiny ones, a tiny live block after each large one).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ PAGE = 2 * MIB
 
 
 def dropped(t: Recorder, live: list[int]) -> None:
-    """Free one of the live blocks, chosen at random."""
+    """Free a live block, chosen at random."""
     index = t.random.randrange(len(live))
     live[index], live[-1] = live[-1], live[index]
     t.give(live.pop())
 
 
 class Outputs:
-    """Output buffers as a service holds them: allocated before a step, freed two steps later."""
+    """Output buffers as in a service: they are allocated before a step and freed two steps later."""
 
     def __init__(self, t: Recorder) -> None:
         self.t = t
@@ -98,7 +98,7 @@ def diffusion(t: Recorder, shapes: int) -> None:
 
 
 def buckets(t: Recorder, steps: int) -> None:
-    """Add an encoder behind a batcher: few shapes, in any order."""
+    """Add an encoder that gets batches of few different shapes, in any order."""
     outputs = Outputs(t)
     for _ in range(steps):
         tokens = t.random.choice((1, 2, 4, 8, 16, 32)) * t.random.choice((64, 128, 256, 384, 512))
@@ -146,7 +146,7 @@ def concatenated(t: Recorder, steps: int) -> None:
 
 
 def prefixes(t: Recorder, steps: int) -> None:
-    """Add decoding with caches of prefixes: kept up to a budget; an older one is more likely to be freed."""
+    """Add decoding with caches of prefixes, kept up to a budget; older ones are more likely to be freed."""
     kept: list[int] = []
     held = 0
     for _ in range(steps):
@@ -187,7 +187,7 @@ def above_pages(t: Recorder, count: int) -> None:
 
 
 def huge_and_tiny(t: Recorder, count: int) -> None:
-    """Add huge and tiny blocks in turn, a dozen of which are live."""
+    """Add huge and tiny blocks alternately, of which a dozen are live."""
     live: list[int] = []
     for number in range(count):
         live.append(t.take(t.random.randrange(64, 200) * MIB if number % 2 else t.random.randrange(1, 65536)))
@@ -196,7 +196,7 @@ def huge_and_tiny(t: Recorder, count: int) -> None:
 
 
 def left_between(t: Recorder, rounds: int) -> None:
-    """Add a block of 4 KiB after each large one; the large ones are freed first."""
+    """Add a block of 4 KiB after each large block; the large blocks are freed first."""
     stay: list[int] = []
     for _ in range(rounds):
         large = []
@@ -227,7 +227,7 @@ def tenants(t: Recorder, bursts: int) -> None:
 
 
 def interleaved(t: Recorder, nets: list[Callable[[Recorder], None]], quantum: int) -> None:
-    """Add each net on a stream of its own; they alternate after fewer than `quantum` events, at random."""
+    """Add each net on its own stream; they alternate after a random number of events, less than `quantum`."""
     parts = []
     for stream, net in enumerate(nets):
         part = Recorder(t.name, t.random.randrange(1 << 30))

@@ -54,7 +54,8 @@ class Team:
     touch : bool
         Write to each block; the addresses must have memory.
     takes_any : bool
-        Workers allocate from any allocator, not only from the one with their own number. Each may free to any.
+        True: workers allocate from all allocators.  False: each only from the allocator with its own number.  Blocks of
+        every allocator may be freed by every worker.
     context : int
         The ACL context of the workers; 0 for none.
     """
@@ -75,11 +76,11 @@ class Team:
         self.refused = self.spoiled = -1
 
     def running(self) -> bool:
-        """True while a worker has turns left."""
+        """True while a worker has not finished."""
         return bool(self._library.team_running(self._team))
 
     def end(self) -> None:
-        """Wait for the workers, free what is left, and set `refused` (failed allocations) and `spoiled` (blocks)."""
+        """Wait for the workers and free all blocks; set `refused` (failed allocations) and `spoiled` (wrong blocks)."""
         refused = ctypes.c_uint64(0)
         self.spoiled = self._library.team_end(self._team, refused)
         self.refused = refused.value

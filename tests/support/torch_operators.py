@@ -10,8 +10,8 @@ import json
 import re
 import warnings
 
-#: An expression for each operator, named as in torch.  x and y are matrices, s a square one, b some square ones, u has
-#: values within -1 and 1, i indices, m a mask; image and w are for convolutions.
+#: An expression for each operator, by its name in torch.  x and y are matrices, s is a square matrix, b is a batch of
+#: square matrices, u has values between -1 and 1, i has indices, m is a mask; image and w are for convolutions.
 EXPRESSIONS = {
     "abs": "x.abs()", "acos": "u.acos()", "add": "x + y", "addcdiv": "torch.addcdiv(x, y, y.abs() + 1)",
     "addcmul": "torch.addcmul(x, x, y)", "addmm": "torch.addmm(s, x, y.T)", "all": "m.all()",
@@ -59,7 +59,7 @@ EXPRESSIONS = {
 
 
 def run() -> dict[str, object]:
-    """Evaluate each expression on both, and return the operators by outcome."""
+    """Evaluate each expression on the NPU and on the CPU; return the operators by outcome."""
     import torch
     import torch.nn.functional as F
     import torch_npu  # noqa: F401

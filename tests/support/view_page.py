@@ -1,4 +1,4 @@
-"""Reads the contents of an `aclpool view` page from its elements, and operates it as a user does."""
+"""Reads the contents of an `aclpool view` page from its elements, and operates the page as a user does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def number(text: str) -> int:
 
 
 def legend(page: Page) -> dict[str, int]:
-    """Return the legend: bytes at the cursor by name."""
+    """Return the legend as a dict from name to bytes at the cursor."""
     found = page.js("[...document.querySelectorAll('.legendItem')].map((item) => "
                     "[item.querySelector('span').textContent, item.querySelector('b').title])")
     return {name: number(title) for name, title in found}
@@ -36,12 +36,12 @@ def window(page: Page) -> tuple[int, int]:
 
 
 def figure(page: Page, key: str) -> list[str]:
-    """Return value and note of a figure."""
+    """Return the texts of a figure: its value and its note."""
     return list(page.js(f"[...document.querySelectorAll('[data-figure={key}] dd')].map((one) => one.textContent)"))
 
 
 def tip(page: Page) -> dict[str, str] | None:
-    """Return the lines of the tip beside the pointer by label, its heading under an empty label; None if hidden."""
+    """Return the lines of the tooltip by label; its heading has the label "".  None if it is hidden."""
     lines = page.js(
         "(() => { const tip = document.getElementById('tip'); return tip.hidden ? null : "
         "[['', tip.querySelector('strong').textContent], ...[...tip.querySelectorAll('.tipLine')].map((line) => "
@@ -56,7 +56,7 @@ def details(page: Page) -> dict[str, str]:
 
 
 def rows(page: Page) -> list[list[str]]:
-    """Return the rows of the list that the page has at present, as texts of cells."""
+    """Return the rows of the list that the page shows now, as lists of the cells' texts."""
     return list(page.js("[...document.querySelectorAll('.listRow')].map((row) => "
                         "[...row.children].map((cell) => cell.textContent))"))
 
@@ -80,7 +80,7 @@ def search(page: Page, text: str) -> int:
 
 
 def go_to(page: Page, event: int) -> None:
-    """Set the cursor by keys only."""
+    """Set the cursor to an event, with keys only."""
     page.js("document.getElementById('timeline').focus()")
     choose(page, "axis", "events")
     page.js("document.getElementById('timeline').focus()")

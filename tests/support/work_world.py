@@ -1,8 +1,8 @@
-"""A world of queued work on one pool, driven by a list of actions that can be shortened.
+"""Random tests of queued work on one pool: a list of actions runs in a `World`, and a failing list can be shortened.
 
-Each buffer is filled and read in stream order, so if two buffers use the same memory at a time, bytes are wrong.
-An action is a name and a number, the seed of all its random choices.  So removing one action does not change the
-choices of the others, and a list that fails can be shortened by leaving out parts of it (`shortest`).
+Each buffer is filled and read in stream order.  So if two buffers use one piece of memory at a time, bytes are wrong.
+An action is a name and a number, which is the seed of all its random choices.  So removing an action does not change
+the choices of the other actions, and a list that fails can be shortened by removing parts of it (`shortest`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KIB = 1 << 10
 EDGE = 512
 TO_HOST = 2
 RELAXED = 2
-UNMAP_FAILED = 507899       # status of a sleep that could unmap only a part of its pages
+UNMAP_FAILED = 507899       # status of a sleep that could unmap only some of its pages
 SIZES = [3 * KIB, 300 * KIB, 700 * KIB, MIB + 5 * KIB, 2 * MIB, 5 * MIB]
 FAULTS = ["aclrtRecordEvent", "aclrtCreateEventExWithFlag", "aclrtMapMem", "aclrtUnmapMem", "aclrtMallocPhysical",
           "aclrtStreamQuery", "aclrtQueryEventStatus", "aclrtSynchronizeStreamWithTimeout",
@@ -40,7 +40,7 @@ Action = tuple[str, int]
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of the pool of a world; `early`: frees are made before the work is launched."""
+    """The options of a world's pool; `early`: blocks are freed before the work on them is launched."""
 
     options: dict[str, Any] = field(default_factory=dict)
     early: bool = False
@@ -56,7 +56,7 @@ class Settings:
 
 
 class Lane:
-    """A stream of one of the contexts; `hold` stops its work until `go_on`."""
+    """A stream of one of the two contexts; `hold` stops its work until `go_on`."""
 
     def __init__(self, world: World, context: acl.Context) -> None:
         self.world, self.context = world, context
@@ -73,7 +73,7 @@ class Lane:
     def hold(self) -> None:
         if not self.held and self.graph is None:
             self.context.use()
-            # Each hold has a notify of its own: if no wait has consumed a record, a second record is lost.
+            # A new notify for each hold: if one were recorded twice before a wait, the second record would be lost.
             self.notifies.append(ctypes.c_void_p())
             assert api.aclrtCreateNotify(ctypes.byref(self.notifies[-1]), 0) == 0
             assert api.aclrtWaitAndResetNotify(self.notifies[-1], self.stream.handle, 0) == 0
@@ -98,7 +98,7 @@ class Lane:
         self.stream.synchronize()
 
     def end(self) -> None:
-        """Launch all work, let it go on, and destroy the stream without a wait."""
+        """Launch all work, let the stream continue, and destroy it without a wait."""
         self.launch()
         self.go_on()
         self.context.use()
@@ -134,7 +134,7 @@ class Graph:
 
 
 class World:
-    """A pool with lanes, the live blocks, and the results that all queued reads must have in the end."""
+    """A pool with lanes, the live blocks, and the results that the queued reads must have at the end."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -157,7 +157,7 @@ class World:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Sometimes let one of the next driver calls fail; the block must contain only calls of the pool."""
+        """Context manager: sometimes let a driver call fail.  The block must contain only calls of the pool."""
         if self.random.random() < 0.85:
             yield
             return
@@ -176,7 +176,7 @@ class World:
         return self.values
 
     def settle(self) -> None:
-        """Wait for all work. All lanes go on first, as one may wait for an event of another."""
+        """Wait for all work.  First let all lanes continue, because one may wait for an event of another."""
         for lane in self.lanes:
             if lane.graph is not None:
                 self.capture_end(lane)
@@ -184,7 +184,7 @@ class World:
             lane.go_on()
         for lane in self.lanes:
             lane.settle()
-        for context in (self.away, self.home):          # destroyed streams may still be at work
+        for context in (self.away, self.home):          # work of destroyed streams may still run
             context.use()
             assert api.aclrtSynchronizeDevice() == 0
 
@@ -193,7 +193,7 @@ class World:
         assert api.aclrtMemsetAsync(address, size, value, size, lane.stream.handle) == 0
 
     def copy_out(self, lane: Lane, address: int, size: int) -> acl.HostBuffer:
-        """Queue a read of both ends of a block, and return the host memory that gets them."""
+        """Queue a read of both ends of a block; return the host memory into which they are copied."""
         host = acl.HostBuffer(2 * EDGE)
         lane.context.use()
         for index, place in enumerate((0, size - EDGE)):
@@ -206,7 +206,7 @@ class World:
         self.reads.append((host, held.value, f"{held.address:#x} of value {held.value}"))
 
     def give(self, held: Held) -> None:
-        """Close the buffer, or free the block, of a live block."""
+        """Free a live block: close its buffer if it has one, else free it through the callbacks."""
         if held.buffer is not None:
             held.buffer.close()
         else:
@@ -298,7 +298,7 @@ class World:
             self.free_one(self.random.choice(self.live))
 
     def free_elsewhere(self) -> None:
-        """Free a block in a new thread, which has no context yet and owns no lock."""
+        """Free a block in a new thread, which has no context and is the owner of no lock."""
         if not self.live:
             return
         held = self.random.choice(self.live)
@@ -308,7 +308,7 @@ class World:
 
     def together(self) -> None:
         """Run a thread for each lane at the same time, and one that trims."""
-        for lane in self.lanes:                 # so that no lane waits for an event of a held one
+        for lane in self.lanes:                 # so that no lane waits for an event of a stopped lane
             lane.launch()
             lane.go_on()
         seeds = [self.random.randrange(1 << 30) for _ in self.lanes]
@@ -330,7 +330,7 @@ class World:
             self.pool.trim(chance.choice([0, 20 * MIB]), idle=chance.random() < 0.5)
 
     def alone(self, lane: Lane, seed: int, wrong: list[str]) -> None:
-        """Use a lane in one thread; if another thread gets the same memory, add to `wrong`."""
+        """Use a lane in one thread; if another thread gets memory of this one, append a text to `wrong`."""
         chance = random.Random(seed)
         mine: list[Held] = []
         reads: list[tuple[acl.HostBuffer, int]] = []
@@ -367,7 +367,7 @@ class World:
         lane = self.lanes[index]
         if self.random.random() < 0.5:
             self.settle()
-        else:                                   # it is destroyed at work, but waits for no held stream
+        else:                                   # destroy it while its work runs; that waits for no stopped stream
             for one in self.lanes:
                 if one.graph is not None:
                     self.capture_end(one)
@@ -419,7 +419,7 @@ class World:
             self.pool.decay_tick()
 
     def capture(self) -> None:
-        """Begin the capture of a graph on a lane, or end the one that runs there."""
+        """Begin the capture of a graph on a lane, or end the lane's capture if there is one."""
         lane = self.random.choice(self.lanes)
         if lane.graph is not None:
             self.capture_end(lane)
@@ -498,7 +498,7 @@ class World:
             self.release_graph(graph)
         for held in self.live:
             self.give(held)
-        limit = time.monotonic() + 30               # a wait of a trim ends after 5 ms, so a busy machine needs several
+        limit = time.monotonic() + 30               # several trims may be needed: each waits for at most 5 ms
         # A pool with guards keeps freed blocks in quarantine.
         while self.pool.stats().reserved and "debug" not in self.settings.options:
             self.pool.trim(drained=self.settings.early)
@@ -506,7 +506,7 @@ class World:
         assert self.pool.check() == 0
 
     def leave(self) -> None:
-        """Free everything, also after a failure in any state."""
+        """Free everything, in whatever state a failure has left the world."""
         for lane in self.lanes:
             with suppress(Exception):
                 if lane.graph is not None:
@@ -536,7 +536,7 @@ def actions_of(seed: int, count: int) -> list[Action]:
 
 
 def run(settings: Settings, actions: list[Action]) -> None:
-    """Run actions in a new world; raise if a content or an invariant is wrong."""
+    """Run actions in a new world; raise an error if bytes or an invariant of the pool are wrong."""
     with ExitStack() as stack:
         world = World(settings)
         stack.callback(world.leave)
@@ -555,7 +555,7 @@ def fails(settings: Settings, actions: list[Action]) -> str:
 
 
 def shortest(actions: list[Action], failing: Callable[[list[Action]], object], limit_s: float = 120) -> list[Action]:
-    """Return a list that still fails: leave out actions, many at a time and then one by one, for up to `limit_s`."""
+    """Return a shorter list that still fails: remove actions, first many at a time, then single ones, for `limit_s`."""
     end = time.monotonic() + limit_s
     length = len(actions) // 2
     while length > 0:

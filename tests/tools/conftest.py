@@ -14,7 +14,7 @@ from acl.tools.top import sample
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for sockets that is this test's alone, of a short name; callers there are patient."""
+    """A new folder with a short path for this test's sockets; answers may take up to 60 s."""
     with tempfile.TemporaryDirectory(dir="/tmp" if os.access("/tmp", os.W_OK) else None) as chosen:
         monkeypatch.setenv("ACL_POOL_TOP_DIR", chosen)
         monkeypatch.setattr(sample, "ASK_SECONDS", 60)

@@ -4,16 +4,17 @@ operator each.
     python tests/sim/ops/differential.py [--seed N] [--cases N | --seconds N | --full] [--only Operator]
     python tests/sim/ops/differential.py --case SEED INDEX [--only Operator]     one case, in words
 
-Needs the packages onnx and onnxruntime.  Without --seconds and --full it runs a fixed number of cases, which
-take about two minutes; a seed gives the same cases on every machine.  A result is right if it equals that of
-ONNX Runtime, or that of the reference if ONNX Runtime refuses the model or contradicts the standard.  KNOWN
-lists the results that are known to differ from both, with reasons.  The exit status is 1 if another result
-differs, if an operator that one of the two runs is refused without an entry in REFUSED, or if the simulator
-crashes or takes a minute; the two numbers of each such case are printed.  One case in seven is spoiled: an
-attribute, an input, a type or a shape is wrong.  Such a case must only not crash.
+It needs the packages onnx and onnxruntime.  Without --seconds and --full it runs a fixed number of cases, which take
+about two minutes; a seed gives equal cases on every machine.  A result is right if it equals ONNX Runtime's, or, if
+ONNX Runtime refuses the model or contradicts the standard, the reference's.  KNOWN lists results that differ from both,
+with reasons.
 
-A child process runs the cases and prints the number of each before it begins.  So a case that crashes is found,
-and the run continues with the next case.
+The exit status is 1 if another result differs; if the simulator refuses an operator that one of the two runs, without
+an entry in REFUSED; or if the simulator crashes or takes a minute.  The two numbers of each such case are printed.  One
+case in seven has a wrong attribute, input, type or shape; such a case must not crash.
+
+A child process runs the cases and prints the number of each before it begins.  So the parent finds a case that
+crashes, and continues with the next case.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def wide(case: Case) -> bool:
 
 
 def extreme(case: Case) -> bool:
-    """Return True if a product of a few of the inputs' numbers may be out of float32's range."""
+    """Return True if a product of a few numbers of the inputs may be outside the range of float32."""
     sizes = [np.abs(x[np.isfinite(x) & (x != 0)].astype(np.float64)) for x in case.inputs if x is not None]
     return any(x.size and (x.max() > 1e4 or x.min() < 1e-4) for x in sizes) or odd(case)
 
@@ -73,7 +74,7 @@ def integers(case: Case) -> bool:
 
 
 def crowded(case: Case) -> bool:
-    """Return True if the numbers of a group are much closer to each other than to zero."""
+    """Return True if the numbers of a normalised group differ little in comparison with their size."""
     x = case.inputs[0]
     if x is None or x.dtype.kind != "f" or x.size == 0:
         return False
@@ -103,7 +104,7 @@ def nothing(case: Case) -> bool:
     return any(x is not None and x.size == 0 for x in case.inputs)
 
 
-#: Results that differ from both, and why they are right or accepted.
+#: Results that differ from ONNX Runtime and from the reference, and why they are right or accepted.
 KNOWN: list[tuple[str, Test, str]] = [
     ("Erf", wide, "the reference computes it in float32, and ONNX Runtime has no float64"),
     ("Gelu", wide, "as Erf; and both write its constants as float32"),
@@ -297,7 +298,7 @@ def close(got: Array, wanted: Array, case: Case) -> bool:
 def right(got: Array, wanted: Array, case: Case) -> Array:
     """Return for each element whether two results of one shape and type agree."""
     if got.dtype.kind != "f":
-        # If rounding decides, both neighbours are right.
+        # An integer may differ by 1, because the rounding of a float decides about it.
         return np.asarray(
             (got == wanted) if case.orders else np.abs(got.astype(np.int64) - wanted.astype(np.int64)) <= 1
         )

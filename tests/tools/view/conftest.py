@@ -18,7 +18,7 @@ collect_ignore = [] if chromium() else ["test_page.py", "test_large.py", "test_k
 
 @dataclass
 class Shown:
-    """A page in a tab, and the facts counted from its file."""
+    """A page in a tab, and the right answers about its file."""
 
     page: Page
     truth: Truth
@@ -43,7 +43,7 @@ def make_page(source: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
-    """Return the page of a recording of 30,000 events, and the facts of that recording."""
+    """Return the page of a recording of 30,000 events, and the right answers about the recording."""
     source = tmp_path_factory.mktemp("view") / "small.npz"
     truth = make_recording(source, 30_000, seed=3)
     return make_page(source), truth
@@ -59,12 +59,12 @@ def snapshot_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shown(browser: Browser, small: tuple[Path, Truth]) -> Iterator[Shown]:
-    """Open the small page in a new tab; check at the end that it reported no error and fetched nothing."""
+    """Open the small page in a new tab; check at the end that the page reported no error and loaded nothing else."""
     page = browser.page()
     page.prefer("light")
     page.open(small[0])
     yield Shown(page, small[1])
-    page.js("1")   # wait for the page: its errors and requests have arrived when this returns
+    page.js("1")   # when this returns, all earlier errors and requests of the page have arrived
     assert page.errors == []
     assert all(url.startswith(("file:", "blob:")) for url in page.requests), page.requests
     assert sum(url.startswith("file:") for url in page.requests) == 1
