@@ -235,7 +235,7 @@ static Box box_at(const Tensor *boxes, int64_t at, bool centered)
     for (int i = 0; i < 4; i++) {
         v[i] = tensor_get_real(boxes, at * 4 + i);
     }
-    if (centered) { /* x, y, width, height */
+    if (centered) { /* the box is given as x, y, width, height */
         return (Box){v[1] - v[3] / 2, v[0] - v[2] / 2, v[1] + v[3] / 2, v[0] + v[2] / 2};
     }
     return (Box){fmin(v[0], v[2]), fmin(v[1], v[3]), fmax(v[0], v[2]), fmax(v[1], v[3])};

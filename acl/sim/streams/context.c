@@ -126,7 +126,7 @@ static aclError context_destroy(Context *context)
     if (context->is_default) {
         return fail(ACL_ERROR_RT_CONTEXT_NULL, "a device's default context ends with the device");
     }
-    if (stream_running() == NULL) { /* not NULL in a host function, which must not wait for itself */
+    if (stream_running() == NULL) { /* else the caller is a host function, which must not wait for itself */
         streams_drain(context);
     }
     if (!context_end(context)) {
