@@ -30,7 +30,7 @@ def test_among_equal_fits_the_lowest_address_wins() -> None:
     assert rig.alloc(1500 * UNIT) and rig.layout().startswith("L1500 L1025 F1500")
 
 
-def test_a_second_free_is_answered_with_false() -> None:
+def test_second_free_of_a_block_returns_false() -> None:
     rig = Rig()
     block = rig.alloc(1000)
     assert rig.free(block)
@@ -85,7 +85,7 @@ def test_any_order_of_allocations_keeps_the_invariants(seed: int) -> None:
     assert rig.trim() and rig.reserved() == 0 and rig.physical()[0] == 0
 
 
-def test_frees_in_address_order_cost_as_much_as_in_the_other() -> None:
+def test_frees_in_address_order_cost_as_much_as_in_reverse_order() -> None:
     def nanoseconds(backwards: bool) -> int:
         best = 1 << 60
         for _ in range(5):
@@ -101,7 +101,7 @@ def test_frees_in_address_order_cost_as_much_as_in_the_other() -> None:
     assert nanoseconds(False) < 5 * nanoseconds(True)
 
 
-def test_small_blocks_of_seldom_sizes_go_to_the_bins_when_they_are_freed() -> None:
+def test_small_blocks_of_rare_sizes_are_put_into_bins_when_freed() -> None:
     """If the cache kept such blocks, it would reuse none of them, and they could not join until it is flushed."""
     rig = Rig()
     sizes = [512 * units for units in range(1, 301)]

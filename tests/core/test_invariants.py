@@ -56,13 +56,15 @@ BREAKS: list[tuple[str, int, Callable[[Rig, dict[str, int]], None]]] = [
 
 
 @pytest.mark.parametrize(("what", "number", "break_it"), BREAKS, ids=[one[0] for one in BREAKS])
-def test_a_broken_field_is_found(what: str, number: int, break_it: Callable[[Rig, dict[str, int]], None]) -> None:
+def test_corrupted_field_is_reported_with_the_number_of_its_invariant(
+    what: str, number: int, break_it: Callable[[Rig, dict[str, int]], None]
+) -> None:
     rig, at = scene()
     break_it(rig, at)
     assert rig.check() == number, what
 
 
-def test_i5_alignment() -> None:
+def test_misaligned_block_violates_invariant_i5() -> None:
     rig, at = scene()
     above = rig.neighbour(at["live"])
     rig.spoil("size", at["live"], -256)
@@ -71,13 +73,13 @@ def test_i5_alignment() -> None:
     assert rig.check() == 5
 
 
-def test_i3_a_free_block_in_no_bin() -> None:
+def test_free_block_in_no_bin_violates_invariant_i3() -> None:
     rig, at = scene()
     rig.spoil("state", at["small"], 2)              # changes LIVE to FREE; the block is in no list
     assert rig.check() in (3, 2)
 
 
-def test_i10_a_waiting_block_that_nobody_waits_for() -> None:
+def test_pending_free_without_a_stream_use_violates_invariant_i10() -> None:
     rig, at = scene()
     assert rig.share(at["live"], 2)
     rig.set(busy=True)

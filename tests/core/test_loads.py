@@ -24,7 +24,7 @@ SEED = 7
 
 @pytest.mark.skipif(not TRACES, reason="no recorded traces beside the project")
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
-def test_a_recorded_trace(path: Path) -> None:
+def test_recorded_trace_wastes_at_most_2_percent_of_the_memory(path: Path) -> None:
     replay = Replay(load_trace(path))
     _, slow = replay.once()
     assert replay.ratio() <= 1.02
@@ -37,7 +37,7 @@ def test_a_recorded_trace(path: Path) -> None:
     ("decoder", 40, 1.02), ("convnet", 150, 1.02), ("scatter", 2000, 1.05), ("moe", 40, 1.10),
     ("residual", 150, 1.08), ("encoder", 150, 1.12),
 ])
-def test_a_hard_load(name: str, steps: int, most: float) -> None:
+def test_hard_load_wastes_little_memory_and_is_seldom_slow(name: str, steps: int, most: float) -> None:
     """If the live peak is only a few hundred pages, the partly used pages are more than 2 % of it."""
     replay = Replay(made(LOADS[name], steps, SEED))
     _, slow = replay.once()
@@ -45,13 +45,13 @@ def test_a_hard_load(name: str, steps: int, most: float) -> None:
     assert slow <= 0.005
 
 
-def test_tiny_blocks_that_stay_pin_no_pages() -> None:
+def test_long_lived_tiny_blocks_do_not_pin_free_pages() -> None:
     replay = Replay(made(LOADS["drift"], 500, SEED))
     replay.once()
     assert replay.rig.physical()[1] <= replay.trace.live_peak() * 1.05 + 8 * PAGE
 
 
-def test_streams_idle_in_turn_share_their_memory() -> None:
+def test_streams_that_are_idle_alternately_share_their_memory() -> None:
     trace = made(LOADS["mixed_streams"], 60, SEED)
     replay = Replay(trace)
     _, slow = replay.once()
@@ -76,7 +76,7 @@ def in_turn(traces: list[Trace]) -> Trace:
 
 @pytest.mark.skipif(not TRACES, reason="no recorded traces beside the project")
 @pytest.mark.parametrize("names", ["bcde", "abce", "cd"])
-def test_four_nets_that_run_a_step_in_turn(names: str) -> None:
+def test_networks_that_run_steps_alternately_share_their_memory(names: str) -> None:
     trace = in_turn([load_trace(path) for path in TRACES if path.stem[0] in names])
     replay = Replay(trace)
     _, slow = replay.once()
@@ -90,7 +90,7 @@ def test_four_nets_that_run_a_step_in_turn(names: str) -> None:
     ("decoder", 20, 4), ("encoder", 80, 4), ("convnet", 80, 4), ("residual", 80, 5), ("drift", 200, 4),
     ("scatter", 400, 5), ("moe", 30, 8), ("moe", 3, 28),
 ])
-def test_shapes_that_repeat_need_no_driver(name: str, steps: int, rounds: int) -> None:
+def test_repeated_shapes_need_no_driver_call(name: str, steps: int, rounds: int) -> None:
     """After `rounds` iterations no driver call is made; loads with a small live peak need more iterations."""
     replay = Replay(made(LOADS[name], steps, SEED))
     calls = [replay.once()[0] for _ in range(rounds + 2)]
@@ -99,7 +99,7 @@ def test_shapes_that_repeat_need_no_driver(name: str, steps: int, rounds: int) -
 
 @pytest.mark.parametrize(("name", "steps"), [("convnet", 80), ("drift", 200)])
 @pytest.mark.parametrize("count", [1, 100])
-def test_rounds_end_beside_blocks_that_stay(name: str, steps: int, count: int) -> None:
+def test_iterations_end_although_long_lived_blocks_stay_allocated(name: str, steps: int, count: int) -> None:
     """An iteration ends even if the pool is never empty, because a service keeps weights, caches and buffers."""
     replay, sizes = Replay(made(LOADS[name], steps, SEED)), random.Random(SEED)
     for _ in range(count):
@@ -108,7 +108,7 @@ def test_rounds_end_beside_blocks_that_stay(name: str, steps: int, count: int) -
     assert calls[6:] == [0, 0], calls
 
 
-def test_shapes_that_still_differ_after_growth_get_no_aliases() -> None:
+def test_changing_shapes_get_no_aliases_after_the_pool_has_grown() -> None:
     """Each iteration has another sequence length, so an alias is seldom used again."""
     events, live_peak = inference()
     rig = Rig()
@@ -122,7 +122,7 @@ def test_shapes_that_still_differ_after_growth_get_no_aliases() -> None:
 
 @pytest.mark.skipif(not TRACES, reason="no recorded traces beside the project")
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
-def test_a_recorded_trace_that_repeats(path: Path) -> None:
+def test_repeated_recorded_trace_needs_no_driver_call(path: Path) -> None:
     replay = Replay(load_trace(path))
     calls = [replay.once()[0] for _ in range(6)]
     assert calls[4:] == [0, 0], calls
@@ -138,7 +138,7 @@ def test_million_events_do_not_exhaust_the_addresses() -> None:
     assert replay.rig.calls()["reserve"] == 2
 
 
-def test_pages_do_not_thrash() -> None:
+def test_page_moves_of_a_decoder_load_seldom_wait_for_a_stream() -> None:
     """If reserved memory did not exceed the live peak, a few pages would move back and forth, with a wait each time."""
     replay = Replay(made(LOADS["decoder"], 60, SEED))
     replay.once()

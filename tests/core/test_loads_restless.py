@@ -97,7 +97,7 @@ def test_best_fit_takes_the_smallest_that_holds_the_block() -> None:
     ("adapters", 150), ("shuffled", 100), ("prefix_cache", 600), ("jagged", 150), ("sessions", 800),
     ("concatenating", 300), ("frames", 400),
 ])
-def test_a_small_load_comes_to_rest(name: str, count: int, seed: int) -> None:
+def test_small_load_converges_without_driver_calls_or_waits(name: str, count: int, seed: int) -> None:
     """After enough passes no driver call and no wait is made, even if the live peak is a few pages."""
     replay = Replay(made(RESTLESS[name], count, seed))
     calls, waits = [], []
@@ -112,7 +112,7 @@ def test_a_small_load_comes_to_rest(name: str, count: int, seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("name", "count"), [
     ("speculative", 150), ("three_at_once", 25), ("one_of_three", 40), ("ranking", 100), ("stages", 150)])
-def test_small_streams_that_share_pay_for_their_own_pages(name: str, count: int, seed: int) -> None:
+def test_driver_calls_of_small_streams_fall_to_a_tenth_within_20_passes(name: str, count: int, seed: int) -> None:
     """Within 20 passes the driver calls of a pass fall to a tenth, because the pool keeps a few MiB more."""
     replay = Replay(made(RESTLESS[name], count, seed))
     calls = [replay.once()[0] for _ in range(20)]
@@ -125,7 +125,9 @@ def test_small_streams_that_share_pay_for_their_own_pages(name: str, count: int,
     ("prefix_cache", 600, 0), ("jagged", 150, 0), ("concatenating", 300, 2), ("sessions", 800, 2), ("shuffled", 100, 3),
     ("proposals", 80, 1), ("small_text", 100, 2), ("small_net", 200, 1), ("frames", 400, 3), ("adapters", 150, 2),
 ])
-def test_a_small_peak_wastes_no_more_than_a_best_fit(name: str, count: int, pages: int, seed: int) -> None:
+def test_small_peak_wastes_no_more_memory_than_a_best_fit_allocator(
+    name: str, count: int, pages: int, seed: int
+) -> None:
     """Up to `pages` pages more are allowed, as tiny blocks have ranges of their own and used pages cannot move."""
     replay = Replay(made(RESTLESS[name], count, seed))
     replay.once()
@@ -133,7 +135,7 @@ def test_a_small_peak_wastes_no_more_than_a_best_fit(name: str, count: int, page
 
 
 @pytest.mark.parametrize("name", ["large_in_turn", "large_at_random"])
-def test_streams_that_are_always_at_work_share_their_memory(name: str) -> None:
+def test_streams_that_are_never_idle_share_their_memory(name: str) -> None:
     """If the host never waits, so that no stream is idle, reserved memory stays within 1.10 of the joint peak."""
     trace = made(RESTLESS[name], 60, 7)
     replay = Replay(trace)
@@ -147,7 +149,7 @@ def test_streams_that_are_always_at_work_share_their_memory(name: str) -> None:
         replay.rig.set(busy=0)
 
 
-def test_streams_that_are_always_at_work_wait_once_for_a_turn() -> None:
+def test_busy_streams_wait_once_for_all_pages_of_a_burst() -> None:
     """One wait gets all pages that a burst lacks, not only the pages of one request."""
     turns = 60
     replay = Replay(made(RESTLESS["large_in_turn"], turns, 7))
@@ -162,7 +164,7 @@ def test_streams_that_are_always_at_work_wait_once_for_a_turn() -> None:
         replay.rig.set(busy=0)
 
 
-def test_random_sizes_leave_the_cache_alone() -> None:
+def test_allocations_of_random_sizes_seldom_flush_the_cache() -> None:
     """Medium-sized allocations that the cache cannot serve do not flush it each time."""
     rig, count = Rig(), 100_000
     load = bench_workloads.random_sizes(_loops.Subject("1", rig.arena(1), *function_addresses()), count)

@@ -20,7 +20,9 @@ SEEDS = (7, 8)
     ("buckets", 150, 1.05, 0.010, 0.002),
     ("two_nets", 40, 1.10, 0.010, 0.004),
 ])
-def test_a_load_nobody_tuned_for(name: str, count: int, most: float, slow: float, later: float, seed: int) -> None:
+def test_untuned_load_wastes_little_memory_and_is_seldom_slow(
+    name: str, count: int, most: float, slow: float, later: float, seed: int
+) -> None:
     replay = Replay(made(STRANGE[name], count, seed))
     assert replay.once()[1] <= slow
     assert replay.ratio() <= most
@@ -31,7 +33,7 @@ def test_a_load_nobody_tuned_for(name: str, count: int, most: float, slow: float
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("name", "count"), [
     ("regrown", 400), ("above_pages", 20000), ("huge_and_tiny", 3000), ("tenants", 40)])
-def test_the_worst_cost_a_tenth(name: str, count: int, seed: int) -> None:
+def test_worst_case_loads_waste_at_most_a_tenth_of_the_memory(name: str, count: int, seed: int) -> None:
     """Sizes chosen to be hard cause slow allocations, but waste at most a tenth of the memory, also in later passes."""
     replay = Replay(made(STRANGE[name], count, seed))
     for _ in range(6):
@@ -48,7 +50,7 @@ def test_aliases_that_are_never_used_again_are_given_up() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("name", "count"), [("diffusion", 14), ("decoding", 2500)])
-def test_a_net_that_comes_again_needs_no_driver(name: str, count: int, seed: int) -> None:
+def test_repeated_run_of_a_network_needs_no_driver_call(name: str, count: int, seed: int) -> None:
     replay = Replay(made(STRANGE[name], count, seed))
     calls = [replay.once()[0] for _ in range(5)]
     assert calls[-1] == calls[-2] == 0, calls

@@ -62,13 +62,13 @@ def test_thread_has_one_identity_in_all_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bias", ["0", "1"])
-def test_sections_exclude_each_other_while_owners_change(program: Path, bias: str) -> None:
+def test_critical_sections_exclude_each_other_while_lock_owners_change(program: Path, bias: str) -> None:
     environment = {**os.environ, **programs.environment(programs.mode()), "ACL_POOL_BIAS": bias}
     done = subprocess.run([str(program)], capture_output=True, text=True, env=environment, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_filter_installed_late_is_named_at_the_end() -> None:
+def test_seccomp_filter_installed_late_is_named_when_the_process_ends() -> None:
     """If a filter refuses membarrier after a thread already owns its arena, the process names it when it ends."""
     done = run_python("""
         import ctypes, platform, struct, sys, threading

@@ -24,7 +24,7 @@ def test_a_shared_block_waits_for_the_other_stream(size: int) -> None:
     assert rig.check() == 0 and not rig.waiting()
 
 
-def test_use_on_its_own_stream_needs_no_event() -> None:
+def test_use_of_a_block_on_its_own_stream_needs_no_event() -> None:
     rig = Rig()
     block = rig.alloc(1000)
     assert rig.share(block, other=1)
@@ -33,7 +33,7 @@ def test_use_on_its_own_stream_needs_no_event() -> None:
     assert rig.calls()["event"] == 0
 
 
-def test_every_use_must_be_over() -> None:
+def test_shared_block_is_reused_only_after_every_stream_use_has_ended() -> None:
     rig = Rig()
     block = rig.alloc(1000)
     assert all(rig.share(block, other) for other in (2, 3, 4))
@@ -47,7 +47,7 @@ def test_every_use_must_be_over() -> None:
     assert not rig.waiting()
 
 
-def test_a_miss_beside_40_busy_streams_asks_16_and_the_others_next() -> None:
+def test_cache_miss_beside_40_busy_streams_queries_16_events() -> None:
     rig = Rig()
     blocks = [rig.alloc(1000) for _ in range(40)]
     for stream, block in enumerate(blocks, 2):
@@ -81,7 +81,7 @@ def test_blocks_that_wait_for_many_streams_are_released_in_any_order() -> None:
     assert rig.poll() == 675 - released and rig.check() == 0 and not rig.waiting()
 
 
-def test_waiting_blocks_are_used_before_the_pool_grows() -> None:
+def test_pending_frees_are_reused_before_the_pool_grows() -> None:
     rig = Rig()
     block = rig.alloc(3 * PAGE)
     rig.share(block, other=2)
@@ -92,7 +92,7 @@ def test_waiting_blocks_are_used_before_the_pool_grows() -> None:
     assert rig.stats()["counters"]["rungs"][0] == 1
 
 
-def test_events_are_used_again() -> None:
+def test_events_of_ended_stream_uses_are_reused() -> None:
     rig = Rig()
     for _ in range(20):
         block = rig.alloc(1000)
@@ -103,7 +103,7 @@ def test_events_are_used_again() -> None:
 
 
 @pytest.mark.parametrize("at", [1, 2])
-def test_without_an_event_the_block_waits_for_the_device(at: int) -> None:
+def test_freed_block_without_an_event_waits_for_the_device(at: int) -> None:
     rig = Rig()
     block = rig.alloc(1000)
     rig.share(block, other=2)
@@ -115,7 +115,7 @@ def test_without_an_event_the_block_waits_for_the_device(at: int) -> None:
     assert rig.check() == 0
 
 
-def test_a_framework_s_arena_records_nothing_inside_a_free() -> None:
+def test_framework_arena_records_no_event_inside_a_free() -> None:
     rig = Rig(early_frees=True)
     block = rig.alloc(1000)
     rig.share(block, other=2)
@@ -124,7 +124,7 @@ def test_a_framework_s_arena_records_nothing_inside_a_free() -> None:
     assert rig.waiting() and rig.sync_waiting()
 
 
-def test_what_comes_back_at_an_unload_waits_for_the_device() -> None:
+def test_blocks_freed_during_an_unload_wait_for_the_device() -> None:
     rig = Rig()
     large, small = rig.alloc(3 * PAGE), rig.alloc(1000)
     rig.set_mode(set=UNLOADING)
@@ -141,7 +141,7 @@ def test_what_comes_back_at_an_unload_waits_for_the_device() -> None:
     assert rig.check() == 0
 
 
-def test_memory_that_waits_for_the_device_is_got_in_an_emergency() -> None:
+def test_full_pool_synchronises_the_device_to_reuse_pending_frees() -> None:
     rig = Rig(limit=10 * PAGE)
     block = rig.alloc(9 * PAGE)
     rig.set_mode(set=UNLOADING)
@@ -191,7 +191,7 @@ def test_a_captured_block_is_never_moved_or_trimmed() -> None:
     assert rig.check() == 0
 
 
-def test_a_captured_block_may_come_back_after_the_capture() -> None:
+def test_captured_block_can_be_freed_after_the_capture() -> None:
     rig = Rig()
     capture = rig.capture_begin()
     block = rig.alloc(2 * PAGE)
@@ -203,7 +203,7 @@ def test_a_captured_block_may_come_back_after_the_capture() -> None:
     assert rig.check() == 0
 
 
-def test_a_released_capture_s_memory_serves_the_next_one() -> None:
+def test_memory_of_a_released_capture_serves_the_next_capture() -> None:
     rig = Rig()
     first = rig.capture_begin()
     rig.free(rig.alloc(1000))
@@ -227,7 +227,7 @@ def test_another_stream_can_use_a_block_of_a_capture() -> None:
     assert rig.sync_waiting() and rig.check() == 0
 
 
-def test_a_watched_stream_s_capture_is_noticed() -> None:
+def test_capture_of_a_watched_stream_gets_memory_of_its_own() -> None:
     rig = Rig()
     rig.set_mode(set=WATCHED)
     outside = rig.alloc(1000)
@@ -244,7 +244,7 @@ def test_a_watched_stream_s_capture_is_noticed() -> None:
     assert rig.check() == 0
 
 
-def test_a_capture_without_an_arena_of_its_own_gets_nothing() -> None:
+def test_capture_gets_no_memory_if_its_arena_cannot_be_made() -> None:
     # Run in a new process: in this one the capture could use the arena of a destroyed pool.
     done = run_python(f"""
         import resource
@@ -264,7 +264,7 @@ def test_a_capture_without_an_arena_of_its_own_gets_nothing() -> None:
     assert (done.stdout, done.returncode) == ("0 1 True True\n", 0), done.stderr
 
 
-def test_a_released_capture_keeps_its_pages_where_frees_come_early() -> None:
+def test_released_capture_keeps_its_pages_with_early_frees() -> None:
     rig = Rig(early_frees=True)
     capture = rig.capture_begin()
     rig.free(rig.alloc(4 * PAGE))
@@ -275,7 +275,7 @@ def test_a_released_capture_keeps_its_pages_where_frees_come_early() -> None:
 
 
 @pytest.mark.parametrize("mode", [FORKED, CLOSED])
-def test_a_mode_that_refuses_allocations_still_takes_frees(mode: int) -> None:
+def test_frees_are_accepted_in_modes_that_refuse_allocations(mode: int) -> None:
     rig = Rig()
     block = rig.alloc(1000)
     rig.set_mode(set=mode)

@@ -27,7 +27,7 @@ def split_free(rig: Rig, pages: int = 12) -> int:
     return keep
 
 
-def test_a_fresh_pool_asks_the_driver() -> None:
+def test_new_pool_gets_its_pages_from_the_driver() -> None:
     rig = Rig()
     rig.alloc(20 * PAGE)
     assert rungs(rig) == {GROW: 1}
@@ -35,7 +35,7 @@ def test_a_fresh_pool_asks_the_driver() -> None:
     assert rig.calls()["sync"] == 0
 
 
-def test_own_free_pages_move_after_one_sync() -> None:
+def test_free_pages_of_a_stream_move_after_one_synchronisation() -> None:
     rig = Rig(views=False)
     split_free(rig)
     assert rig.alloc(20 * PAGE)
@@ -57,7 +57,7 @@ def test_spare_frames_are_used_before_new_ones() -> None:
     assert rungs(rig) == {SPARE: 1}
 
 
-def test_an_idle_stream_gives_before_the_pool_grows() -> None:
+def test_pages_of_an_idle_stream_are_taken_before_the_pool_grows() -> None:
     rig = Rig()
     rig.free(rig.alloc(40 * PAGE, stream=2), stream=2)
     assert rig.alloc(40 * PAGE, stream=1)
@@ -77,7 +77,7 @@ def turned(pages: int = 40) -> Rig:
     return rig
 
 
-def test_a_new_turn_takes_what_the_last_one_needed() -> None:
+def test_burst_takes_as_many_pages_at_once_as_the_last_burst_needed() -> None:
     rig = turned()
     assert rig.alloc(10 * PAGE)
     calls = rig.calls()
@@ -88,7 +88,7 @@ def test_a_new_turn_takes_what_the_last_one_needed() -> None:
     assert rig.check() == 0
 
 
-def test_pages_taken_in_advance_leave_room_for_old_views() -> None:
+def test_pages_taken_in_advance_are_not_put_at_inactive_mappings() -> None:
     """Pages taken for a whole burst are not put into holes that have an inactive mapping of another page."""
     rig = turned()
     for size in 30, 7, 25, 11:
@@ -99,7 +99,7 @@ def test_pages_taken_in_advance_leave_room_for_old_views() -> None:
 
 
 @pytest.mark.parametrize("at", [11, 12, 25, 40])
-def test_a_refused_page_in_advance_is_spare(at: int) -> None:
+def test_page_taken_in_advance_becomes_spare_if_its_mapping_is_refused(at: int) -> None:
     rig = turned()
     rig.set(fail="map", at=at, code=BROKEN)
     assert rig.alloc(10 * PAGE)
@@ -111,7 +111,7 @@ def test_a_refused_page_in_advance_is_spare(at: int) -> None:
     assert rig.reserved() == 40 * PAGE
 
 
-def test_a_busy_stream_is_asked_last() -> None:
+def test_busy_stream_is_waited_for_only_when_the_limit_is_reached() -> None:
     rig = Rig(limit=60 * PAGE)
     rig.free(rig.alloc(40 * PAGE, stream=2), stream=2)
     rig.set(busy=True)                              # pages of stream 2 are in use: the driver must serve
@@ -135,20 +135,20 @@ def test_the_limit_counts_reserved_bytes() -> None:
     assert rig.alloc(3 * PAGE)
 
 
-def test_more_than_the_limit_takes_nothing() -> None:
+def test_allocation_above_the_limit_takes_no_driver_memory() -> None:
     rig = Rig(limit=16 * PAGE)
     assert rig.alloc(17 * PAGE) == 0
     assert rig.reserved() == 0 and rig.calls()["physical"] == 0
 
 
-def test_what_was_taken_in_vain_goes_back() -> None:
+def test_pages_of_a_failed_allocation_are_returned_to_the_driver() -> None:
     rig = Rig(capacity=10 * PAGE)
     assert rig.alloc(20 * PAGE) == 0
     assert rig.reserved() == rig.physical()[0] == 0
     assert rig.alloc(10 * PAGE)
 
 
-def test_nothing_is_synchronised_during_a_capture() -> None:
+def test_allocation_during_a_capture_synchronises_no_stream() -> None:
     rig = Rig()
     split_free(rig)
     rig.free(rig.alloc(30 * PAGE, stream=2), stream=2)
@@ -160,7 +160,7 @@ def test_nothing_is_synchronised_during_a_capture() -> None:
 
 
 @pytest.mark.parametrize("options", [{"steals": False}, {"early_frees": True}], ids=["steal off", "early frees"])
-def test_pages_that_must_not_move_do_not(options: dict[str, bool]) -> None:
+def test_pages_do_not_move_with_steal_off_or_early_frees(options: dict[str, bool]) -> None:
     rig = Rig(**options)
     split_free(rig)
     unmaps = rig.calls()["unmap"]
@@ -176,7 +176,7 @@ def test_a_block_longer_than_a_range_gets_one_of_its_own() -> None:
     assert rig.check() == 0
 
 
-def test_addresses_do_not_wear_out() -> None:
+def test_random_allocations_do_not_exhaust_the_addresses() -> None:
     rig = Rig(virtual_bytes=1 << 30)
     choose = random.Random(3)
     live: list[int] = []
@@ -190,7 +190,7 @@ def test_addresses_do_not_wear_out() -> None:
     assert rig.check() == 0
 
 
-def test_segments_go_back_to_make_room() -> None:
+def test_free_segments_are_released_for_a_larger_allocation() -> None:
     rig = Rig(segments=True, capacity=40 * PAGE)
     a, b = rig.alloc(15 * PAGE), rig.alloc(15 * PAGE)
     rig.free(a)
@@ -201,7 +201,7 @@ def test_segments_go_back_to_make_room() -> None:
     assert rig.check() == 0
 
 
-def test_segments_of_another_stream_go_back_too() -> None:
+def test_free_segments_of_another_stream_are_released_for_an_allocation() -> None:
     rig = Rig(segments=True, capacity=40 * PAGE)
     rig.free(rig.alloc(30 * PAGE, stream=2), stream=2)
     assert rig.alloc(30 * PAGE, stream=1)
@@ -209,7 +209,7 @@ def test_segments_of_another_stream_go_back_too() -> None:
     assert rig.check() == 0
 
 
-def test_trim_keeps_what_is_asked_for() -> None:
+def test_trim_to_a_size_keeps_so_many_bytes_reserved() -> None:
     rig = Rig()
     keep = split_free(rig)
     assert rig.trim(to=10 * PAGE) == 15 * PAGE
@@ -219,7 +219,7 @@ def test_trim_keeps_what_is_asked_for() -> None:
     assert rig.trim() == PAGE
 
 
-def test_decay_gives_back_what_a_tick_did_not_need() -> None:
+def test_decay_step_releases_pages_unused_since_the_last_step() -> None:
     rig = Rig()
     block = rig.alloc(50 * PAGE)
     rig.free(block)
@@ -231,7 +231,7 @@ def test_decay_gives_back_what_a_tick_did_not_need() -> None:
     assert rig.stats()["allocated_peak"] == 50 * PAGE
 
 
-def test_a_pool_with_live_blocks_stays() -> None:
+def test_pool_with_live_blocks_is_not_destroyed() -> None:
     rig = Rig()
     block = rig.alloc(10 * PAGE)
     assert not rig.destroy()
@@ -272,7 +272,7 @@ def exercise(rig: Rig) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("segments", [False, True], ids=["pages", "segments"])
 @pytest.mark.parametrize("at", range(1, 9))
 @pytest.mark.parametrize("call", [name for name in CALL_NAMES if name != "event"])
-def test_a_fault_at_any_driver_call_leaves_the_pool_whole(call: str, at: int, segments: bool) -> None:
+def test_failure_of_any_driver_call_leaves_the_pool_consistent(call: str, at: int, segments: bool) -> None:
     rig = Rig(capacity=(90 if segments else 60) * PAGE, headroom=PAGE, segments=segments, virtual_bytes=1 << 30)
     rig.set(fail=call, at=at, code=NO_MEMORY if call in ("physical", "malloc", "map") else BROKEN)
     live = exercise(rig)
@@ -287,7 +287,7 @@ def test_a_fault_at_any_driver_call_leaves_the_pool_whole(call: str, at: int, se
     assert rig.reserved() == rig.physical()[0] == 0, "something leaked"
 
 
-def test_faults_were_really_injected() -> None:
+def test_load_of_the_fault_test_makes_every_kind_of_driver_call() -> None:
     for call in ("reserve", "physical", "map", "unmap", "sync", "free_physical", "query", "mem_info"):
         rig = Rig(capacity=60 * PAGE, headroom=PAGE, virtual_bytes=1 << 30)
         exercise(rig)
@@ -307,7 +307,7 @@ def test_hole_as_long_as_the_request_is_filled() -> None:
 
 
 @pytest.mark.parametrize("pages", [30, 100])
-def test_shapes_that_repeat_end_without_driver_calls(pages: int) -> None:
+def test_repeated_shapes_converge_without_driver_calls(pages: int) -> None:
     """This holds for any number of page moves in the first pass."""
     choose = random.Random(11)
     rig = Rig()
@@ -329,7 +329,7 @@ def test_shapes_that_repeat_end_without_driver_calls(pages: int) -> None:
     assert calls == 0
 
 
-def test_two_sizes_in_turn_do_not_fight_over_a_page() -> None:
+def test_alternating_small_and_large_allocations_need_no_driver_call() -> None:
     rig = Rig()
     for _ in range(3):
         for size in (1000, 3 * PAGE // 2):
@@ -340,7 +340,7 @@ def test_two_sizes_in_turn_do_not_fight_over_a_page() -> None:
     assert rig.calls() == calls
 
 
-def test_a_page_that_waited_when_it_was_asked_for_is_asked_for_again() -> None:
+def test_page_skipped_because_of_a_pending_free_is_found_by_a_later_allocation() -> None:
     rig = Rig(limit=10 * PAGE)
     block, _small = rig.alloc(PAGE, stream=2), rig.alloc(1000, stream=2)
     assert rig.share(block, other=3, stream=2)

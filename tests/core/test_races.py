@@ -63,7 +63,7 @@ MEANWHILE: list[Callable[[Rig, list[int]], None]] = [nothing, trims, looks, mode
 @pytest.mark.parametrize("meanwhile", MEANWHILE, ids=[one.__name__ for one in MEANWHILE])
 @pytest.mark.parametrize("streams", [[1], [1, 2, 3]], ids=["one arena", "own arenas"])
 @pytest.mark.parametrize("takes_any", [False, True], ids=["foreign frees", "any"])
-def test_threads_and_what_goes_on_meanwhile(
+def test_threads_beside_a_concurrent_operation_leave_the_pool_consistent(
     meanwhile: Callable[[Rig, list[int]], None], streams: list[int], takes_any: bool
 ) -> None:
     rig = Rig(limit=96 * PAGE)
@@ -88,7 +88,7 @@ def test_pages_move_between_the_arenas_of_threads() -> None:
 
 
 @pytest.mark.parametrize("takes_any", [False, True], ids=["foreign frees", "any"])
-def test_nobody_writes_to_a_block_of_somebody_else(takes_any: bool) -> None:
+def test_threads_never_write_to_a_block_of_another_thread(takes_any: bool) -> None:
     """Runs on the simulator, whose addresses have memory, and with a limit, so that pages move."""
     with acl.Pool(0, limit=64 << 20) as pool, acl.Stream(0) as first, acl.Stream(0) as second:
         streams = (first, second)

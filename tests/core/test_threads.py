@@ -32,7 +32,7 @@ def loads_on(rig: Rig, streams: list[int], most: int, count: int) -> list[_loops
 
 @pytest.mark.parametrize("most", [64 << 10, 4 << 20], ids=["cached", "binned"])
 @pytest.mark.parametrize("streams", [[1, 1], [1, 1, 1], [1, 2]], ids=["shared", "three", "own"])
-def test_threads_python_has_never_seen(streams: list[int], most: int) -> None:
+def test_threads_not_started_by_python_can_allocate_and_free(streams: list[int], most: int) -> None:
     rig = Rig()
     loads = loads_on(rig, streams, most, 60_000)
     _loops.run_foreign(loads, 2)
@@ -44,7 +44,7 @@ def test_threads_python_has_never_seen(streams: list[int], most: int) -> None:
     assert all(rig.stats(stream)["allocated"] == 0 for stream in streams)
 
 
-def test_threads_that_steal_from_each_other() -> None:
+def test_threads_that_steal_pages_from_each_other_leave_the_pool_consistent() -> None:
     rig = Rig(limit=160 * PAGE)
     loads = loads_on(rig, [1, 2, 3], 16 << 20, 4000)
     _loops.run_foreign(loads, 2)
@@ -56,7 +56,7 @@ def test_threads_that_steal_from_each_other() -> None:
     assert rig.check() == 0 and rig.reserved() == 0
 
 
-def test_frees_from_other_threads() -> None:
+def test_blocks_can_be_freed_by_threads_that_did_not_allocate_them() -> None:
     rig = Rig()
     failures: list[int] = []
 

@@ -27,7 +27,7 @@ def whole(rig: Rig) -> bool:
     return rig.check() == 0 and rig.faults() == 0
 
 
-def test_free_pages_are_viewed_elsewhere_without_a_wait() -> None:
+def test_free_pages_get_an_alias_without_a_wait() -> None:
     rig = Rig(views=2)
     split_free(rig)
     rig.set(busy=True)
@@ -53,7 +53,7 @@ def turn(rig: Rig) -> None:
     assert whole(rig) and rig.views()[2] == 0
 
 
-def test_a_recall_makes_no_driver_call() -> None:
+def test_reactivated_mapping_needs_no_driver_call() -> None:
     rig = Rig(views=2)
     split_free(rig)
     turn(rig)
@@ -67,7 +67,7 @@ def test_a_recall_makes_no_driver_call() -> None:
     assert rig.reserved() == 25 * PAGE
 
 
-def test_recall_is_not_counted_as_slow() -> None:
+def test_allocation_from_reactivated_mappings_is_not_counted_as_slow() -> None:
     rig = Rig(views=2)
     split_free(rig)
     turn(rig)
@@ -80,7 +80,7 @@ def test_recall_is_not_counted_as_slow() -> None:
     assert after["frees"] == before["frees"] and after["live_blocks"] == before["live_blocks"] + 1
 
 
-def test_a_frame_that_is_in_use_is_not_recalled() -> None:
+def test_mapping_of_a_frame_in_use_is_not_reactivated() -> None:
     rig = Rig(views=2)
     split_free(rig)
     large = rig.alloc(20 * PAGE)
@@ -92,7 +92,7 @@ def test_a_frame_that_is_in_use_is_not_recalled() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_streams_that_view_and_take_frames_in_turn(seed: int) -> None:
+def test_streams_that_alias_and_steal_frames_leave_the_pool_consistent(seed: int) -> None:
     print("seed", seed)
     choose = random.Random(seed)
     rig = Rig(views=2, limit=90 * PAGE)
@@ -110,7 +110,7 @@ def test_streams_that_view_and_take_frames_in_turn(seed: int) -> None:
         assert whole(rig), step
 
 
-def test_all_views_leave_with_their_frame() -> None:
+def test_trim_removes_all_mappings_of_a_released_frame() -> None:
     rig = Rig(views=2)
     keep = split_free(rig)
     rig.free(rig.alloc(20 * PAGE))
@@ -123,7 +123,7 @@ def test_all_views_leave_with_their_frame() -> None:
     assert Rig.mapped() == 0
 
 
-def test_free_frames_go_home_when_nothing_is_live() -> None:
+def test_free_frames_return_to_their_first_mapping_when_no_block_is_live() -> None:
     rig = Rig(views=2)
     keep = split_free(rig)
     large = rig.alloc(20 * PAGE)
@@ -154,7 +154,7 @@ def churn(rig: Rig, seed: int, steps: int = 400) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_old_view_stays_while_there_are_other_places(seed: int) -> None:
+def test_inactive_mapping_is_kept_while_other_addresses_are_free(seed: int) -> None:
     """If the pool unmapped it for a better placement, each iteration would cost a wait."""
     rig = Rig(views=2)
     churn(rig, seed)
@@ -163,7 +163,7 @@ def test_an_old_view_stays_while_there_are_other_places(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_old_view_goes_only_after_its_stream_was_waited_for(seed: int) -> None:
+def test_inactive_mapping_is_unmapped_only_after_its_stream_was_synchronised(seed: int) -> None:
     rig = Rig(views=2, virtual_bytes=FEW_PLACES)
     churn(rig, seed)                                    # `whole` fails if a mapping is removed too early
     assert rig.calls()["unmap"] > 0 and rig.calls()["sync"] > 0
@@ -194,13 +194,13 @@ def test_the_invariants_hold_in_the_middle_of_each_driver_call(seed: int, limit:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_early_frees_with_old_views_only_grow(seed: int) -> None:
+def test_pool_with_early_frees_grows_instead_of_unmapping_inactive_mappings(seed: int) -> None:
     rig = Rig(views=2, early_frees=True, virtual_bytes=FEW_PLACES)
     churn(rig, seed)
     assert rig.calls()["unmap"] == rig.calls()["sync"] == 0
 
 
-def test_an_old_view_stays_while_its_stream_is_at_work() -> None:
+def test_inactive_mapping_of_a_busy_stream_is_not_unmapped() -> None:
     rig = Rig(views=2)
     rig.set(busy=True)
     churn(rig, 1)
@@ -209,7 +209,7 @@ def test_an_old_view_stays_while_its_stream_is_at_work() -> None:
 
 @pytest.mark.parametrize("options", [{"views": False}, {"steals": False}, {"segments": True}],
                          ids=["views off", "steal off", "segments"])
-def test_no_page_is_mapped_twice_where_that_is_switched_off(options: dict[str, bool]) -> None:
+def test_pages_get_no_alias_if_aliases_are_switched_off(options: dict[str, bool]) -> None:
     rig = Rig(**options)
     split_free(rig)
     assert rig.alloc(20 * PAGE)
@@ -217,7 +217,7 @@ def test_no_page_is_mapped_twice_where_that_is_switched_off(options: dict[str, b
     assert whole(rig)
 
 
-def test_early_frees_view_and_recall_but_never_unmap() -> None:
+def test_pool_with_early_frees_makes_and_reuses_aliases_but_never_unmaps() -> None:
     rig = Rig(views=2, early_frees=True)
     split_free(rig)
     rig.set(busy=True)
@@ -243,7 +243,7 @@ def test_captured_graph_gets_aliases_of_its_own_pages_only() -> None:
     assert capture and rig.free(keep) and whole(rig)
 
 
-def test_a_driver_that_maps_once_only_gets_moves() -> None:
+def test_pages_move_if_the_driver_refuses_a_second_mapping() -> None:
     rig = Rig(views=2)
     rig.set(single=True)
     held = []
@@ -259,7 +259,7 @@ def test_a_driver_that_maps_once_only_gets_moves() -> None:
     assert refused["counters"]["failures"] == 0 and whole(rig)
 
 
-def test_one_refusal_does_not_end_views() -> None:
+def test_aliases_are_made_again_after_one_refused_mapping() -> None:
     rig = Rig(views=2)
     split_free(rig)
     rig.set(fail="map", at=1, code=BROKEN)
@@ -273,7 +273,7 @@ def test_one_refusal_does_not_end_views() -> None:
 
 @pytest.mark.parametrize("at", range(1, 24))
 @pytest.mark.parametrize("call", ["map", "unmap", "physical", "sync"])
-def test_a_fault_among_views_leaves_the_pool_whole(call: str, at: int) -> None:
+def test_driver_failure_while_aliases_exist_leaves_the_pool_consistent(call: str, at: int) -> None:
     rig = Rig(views=2, virtual_bytes=40 * PAGE, limit=34 * PAGE)
     rig.set(fail=call, at=at, code=NO_MEMORY if call == "map" else BROKEN)
     live = [split_free(rig, 6)]
@@ -307,7 +307,7 @@ def test_an_unmap_that_is_refused_once_leaves_no_mapping_behind(at: int) -> None
 
 
 @pytest.mark.parametrize("at", range(1, 29))
-def test_memory_goes_only_once_it_is_mapped_nowhere(at: int) -> None:
+def test_frame_is_released_only_after_its_last_mapping_is_removed(at: int) -> None:
     """Else the pool counts memory as given back that the driver still has mapped, until its last mapping is removed."""
     rig = Rig(views=2, limit=25 * PAGE)
     split_free(rig)
@@ -324,7 +324,7 @@ def test_memory_goes_only_once_it_is_mapped_nowhere(at: int) -> None:
     assert whole(rig) and rig.mapped() * PAGE == rig.reserved() == rig.physical()[0]
 
 
-def test_the_checker_sees_a_frame_with_two_holders() -> None:
+def test_invariant_check_finds_a_frame_with_two_active_mappings() -> None:
     rig = Rig(views=2)
     split_free(rig)
     block = rig.alloc(20 * PAGE)
