@@ -257,7 +257,7 @@ def load(framework, pool, seed, steps):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("early", [False, True], ids=["a pool of ACL's streams too", "a pool of its own"])
 def test_what_is_freed_before_its_launch_keeps_its_pages(seed: int, early: bool) -> None:
-    """Slow allocations, trims, decay steps and other streams take no page whose last use is still in the queue."""
+    """Slow allocations, trims, decay steps and other streams take no page that work in the queue still uses."""
     program(QUEUE + f"""
 pool = acl.Pool(0, limit="24MiB", early_frees={early})
 _door.attach(pool, early=True)
@@ -335,7 +335,7 @@ def test_emptying_drains_each_device() -> None:
 
 
 def test_a_shortage_drains_before_it_fails() -> None:
-    """Free pages of another stream are used once the queue is empty; live blocks keep theirs."""
+    """When the queue is empty, free pages of another stream are used; live blocks keep their pages."""
     program("""
         pool = acl.Pool(0, limit="16MiB")
         _door.attach(pool, early=True)
@@ -382,7 +382,7 @@ def test_a_drain_waits_in_the_context_of_the_work() -> None:
 
 
 def test_what_is_freed_while_the_queue_drains_stays() -> None:
-    """The pages to give back are chosen before the drain, so a block freed during the drain keeps its pages."""
+    """The pages to return are chosen before the drain.  So a block that is freed during the drain keeps its pages."""
     program("""
         framework, stream = Framework(), acl.Stream()
         late = framework.malloc(6 * MIB, stream)
@@ -578,7 +578,7 @@ def test_a_seat_serves_its_own_pool() -> None:
 
 
 def test_a_seat_frees_what_the_device_has_done_with() -> None:
-    """Such an instance moves pages as the pool itself does, since each free comes after the device's work is done."""
+    """Such an instance moves pages as the pool itself does, because a block is freed only when its work is complete."""
     program("""
         pool = acl.Pool(0)
         framework = Framework(_door.attach(pool, early=False, own=True))

@@ -73,7 +73,7 @@ def test_trim_gives_the_pages_back_to_the_system() -> None:
 
 
 def _file_bytes() -> int:
-    """Return how many bytes of the system's memory the file of the host pages takes."""
+    """Return the bytes of system memory that the file behind the host pages uses."""
     for entry in Path("/proc/self/fd").iterdir():
         try:
             if "aclpool host pages" in os.readlink(entry):
@@ -84,7 +84,7 @@ def _file_bytes() -> int:
 
 
 def test_free_pages_serve_another_shape() -> None:
-    """If no size ever repeats, the reserved bytes stay near the live bytes, because pages move."""
+    """Even if no size repeats, the reserved bytes stay near the live bytes, because pages move."""
     pool = HostPool(granule=65536, arenas=1)
     seed = 5
     print("seed", seed)

@@ -33,7 +33,7 @@ library.my_free.restype = None
 
 
 class Books:
-    """The two callbacks as camem.py defines them, and nothing else of camem.py."""
+    """The two callbacks of camem.py, without its other parts."""
 
     def __init__(self) -> None:
         self.handles: dict[int, tuple[int, int, int, int]] = {}
@@ -476,7 +476,7 @@ def test_a_pool_without_virtual_memory_is_refused(sim: ModuleType) -> None:
     assert not acl.vllm.installed()
 
 
-# ---- in the place of the vendor's ---------------------------------------------------------------
+# ---- in place of vLLM-Ascend's own module --------------------------------------------------------
 
 
 def test_install_serves_both_orders_of_import(monkeypatch: pytest.MonkeyPatch) -> None:

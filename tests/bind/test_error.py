@@ -1,4 +1,4 @@
-"""Status to exception: names, classes, messages, hints."""
+"""The exception for each status: its name, class, message and hint."""
 
 import builtins
 import json

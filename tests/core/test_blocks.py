@@ -102,7 +102,7 @@ def test_frees_in_address_order_cost_as_much_as_in_reverse_order() -> None:
 
 
 def test_small_blocks_of_rare_sizes_are_put_into_bins_when_freed() -> None:
-    """If the cache kept such blocks, it would reuse none of them, and they could not join until it is flushed."""
+    """If the cache kept such blocks, they would not be used again, and not be joined with neighbours before a flush."""
     rig = Rig()
     sizes = [512 * units for units in range(1, 301)]
     cached = []
@@ -121,7 +121,7 @@ def test_small_blocks_of_rare_sizes_are_put_into_bins_when_freed() -> None:
 
 @pytest.mark.parametrize("sizes", [range(64, 80), range(65, 80, 2), [1, 63, 64, 1023, 1024]])
 def test_a_flush_reaches_every_size_in_the_cache(sizes: Sequence[int]) -> None:
-    """Sizes are searched in groups, so also test a group in which only one size has cached blocks."""
+    """A flush searches sizes in groups.  So this also tests a group in which only one size has cached blocks."""
     rig = Rig()
     for cached in sizes:
         for block in [rig.alloc(units * UNIT) for units in sizes]:

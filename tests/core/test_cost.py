@@ -1,4 +1,4 @@
-"""Operations of the pool take as many instructions among many objects as among few: a part of bench/cost.py."""
+"""Operations of a pool take about as many instructions with many objects as with few: a part of bench/cost.py."""
 
 import importlib.util
 import shutil
@@ -31,7 +31,7 @@ def cost() -> ModuleType:
 ])
 def test_instructions_of_an_operation_hardly_grow_with_the_number_of_blocks_or_streams(
         cost: ModuleType, operation: str, most: float) -> None:
-    """A miss may take twice the instructions: if there are more than 8 streams, each miss looks at 12 others."""
+    """A miss may take twice the instructions, because with more than 8 streams it looks at 12 other arenas."""
     sizes = cost.OPERATIONS[operation].sizes
     counted = cost.count([operation], (sizes[0], sizes[-2]))[operation]
     assert counted[-1][1] < most * counted[0][1], counted

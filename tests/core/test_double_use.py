@@ -1,4 +1,4 @@
-"""No memory gets two owners: after a double free under the guard, or where pages without memory count as free."""
+"""No memory gets two owners: not after a double free of a guarded block, and not if pages without memory seem free."""
 
 import threading
 
@@ -59,7 +59,7 @@ def test_a_double_free_under_the_guard_has_one_owner_at_most() -> None:
         with Slow(stream) as slow:
             first = threading.Thread(target=door.free, args=(victim,))
             first.start()
-            first.join(0.3)                 # by now it waits for the stream; if it is late, the test passes too
+            first.join(0.3)                 # by now it should wait for the stream; if not, the test passes too
             door.free(victim)
             slow.go_on()
             first.join(300)

@@ -1,7 +1,7 @@
 """Hard loads: the ratio of reserved to live bytes, slow allocations, and driver calls once shapes repeat.
 
-They run on the core test harness, which makes millions of allocations a second.  `tests/support/loads.py` makes
-the loads; recorded traces are used too if they exist.  bench/decisions.md states the bounds that are checked.
+They run on the core test harness, which makes millions of allocations per second.  `tests/support/loads.py` makes
+the loads; recorded traces are also used if they exist.  The checked bounds are from bench/decisions.md.
 """
 
 import random
@@ -38,7 +38,7 @@ def test_recorded_trace_wastes_at_most_2_percent_of_the_memory(path: Path) -> No
     ("residual", 150, 1.08), ("encoder", 150, 1.12),
 ])
 def test_hard_load_wastes_little_memory_and_is_seldom_slow(name: str, steps: int, most: float) -> None:
-    """If the live peak is only a few hundred pages, the partly used pages are more than 2 % of it."""
+    """The allowed ratio is above 1.02 if the live peak is a few hundred pages, because of partly used pages."""
     replay = Replay(made(LOADS[name], steps, SEED))
     _, slow = replay.once()
     assert replay.ratio() <= most
@@ -61,7 +61,10 @@ def test_streams_that_are_idle_alternately_share_their_memory() -> None:
 
 
 def in_turn(traces: list[Trace]) -> Trace:
-    """Return a trace with one stream for each of `traces`, which run one step each in turn until one has no more."""
+    """Return a trace with a stream for each of `traces`.
+
+    The streams run one step each in turn, until one of them has no more steps.
+    """
     rows, first = [], 0
     for stream, trace in enumerate(traces):
         rows.append(np.stack([trace.op, trace.id + first, trace.size, trace.step, np.full(len(trace), stream)]))
@@ -70,7 +73,7 @@ def in_turn(traces: list[Trace]) -> Trace:
     events = events[:, events[3] < min(int(trace.step.max()) for trace in traces)]
     events = events[:, np.lexsort((np.arange(events.shape[1]), events[4], events[3]))]
     kept = events[:, np.isin(events[1], events[1][events[0] == 1], invert=True)]
-    kept[0] = 1                                     # frees of the blocks that are live at the end
+    kept[0] = 1                                     # keep the frees of the blocks that are live at the end
     return Trace("in turn", *np.concatenate([events, kept], axis=1))
 
 
@@ -91,7 +94,7 @@ def test_networks_that_run_steps_alternately_share_their_memory(names: str) -> N
     ("scatter", 400, 5), ("moe", 30, 8), ("moe", 3, 28),
 ])
 def test_repeated_shapes_need_no_driver_call(name: str, steps: int, rounds: int) -> None:
-    """After `rounds` iterations no driver call is made; loads with a small live peak need more iterations."""
+    """After `rounds` iterations, no driver call is made; `rounds` is larger for loads with a small live peak."""
     replay = Replay(made(LOADS[name], steps, SEED))
     calls = [replay.once()[0] for _ in range(rounds + 2)]
     assert calls[rounds:] == [0, 0], calls

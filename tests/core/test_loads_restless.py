@@ -1,7 +1,7 @@
-"""Loads that keep a pool busy: they converge, share their memory, and waste no more than a best fit.
+"""Loads with which a pool converges late: they converge, share memory, and waste no more than a simple best fit.
 
-Each pass repeats the same requests, as a service does.  The pool is compared with a plain allocator: one
-address range, best fit, pages that are never given back.
+Each pass repeats the requests of the first pass, as a service does.  The pool is compared with a simple allocator
+that has one address range, uses best fit, and returns no pages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEEDS = (7, 8)
 
 
 class BestFit:
-    """An address range that only grows; an allocation takes the lowest of the smallest free pieces that hold it."""
+    """An address range that only grows.  An allocation takes the smallest free piece that fits, the lowest if equal."""
 
     def __init__(self) -> None:
         self.free: list[tuple[int, int]] = []       # size, address
@@ -98,7 +98,7 @@ def test_best_fit_takes_the_smallest_that_holds_the_block() -> None:
     ("concatenating", 300), ("frames", 400),
 ])
 def test_small_load_converges_without_driver_calls_or_waits(name: str, count: int, seed: int) -> None:
-    """After enough passes no driver call and no wait is made, even if the live peak is a few pages."""
+    """After enough passes, a pass makes no driver call and no wait, even if the live peak is only a few pages."""
     replay = Replay(made(RESTLESS[name], count, seed))
     calls, waits = [], []
     for _ in range(20):
@@ -128,7 +128,7 @@ def test_driver_calls_of_small_streams_fall_to_a_tenth_within_20_passes(name: st
 def test_small_peak_wastes_no_more_memory_than_a_best_fit_allocator(
     name: str, count: int, pages: int, seed: int
 ) -> None:
-    """Up to `pages` pages more are allowed, as tiny blocks have ranges of their own and used pages cannot move."""
+    """`pages` more pages are allowed, because tiny blocks have their own ranges, and used pages cannot move."""
     replay = Replay(made(RESTLESS[name], count, seed))
     replay.once()
     assert replay.rig.physical()[1] // PAGE <= best_fit_pages(replay.trace) + pages
@@ -136,7 +136,7 @@ def test_small_peak_wastes_no_more_memory_than_a_best_fit_allocator(
 
 @pytest.mark.parametrize("name", ["large_in_turn", "large_at_random"])
 def test_streams_that_are_never_idle_share_their_memory(name: str) -> None:
-    """If the host never waits, so that no stream is idle, reserved memory stays within 1.10 of the joint peak."""
+    """Even if the host never waits, so that no stream is idle, reserved memory is at most 1.10 of the joint peak."""
     trace = made(RESTLESS[name], 60, 7)
     replay = Replay(trace)
     replay.rig.set(busy=2)

@@ -1,7 +1,7 @@
 """Loads that the pool was not tuned on: the ratio of reserved to live bytes, slow allocations, convergence.
 
-`bench/README.md` has these numbers for whole nets.  The design allows a ratio of 1.02 (1.10 over several
-streams), 0.5 % slow allocations in a first pass and 0.1 % later.  Larger numbers here are of loads that miss this.
+`bench/README.md` has these numbers for whole nets.  The goals of the design are a ratio of 1.02 (1.10 with several
+streams), 0.5 % slow allocations in a first pass and 0.1 % later.  Loads with larger numbers here miss these goals.
 """
 
 import pytest
@@ -42,7 +42,7 @@ def test_worst_case_loads_waste_at_most_a_tenth_of_the_memory(name: str, count: 
 
 
 def test_aliases_that_are_never_used_again_are_given_up() -> None:
-    """Iterations repeat here, but no layer can use the aliases of another layer."""
+    """Iterations repeat in this load, but no layer can use the aliases that another layer made."""
     replay = Replay(made(STRANGE["concatenated"], 4000, 7))
     slow = [replay.once()[1] for _ in range(4)]
     assert max(slow[2:]) <= 0.025, slow

@@ -1,4 +1,4 @@
-"""The arena's lock by itself, in C: `tests/c/core_lock.c`, with and without the bias.
+"""Only the arena's lock, in C: `tests/c/core_lock.c`, with and without the bias.
 
 `python tests/c/run_tsan.py` runs the same program under ThreadSanitizer.
 """
@@ -46,9 +46,9 @@ FIRST_FILE = """
 
 
 def test_thread_has_one_identity_in_all_files(tmp_path: Path) -> None:
-    """If it had two identities, one thread would be two owners of a lock.
+    """If a thread had two identities, it would count as two owners of a lock.
 
-    CC names the compiler, because compilers differ in the built-in function for this.
+    The test uses the compiler that CC names, because compilers have different built-in functions for the identity.
     """
     files = []
     for name, text in {"first.c": FIRST_FILE, "second.c": SECOND_FILE}.items():

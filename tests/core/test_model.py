@@ -1,8 +1,8 @@
 """A state machine: the pool and a simple model of it, step by step, with the checker after each.
 
-Blocks are freed in any order, and on a wrong stream, which is refused; they are shared and captured, and their frees
-deferred.  The driver fails, is busy, runs out of memory.  Hypothesis shortens a failing sequence and prints how to
-repeat it.
+Blocks are freed in any order, also on a wrong stream, which is refused.  Blocks are shared and captured, and their
+frees are deferred.  The driver fails, is busy, or runs out of memory.  Hypothesis shortens a failing sequence and
+prints how to repeat it.
 """
 
 import os

@@ -63,7 +63,7 @@ def test_cache_miss_beside_40_busy_streams_queries_16_events() -> None:
 
 
 def test_blocks_that_wait_for_many_streams_are_released_in_any_order() -> None:
-    """The queues have several lengths, and some streams share a bucket of the hash table."""
+    """The streams' queues of pending frees differ in length, and some streams share a bucket of the hash table."""
     rig = Rig()
     blocks = [rig.alloc(1000) for _ in range(900)]
     for number, block in enumerate(blocks):

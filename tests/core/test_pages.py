@@ -295,7 +295,7 @@ def test_load_of_the_fault_test_makes_every_kind_of_driver_call() -> None:
 
 
 def test_hole_as_long_as_the_request_is_filled() -> None:
-    """The search passes over a run of pages only if it is too short."""
+    """The search skips a run of pages only if the run is too short."""
     rig = Rig()
     rig.alloc(PAGE)
     middle = rig.alloc(4 * PAGE)
@@ -308,7 +308,7 @@ def test_hole_as_long_as_the_request_is_filled() -> None:
 
 @pytest.mark.parametrize("pages", [30, 100])
 def test_repeated_shapes_converge_without_driver_calls(pages: int) -> None:
-    """This holds for any number of page moves in the first pass."""
+    """The last passes make no driver call, however many pages have moved in the first pass."""
     choose = random.Random(11)
     rig = Rig()
     script = []

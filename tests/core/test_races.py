@@ -1,7 +1,7 @@
 """Threads that use a pool during its slow operations: steals, frees by other threads, trims, changes of mode.
 
-CI runs these tests also with everything built for ThreadSanitizer (lane `threads`), and with the invariants
-checked after each step (lane `sanitize`).  `ACLPOOL_TURNS` makes them shorter there.
+CI also runs these tests built for ThreadSanitizer (lane `threads`), and with the invariants checked after each step
+(lane `sanitize`).  There, `ACLPOOL_TURNS` makes the tests shorter.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def test_pages_move_between_the_arenas_of_threads() -> None:
 
 @pytest.mark.parametrize("takes_any", [False, True], ids=["foreign frees", "any"])
 def test_threads_never_write_to_a_block_of_another_thread(takes_any: bool) -> None:
-    """Runs on the simulator, whose addresses have memory, and with a limit, so that pages move."""
+    """The test runs on the simulator, because its addresses have memory, and with a limit, so that pages move."""
     with acl.Pool(0, limit=64 << 20) as pool, acl.Stream(0) as first, acl.Stream(0) as second:
         streams = (first, second)
         for stream in streams:

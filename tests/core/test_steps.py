@@ -1,4 +1,4 @@
-"""The fallback steps: one table in the code, and what follows it."""
+"""The fallback steps: the table in the code, and the texts and types that must agree with it."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Threads that Python did not create: on one arena, as owners of one lock, stealing pages."""
+"""Threads that Python did not create: they use one arena, become owners of one lock, and steal pages."""
 
 import threading
 

@@ -155,7 +155,7 @@ def churn(rig: Rig, seed: int, steps: int = 400) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_inactive_mapping_is_kept_while_other_addresses_are_free(seed: int) -> None:
-    """If the pool unmapped it for a better placement, each iteration would cost a wait."""
+    """If the pool unmapped the old mapping for a better placement, each iteration would have to wait."""
     rig = Rig(views=2)
     churn(rig, seed)
     assert rig.views()[1] > 0
@@ -296,7 +296,7 @@ def test_driver_failure_while_aliases_exist_leaves_the_pool_consistent(call: str
 
 @pytest.mark.parametrize("at", range(1, 29))
 def test_an_unmap_that_is_refused_once_leaves_no_mapping_behind(at: int) -> None:
-    """A mapping that is left behind would keep the memory when the frame, by then moved, is given to the driver."""
+    """The frame moves and is later given to the driver; a mapping that was left would still keep its memory."""
     rig = Rig(views=2, limit=25 * PAGE)
     split_free(rig)
     rig.free(rig.alloc(20 * PAGE))
@@ -308,7 +308,7 @@ def test_an_unmap_that_is_refused_once_leaves_no_mapping_behind(at: int) -> None
 
 @pytest.mark.parametrize("at", range(1, 29))
 def test_frame_is_released_only_after_its_last_mapping_is_removed(at: int) -> None:
-    """Else the pool counts memory as given back that the driver still has mapped, until its last mapping is removed."""
+    """Otherwise the pool would count memory as returned that the driver keeps until its last mapping is removed."""
     rig = Rig(views=2, limit=25 * PAGE)
     split_free(rig)
     rig.free(rig.alloc(20 * PAGE))

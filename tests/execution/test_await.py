@@ -23,7 +23,7 @@ X = np.ones((2, 8), np.float32)
 
 
 class Gate:
-    """Holds a stream up until `open`, or to the end of its `with` block."""
+    """Stops a stream's work until `open` is called, or to the end of its `with` block."""
 
     def __init__(self, stream: acl.Stream) -> None:
         self.opened = threading.Event()
@@ -55,7 +55,7 @@ def pool(stream: acl.Stream) -> Iterator[acl.Pool]:
 
 
 def run(coroutine: Awaitable[Any]) -> Any:
-    """Run a coroutine in a new event loop, for 30 s at most, and return its result."""
+    """Run a coroutine in a new event loop for at most 30 s, and return its result."""
     async def limited() -> Any:
         return await asyncio.wait_for(coroutine, LIMIT)
 
@@ -156,7 +156,7 @@ def test_memory_is_given_back(model: acl.Model, stream: acl.Stream, pool: acl.Po
 
 @pytest.mark.parametrize("taught", [True, False])
 def test_stream_that_is_held_up_does_not_hold_the_loop(taught: bool, stream: acl.Stream) -> None:
-    """The loop opens the gate, so it must not be blocked, not even by a first run, which waits for the stream."""
+    """The event loop opens the gate.  So it must not be blocked, even by a first run, which waits for the stream."""
     async def main() -> None:
         with Gate(stream) as gate:
             tasks = [asyncio.ensure_future(model.arun(X, stream=stream)) for _ in range(12)]
@@ -239,7 +239,7 @@ def test_refusal_of_the_runtime_is_told(
 
 
 def test_abort_ends_the_waits(model: acl.Model, stream: acl.Stream) -> None:
-    """The waits end with an error, although work that is running on the stream goes on."""
+    """The waits end with an error, although running work on the stream continues."""
     async def main() -> None:
         with Gate(stream) as gate:
             queued = model.run_async(X, stream)

@@ -54,7 +54,7 @@ def random(seed: int) -> np.random.Generator:
 
 
 class Gate:
-    """Holds a stream up until `open`."""
+    """Stops a stream's work until `open` is called."""
 
     def __init__(self, stream: acl.Stream) -> None:
         self.event = threading.Event()
@@ -66,7 +66,7 @@ class Gate:
         self.over = True
 
     def open(self) -> None:
-        """Let the stream go on, and check that nothing has waited for it: that would have lasted 30 s."""
+        """Let the stream continue.  Check that no call has waited for it, which would have taken 30 s."""
         assert not self.over
         self.event.set()
 
@@ -362,7 +362,7 @@ def test_no_device_calls_once_the_shapes_repeat(sim, pooled):
 
 
 def tensors_of(built: Builder, inputs: list) -> list[int]:
-    """Return the bytes of every tensor between inputs and outputs, computed from the model with NumPy."""
+    """Return the block sizes of all inner tensors (not inputs or outputs), computed from the model with NumPy."""
     views = {"Reshape", "Flatten", "Identity", "Unsqueeze", "Squeeze"}
     known = set(built.constants)                # tensors known to the host: constants, and results of shapes
     names = []
@@ -595,7 +595,7 @@ def test_inputs_without_an_event_behind_them_are_kept_until_they_are_copied(mode
 
 
 def test_close_waits_for_the_runs_under_way_before_it_unloads(stream, model, sim):
-    """There is no pool and the unload fails, so no later part of `close` waits for the runs."""
+    """There is no pool, and the unload fails, so only the first part of `close` can wait for the runs."""
     x = np.ones((6, 8), np.float32)
     model(x, stream=stream)
     gate = Gate(stream)

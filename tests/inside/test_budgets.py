@@ -126,7 +126,7 @@ def test_budget_hook_that_frees_is_asked_once(opened: tuple[acl.Pool, acl.Stream
 
 
 def test_budget_of_many_threads_is_never_exceeded_nor_lost() -> None:
-    """The budget has room for the blocks of 3 of the 4 threads, which use streams of their own and the default one."""
+    """The budget has room for the blocks of 3 of the 4 threads.  The threads use their own and the default stream."""
     pool = acl.Pool(0)
     size = 2048
     pool.budget("a", 3 * size)
@@ -186,7 +186,7 @@ def test_budget_set_while_threads_allocate_counts_each_block() -> None:
 def test_budget_of_a_model_bounds_its_runs_and_no_others(
     opened: tuple[acl.Pool, acl.Stream, Door], room: int
 ) -> None:
-    """With a budget of 512 bytes the inputs do not fit; with 1 MiB the workspace that ACL asks for does not."""
+    """With a budget of 512 bytes, the inputs do not fit; with 1 MiB, the workspace that ACL requests does not fit."""
     pool, stream, _ = opened
     x = np.ones((8192, 8), np.float32)
     content = small_model().to_bytes()

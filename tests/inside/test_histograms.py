@@ -1,4 +1,4 @@
-"""Pool.histograms and Pool.peak agree with counts made by the tests."""
+"""`Pool.histograms` and `Pool.peak` agree with the tests' own counts."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_marks_are_exact_without_tracking(made: Made) -> None:
         if turn % 400 == 0:
             marks.append(pool.mark())
             assert marks[-1].blocks == len(live)
-        if live and generator.random() < 0.35:      # low, so that some blocks are live at all the marks
+        if live and generator.random() < 0.35:      # few frees, so that some blocks are live at every mark
             block = generator.choice(list(live))
             del live[block]
             door.free(block)
@@ -294,7 +294,7 @@ serve()
 """
 
 def exit_report(tmp_path: Path, program: str, within: str) -> tuple[str, str]:
-    """Run a program. Return its report at exit, and the place of its line with `within` as the report writes it."""
+    """Run a program; return its report at exit, and the place of its line with `within`, as in the report."""
     script = tmp_path / "service.py"
     script.write_text(program, encoding="utf-8")
     done = run_child(str(script), ACL_POOL_LEAKS="1")
@@ -344,7 +344,7 @@ service.workers.shutdown()
 
 
 def test_an_error_that_is_kept(tmp_path: Path) -> None:
-    """An error keeps the locals of all functions that it left: the report gives the path through its traceback."""
+    """An exception keeps the locals of all functions that it left; the report shows the path through its traceback."""
     report, place = exit_report(tmp_path, ERRORS, "return self.order(")
     way = f"]._exception.__traceback__ -> scores, a local of rank at {place.removesuffix(' in ')}"
     assert f"      held by __main__.service.jobs[0{way}" in report

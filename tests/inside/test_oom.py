@@ -1,4 +1,4 @@
-"""Out-of-memory reports: what they say is true, and their advice helps."""
+"""Out-of-memory reports: their statements are true, and their advice helps."""
 
 import ctypes
 import pickle
@@ -233,7 +233,7 @@ def test_a_full_device_says_how_much_is_missing_and_where_it_is() -> None:
 
 @pytest.mark.parametrize("segments", [False, True])
 def test_what_no_device_can_hold_takes_nothing_first(segments: bool, stream: acl.Stream) -> None:
-    """The pool refuses at once: it takes no page for the request, moves none, and keeps its cached blocks."""
+    """The pool refuses the request at once: it allocates and moves no page for it, and keeps its cached blocks."""
     _, total = acl.Device(0).memory_info()
     with acl.Pool(0, segments=segments) as pool:
         with pool.alloc(6 * MIB, stream):
@@ -250,7 +250,7 @@ def test_what_no_device_can_hold_takes_nothing_first(segments: bool, stream: acl
 
 
 def test_what_the_device_cannot_hold_beside_others_takes_nothing_first(stream: acl.Stream) -> None:
-    """The device is large enough, but others hold memory; after they free it, the request succeeds."""
+    """The device is large enough, but other code holds its memory; when that is freed, the request succeeds."""
     free, _ = acl.Device(0).memory_info()
     address = ctypes.c_void_p()
     assert api.aclrtMalloc(ctypes.byref(address), 4096 * MIB, 0) == 0
@@ -385,7 +385,7 @@ def test_what_sleeps_is_not_in_use(stream: acl.Stream) -> None:
 
 
 def test_a_failure_is_told_with_its_own_report(stream: acl.Stream) -> None:
-    """If another thread fails between an allocation and its exception, the newest report is not the right one."""
+    """If another thread's allocation fails between an allocation and its exception, the newest report is wrong."""
     with acl.Pool(0, "16MiB") as pool, acl.Stream(0) as other:
         for size, on in ((20, stream), (20, other), (30, other), (20, stream), (40, stream)):
             refused(pool, size * MIB, on)
@@ -398,7 +398,7 @@ def test_a_failure_is_told_with_its_own_report(stream: acl.Stream) -> None:
 
 
 class Others:
-    """Makes an allocation of another stream fail each time before a report is read."""
+    """Before each reading of a report, makes an allocation of another stream fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, pool: acl.Pool, stream: acl.Stream) -> None:
         for name in ("last_oom", "oom_of"):
@@ -441,7 +441,7 @@ def test_a_run_s_error_has_its_own_report(others: Others, stream: acl.Stream) ->
 
 
 def test_what_fails_otherwise_is_not_out_of_memory(others: Others, stream: acl.Stream) -> None:
-    """Another stream's allocation fails in the function that chooses the kernel; this must not become the error."""
+    """In the compile function, an allocation of another stream fails; the operator must not report that failure."""
     @acl.Op.compiler("Undecided")
     def choose(inputs: object, outputs: object, choice: acl.KernelChoice) -> None:
         others.fail(int, ())

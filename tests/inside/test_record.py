@@ -1,4 +1,7 @@
-"""Pool.record: all events in order, also if the ring overwrote some; the files replay and open."""
+"""`Pool.record`: all events are in order, even if the ring has overwritten some.
+
+Its files can be replayed and opened.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def of_blocks(events: list[RecordedEvent]) -> list[RecordedEvent]:
 
 def churn(door: Door, live: dict[int, tuple[int, int]], generator: random.Random, steps: int,
           log: list[tuple[str, int, int]]) -> None:
-    """Allocate and free at random, and add what was done to `log`, for a comparison with the recording."""
+    """Allocate and free at random, and append each operation to `log`, for a comparison with the recording."""
     for _ in range(steps):
         if live and generator.random() < 0.5:
             block = generator.choice(list(live))
@@ -94,7 +97,7 @@ def test_an_overwritten_recording_is_still_whole(made: Made, capacity: int) -> N
 
 
 def test_a_recording_that_ended_notes_nothing(made: Made) -> None:
-    """After the end blocks are not tracked either, and the next recording begins with no events of the last."""
+    """After its end, blocks are not tracked either, and a new recording begins without events of the old one."""
     pool, _, door = made
     for _ in range(2):
         with pool.record() as recording:
@@ -170,7 +173,7 @@ def test_out_of_memory_is_an_event() -> None:
 
 
 def test_each_failure_has_its_own_reason(tmp_path: Path) -> None:
-    """All failures have reasons, not only the last; files for PyTorch's viewer say what was free on the device."""
+    """All failures have reasons, not only the last one; files for PyTorch's viewer have the device's free bytes."""
     with open_door(limit="16MiB") as (pool, _, door), open_door(limit="8MiB", name="other") as (_, _, beside):
         with pool.record() as recording:
             for size in (64, 32):
@@ -523,7 +526,7 @@ def test_a_child_of_a_fork_refuses() -> None:
 
 
 def test_the_snapshot_can_be_walked_backwards(made: Made, tmp_path: Path) -> None:
-    """PyTorch's viewer starts from the segments at the end: each event must fit the state at its time."""
+    """PyTorch's viewer goes backwards from the segments at the end: each event must fit the state at its time."""
     pool, stream, door = made
     live: dict[int, tuple[int, int]] = {}
     churn(door, live, random.Random(7), 300, [])

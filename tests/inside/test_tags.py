@@ -1,4 +1,4 @@
-"""Tags, which name the use of memory: given by `tag=`, by a scope, by the stream, or by the model."""
+"""Tags, which name the use of memory: they are set by `tag=`, a scope, the stream, or the model."""
 
 import asyncio
 import threading

@@ -26,12 +26,12 @@ from acl.tools.onnx_writer import Builder
 
 ROOT = Path(__file__).resolve().parents[2]
 STRONG = re.compile(r"\b(never|always|any thread|no waits?)\b", re.IGNORECASE)
-#: Pages that state decisions or define words, and promise nothing.
+#: Pages that describe decisions or define words; they promise nothing.
 HISTORY = ("design", "glossary")
-#: Generated modules, whose docstrings quote CANN.
+#: Generated modules; their docstrings quote CANN's documentation.
 PYACL = {"mdl", "op", "prof", "rt", "util"}
 
-#: Page, words around the strong word, file of the test, name of the test.
+#: The promises: page, the words around the strong word, the test's file, the test's name.
 CLAIMS = [
     ("README.md", "a thread that Python has never seen", "core/test_threads.py",
      "test_threads_not_started_by_python_can_allocate_and_free"),
@@ -81,7 +81,7 @@ CLAIMS = [
      "test_a_module_has_two_names_and_never_a_second_copy"),
 ]
 
-#: Strong words that promise nothing: page, and the words around them.
+#: Sentences with a strong word that promise nothing: page, and the words around the strong word.
 PLAIN = [
     ("README.md", "which it was never tuned on"),
     ("benchmarking.md", "A row that never settled"),
@@ -113,7 +113,7 @@ DOCSTRINGS: dict[str, tuple[str, ...]] = {
 
 
 def public_docstrings() -> Iterator[tuple[str, str]]:
-    """Yield names and docstrings of everything that the package exports, without pyACL's, which are the vendor's."""
+    """Yield names and docstrings of all that the package exports, except pyACL's, which quote CANN."""
     for name in acl.__all__:
         thing = getattr(acl, name, None)
         if name in PYACL or thing is None:
@@ -162,7 +162,7 @@ def test_each_public_docstring_with_a_strong_word_has_tests_or_promises_nothing(
         test_the_test_of_a_promise_is_there(*test.split("::"))
 
 
-# ---- promises whose test stands here ----
+# ---- the tests of promises that are tested in this file ----
 
 
 def test_a_query_of_a_busy_stream_returns_while_it_is_busy(stream: acl.Stream) -> None:
@@ -184,7 +184,7 @@ def started(model: acl.Model, x: np.ndarray, stream: acl.Stream) -> threading.Th
 
 def run_beside(model: acl.Model, x: np.ndarray, free: acl.Stream, waiter: threading.Thread,
                opened: threading.Event) -> bool:
-    """Run the model on a free stream while `waiter` waits until `opened`; return whether that run had to wait."""
+    """Run the model on a free stream while `waiter` waits for `opened`; return True if this run had to wait."""
     other = started(model, x, free)
     other.join(60)
     stuck = other.is_alive()

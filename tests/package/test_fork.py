@@ -1,4 +1,4 @@
-"""Fork: handles refuse in the child, with a clear error, and the parent is unharmed."""
+"""Fork: in the child, handles raise a clear error; the parent is not affected."""
 
 import pytest
 from support.child import run_python

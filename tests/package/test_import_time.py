@@ -1,7 +1,7 @@
 """`import acl` is quick, and loads nothing heavy.
 
-Measured as the processor time of an interpreter that imports acl minus that of one that does nothing.
-The minimum of several runs of both is used, so that a busy machine does not decide.
+The measured value is the processor time of an interpreter that imports acl, minus that of one that does nothing.
+Of both, the minimum of several runs is used, so that a busy machine does not change the result.
 """
 
 import os
@@ -23,7 +23,7 @@ def processor_ms(code: str) -> float:
 
 @pytest.mark.release_only
 def test_import_costs_less_than_30_ms() -> None:
-    """The limit is for a machine that starts a bare interpreter in 6 ms; for a slower one it is scaled."""
+    """The limit is for a machine that starts an interpreter in 6 ms; on a slower machine, the limit is larger."""
     bare, whole = (min(times) for times in zip(
         *((processor_ms("pass"), processor_ms("import acl")) for _ in range(10)), strict=True))
     print(f"bare {bare:.1f} ms, with acl {whole:.1f} ms")

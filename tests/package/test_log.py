@@ -1,4 +1,4 @@
-"""What the library logs, and that it is silent otherwise."""
+"""The messages that the library logs; it logs nothing else."""
 
 import logging
 import sys

@@ -132,7 +132,7 @@ def test_exit_is_silent(case: str, older: bool) -> None:
 
 @pytest.mark.subprocess_heavy
 def test_exit_is_silent_many_times() -> None:
-    # The random sleep varies what the thread of the callbacks does at the moment when the interpreter ends.
+    # Because of the random sleep, the callbacks' thread is at different points when the interpreter exits.
     code = """
         import acl, time, os
         streams = [acl.Stream() for _ in range(3)]
@@ -147,7 +147,7 @@ def test_exit_is_silent_many_times() -> None:
 
 
 def test_callbacks_after_the_interpreters_end(tmp_path: Path) -> None:
-    # An exit handler of a library keeps the process alive after Python's end, while callbacks are still queued.
+    # A library's exit handler keeps the process alive after Python has ended, while callbacks are still queued.
     source, library = tmp_path / "late.c", tmp_path / "late.so"
     source.write_text("""
         #include <stdlib.h>
@@ -167,7 +167,7 @@ def test_callbacks_after_the_interpreters_end(tmp_path: Path) -> None:
 
 
 def test_a_callback_that_comes_due_when_python_is_gone(tmp_path: Path) -> None:
-    # The callback is queued behind a C function that waits for an exit handler, which runs after Python's end.
+    # The callback is queued behind a C function that waits for an exit handler, which runs after Python has ended.
     source, library = tmp_path / "gone.c", tmp_path / "gone.so"
     source.write_text("""
         #include <stdatomic.h>

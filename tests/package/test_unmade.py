@@ -1,4 +1,4 @@
-"""Objects made by `__new__` alone, and closed ones: every method returns or raises; none crashes or hangs."""
+"""Objects made by `__new__` without `__init__`, and closed objects: no method crashes or hangs."""
 
 from __future__ import annotations
 

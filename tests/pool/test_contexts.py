@@ -1,6 +1,6 @@
-"""Pools and contexts: each context has a default stream of its own, and a device can have several contexts.
+"""Pools and contexts: each context has its own default stream, and a device can have several contexts.
 
-The tests let a default stream wait for a notify, so that it is certainly not idle.
+In these tests, a default stream waits for a notify, so that it is certainly not idle.
 """
 
 import ctypes
@@ -97,7 +97,7 @@ def test_an_unload_elsewhere_waits_for_the_pool_s_device(elsewhere: Elsewhere) -
 
 
 def test_a_guard_fills_nothing_out_of_the_default_stream_s_order(elsewhere: Elsewhere) -> None:
-    """A buffer is closed while another context is current, and work queued on its own stream still reads it."""
+    """A buffer is closed while another context is current and queued work of its own stream still reads it."""
     acl.Device(1).use()
     with acl.Pool(1, debug=True, sync_timeout_ms=50) as pool, acl.HostBuffer(4096) as host:
         buffer = pool.alloc(4096)
@@ -211,7 +211,7 @@ def test_a_closed_pool_is_not_found_for_a_stream_that_others_ended() -> None:
 
 
 def elsewhere_closed(buffer: acl.Buffer, device: int | None) -> None:
-    """Close a buffer in a thread that has no context, or one of `device`, as a finalizer may run in any thread."""
+    """Close a buffer in a thread without a context, or with one of `device`: a finalizer may run in such a thread."""
 
     def close() -> None:
         if device is not None:

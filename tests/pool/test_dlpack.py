@@ -152,7 +152,7 @@ def test_from_dlpack_tells_the_producer_our_stream(pool: acl.Pool, legacy: bool)
 
 
 def test_memory_goes_back_after_our_stream(pool: acl.Pool) -> None:
-    """When memory is returned, its producer may use it at once on other streams, so queued work must be over."""
+    """When memory is returned, its producer may use it on other streams at once, so our queued work must be done."""
     with acl.Stream(0) as stream:
         gate, done = threading.Event(), []
         array = pool.empty((1000,), "int8")

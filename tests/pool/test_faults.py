@@ -1,4 +1,4 @@
-"""Every driver call of a slow allocation fails once: the invariants hold, nothing leaks, the pool serves on.
+"""Every driver call of a slow allocation fails once: the invariants hold, nothing leaks, and the pool still works.
 
 Each scenario runs once to count its driver calls, then once for each of these calls, with that call failing.
 An allocation may then return NULL.  Errors are a broken invariant, a leak, or a pool that cannot serve the next
@@ -108,7 +108,10 @@ def books() -> tuple[dict[str, int], int]:
 
 
 def attempt(step: Step, options: dict[str, object], rule: tuple[str, int] | None) -> dict[str, int]:
-    """Run a scenario; `rule` is the function that fails and at which call. Return the number of calls by function."""
+    """Run a scenario with a failing call; `rule` is its function and number.
+
+    Return the number of calls by function.
+    """
     with open_door(limit="64MiB", **options) as (pool, stream, door):
         acl.sim.reset_counters()
         fault = acl.sim.fault(rule[0], nth=rule[1]) if rule else None

@@ -1,4 +1,4 @@
-"""Guarded streams: the pool finds errors of its users, reports them with the block's history, and goes on."""
+"""Guarded streams: the pool finds errors of its users, reports them with the block's history, and continues to work."""
 
 import ctypes
 import threading
@@ -282,7 +282,7 @@ def test_a_wrong_level_in_the_environment_is_named(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("debug", [True, "sample:2"])
 def test_two_threads_on_one_stream_harm_nothing(debug: bool | str) -> None:
-    """ACL forbids it. A block may then be freed unchecked, but no block is lost and no false error is reported."""
+    """ACL forbids this.  A block may then be freed unchecked, but no block is lost, and no false error is reported."""
     before = reports()
     with open_door(debug=debug) as (pool, stream, door):
 

@@ -173,7 +173,7 @@ def test_null_is_refused_by_every_callback(debug: str | None) -> None:
 
 @pytest.mark.release_only      # a sanitizer maps memory of its own, which VmSize counts too
 def test_many_pools_leave_little_behind() -> None:
-    """Of each pool only the arenas stay that ACL has pointers to: a page each, and addresses that later pools use."""
+    """Of each pool, only arenas to which ACL has pointers are kept: one page each, and addresses for later pools."""
     def mapped() -> int:
         with open("/proc/self/status") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("VmSize"))

@@ -1,8 +1,8 @@
 """Random steps compare the pool with a simple model: `check()` runs after each step, and contents are compared.
 
-Each live block holds a pattern of its own, written and compared by copies queued on its stream.  If a block
-overlaps another, a page moves under a block, or memory is given out twice, a pattern is wrong.  `ACLPOOL_LONG=1`
-runs hundreds of thousands of steps (marker `long`).  Hypothesis prints how to repeat a failure.
+Each live block has its own pattern, which copies on its stream write and compare.  If two blocks overlap, or the page
+of a live block moves, a pattern is wrong.  `ACLPOOL_LONG=1` runs hundreds of thousands of steps (marker `long`).
+Hypothesis prints how to repeat a failure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SIZES = st.one_of(
 
 @dataclass(eq=False)
 class Held:
-    """A live block as the model knows it."""
+    """A live block, in the model."""
 
     lane: int
     block: int          # from the callbacks; 0 if the block belongs to `buffer`
@@ -54,7 +54,7 @@ class Held:
 
 
 def mark(held: Held, write: bool) -> None:
-    """Write or compare both ends of a block, which shows any overlap, as an overlap contains an end of a block."""
+    """Write or compare both ends of a block.  That shows every overlap, because an overlap has an end of a block."""
     want = held.pattern.to_bytes(8, "little") * 16
     length = held.size if held.size < 128 else 64
     for at in {held.address, held.address + held.size - length}:
@@ -275,10 +275,10 @@ if LONG:
     @pytest.mark.usefixtures("no_leaks")
     @pytest.mark.parametrize("part", range(60))
     def test_hundreds_of_thousands_of_steps(part: int) -> None:
-        """Run in parts, with the garbage collector told to skip the objects that exist already.
+        """Run the steps in parts, and exclude existing objects from garbage collections before each part.
 
-        Hypothesis keeps all that it has tried, and each example begins and ends with a collection that walks it.
-        One run of 3,000 examples slowed from ten a second to one in two seconds after 600.
+        Hypothesis keeps all examples that it has tried, and each example begins and ends with a garbage collection.
+        In one run of 3,000 examples, the speed fell from ten examples per second to one in two seconds after 600.
         """
         print("ACLPOOL_SEED", FIRST, "and", part)
         machine = seed(FIRST + part)(type("PoolMachine", (PoolMachine,), {}))

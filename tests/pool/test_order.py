@@ -1,7 +1,7 @@
-"""Order on a device: no memory is used by two blocks at once while work is queued.  Run on the simulator.
+"""Order on the simulator: no two blocks use one piece of memory at a time, while work is queued.
 
-A Python function that waits holds the streams up, so that all copies and fills of a test are still queued
-while blocks are freed, reused, shared, or moved.
+A Python function that waits stops the streams.  So all copies and fills of a test are still queued while blocks are
+freed, used again, shared, or moved.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 @contextmanager
 def held(stream: acl.Stream) -> Iterator[threading.Event]:
-    """Hold the work of a stream up until the yielded event is set, or to the end of the block."""
+    """Stop the work of a stream until the yielded event is set, or to the end of the `with` block."""
     gate = threading.Event()
     stream.launch(gate.wait)
     try:
@@ -43,7 +43,10 @@ def read_async(host: acl.HostBuffer, buffer: acl.Buffer, stream: acl.Stream) -> 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_live_block_keeps_its_pattern(sim: ModuleType, seed: int) -> None:
-    """Fills and reads are queued on two held streams, blocks are freed before they run, pages move between arenas."""
+    """Fills and reads are queued on two stopped streams; blocks are freed before they run.
+
+    Pages move between arenas.
+    """
     print("seed", seed)
     choose = random.Random(seed)
     acl.Device(0).use()
@@ -109,7 +112,7 @@ def test_no_page_is_taken_from_under_queued_work(sim: ModuleType) -> None:
 
 @pytest.mark.parametrize("timeout_ms", [25_000, -1])
 def test_a_caller_with_the_gil_does_not_wait_for_ever(sim: ModuleType, timeout_ms: int) -> None:
-    """CANN's own module calls so: the caller holds the GIL, and the stream needs the GIL for a Python callback."""
+    """CANN's own module can cause this: the caller holds the GIL, and the stream needs it for a Python callback."""
     acl.Device(0).use()
     with acl.Pool(0, "40MiB", sync_timeout_ms=timeout_ms, views=False) as pool, acl.Stream(0) as stream:
         pool.register(stream)

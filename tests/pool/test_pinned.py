@@ -41,7 +41,7 @@ def is_ours(array: Any) -> bool:
 
 @pytest.fixture
 def gate(stream: acl.Stream) -> Iterator[threading.Event]:
-    """Make an event for functions on the stream to wait for; it is set at the end, also of a test that fails."""
+    """Yield an event for which functions on the stream wait.  It is set at the end, even if the test fails."""
     made = threading.Event()
     yield made
     made.set()
@@ -300,7 +300,7 @@ def test_blocks_nest(pinned: acl.PinnedPool, no_leaks: None) -> None:
 
 
 def test_threads_may_share_what_they_enter(pinned: acl.PinnedPool) -> None:
-    """If one thread leaves while another is inside, each gets the memory handler that it had before."""
+    """If one thread leaves the block while another is in it, each gets back the memory handler that it had before."""
     shared, found = acl.numpy_pool(pinned), list[bool]()
     inside, left = threading.Event(), threading.Event()
 
@@ -380,7 +380,7 @@ def test_a_block_ends_where_it_began(pinned: acl.PinnedPool) -> None:
 
 
 def test_error_within_an_expression_leaks_nothing(pinned: acl.PinnedPool, sim: Any) -> None:
-    """In one expression NumPy gets some memory and is then refused more; what it got is freed."""
+    """In one expression, NumPy gets memory and is then refused further memory; the first memory is freed."""
     with pinned.numpy():
         kept = numpy.arange(1000.0)
         with sim.fault("aclrtMallocHost", code=207001), pytest.raises(MemoryError):

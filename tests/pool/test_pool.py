@@ -1,4 +1,4 @@
-"""Pool: buffers, registration, statistics, limits, out of memory.  On the simulator."""
+"""`Pool` on the simulator: buffers, registration, statistics, limits, out of memory."""
 
 import ast
 import ctypes
@@ -245,7 +245,7 @@ def test_a_foreign_allocator_is_told_from_ours(pool: acl.Pool, stream: acl.Strea
 
 
 def test_who_serves_a_stream_is_as_acl_says(pool: acl.Pool, stream: acl.Stream) -> None:
-    """This holds also if a program registers the allocator of another stream in ACL, without telling the pool."""
+    """The answer is right even if a program registers another stream's allocator in ACL without telling the pool."""
     with acl.Pool(0) as second, acl.Stream(0) as other:
         pool.register(stream)
         second.register(other)

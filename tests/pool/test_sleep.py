@@ -1,4 +1,4 @@
-"""Sleep and wake: contents, addresses, memory given away and got again, neighbours, frees, failures."""
+"""Sleep and wake: contents, addresses, memory that is returned and allocated again, neighbours, frees, failures."""
 
 from __future__ import annotations
 
@@ -362,7 +362,7 @@ def test_frees_while_sleeps_and_wakes_run() -> None:
         assert (pool.check(), pool.stats().allocated, pool.stats().asleep) == (0, 0, 0)
 
 
-# ---- order and the rest of the pool -------------------------------------------------------------
+# ---- order, and other functions of the pool -----------------------------------------------------
 
 
 def test_work_in_flight_is_waited_for() -> None:

@@ -1,4 +1,4 @@
-"""Sleep and wake while work runs: blocks freed meanwhile, waits that expire, wakes that fail, graphs."""
+"""Sleep and wake while work runs: blocks that are freed during it, waits that time out, wakes that fail, graphs."""
 
 import ctypes
 import threading
@@ -17,7 +17,7 @@ KIB = 1 << 10
 
 
 class Sleeping:
-    """A sleep in another thread that has begun its sleep batch and waits for a stream at work."""
+    """A sleep in another thread, which has begun its sleep batch and waits for a busy stream."""
 
     def __init__(self, pool: acl.Pool, tags: str | None = None) -> None:
         self.error: acl.AclError | None = None

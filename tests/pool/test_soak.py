@@ -1,4 +1,4 @@
-"""Four streams run at once for a long time, with trims and decay: no amount of memory grows.
+"""Four streams run at the same time for long, with trims and decay steps: the memory in use does not grow.
 
 Every test run has a short form; `ACLPOOL_LONG=1` runs ten minutes (marker `long`).  The loads are recorded
 traces if they exist, else synthetic ones.
@@ -45,7 +45,7 @@ def loads() -> list[list[Event]]:
 
 
 def play(door: Door, events: list[Event]) -> None:
-    """Play a load once through the registered callbacks, and free what is live at its end."""
+    """Play a load once through the registered callbacks, and free the blocks that are live at its end."""
     live: dict[int, int] = {}
     for op, number, size in events:
         if op == 0:
@@ -65,7 +65,7 @@ def host_kib() -> int:
 
 
 def whole(pool: acl.Pool) -> bool:
-    """True if all invariants hold. Retried, because a decay step may hold frames for a moment."""
+    """Return True if all invariants hold.  Try several times, because a decay step may hold frames for a moment."""
     for _ in range(1000):
         if pool.check() == 0:
             return True
@@ -74,7 +74,7 @@ def whole(pool: acl.Pool) -> bool:
 
 
 def empty(pool: acl.Pool) -> bool:
-    """True if all memory was returned to the driver. Retried, because a decay step may be returning some just now."""
+    """Return True if all memory was returned to the driver.  Try several times, because a decay step may be running."""
     for _ in range(1000):
         pool.trim()
         if pool.stats().reserved == 0 == physical():

@@ -13,7 +13,7 @@ FOLDER = str(Path(acl.__file__).parent)
 
 
 def within(package: str) -> Callable[[acl.Pool], acl.Buffer]:
-    """A function that allocates, whose source is in a folder."""
+    """Return a function that allocates, and whose source file is in the folder `package`."""
     names: dict[str, Callable[[acl.Pool], acl.Buffer]] = {}
     exec(compile("def inner(pool):\n    return pool.alloc(64)\n", f"{package}/made.py", "exec"), names)
     return names["inner"]

@@ -1,6 +1,6 @@
-"""Order: when freed memory may be reused, and on which stream; captures, threads, ends of streams and registrations.
+"""Order: when and on which stream freed memory is used again; captures, threads, ends of streams and registrations.
 
-The tests hold streams up by work that waits, so that other work is certainly not finished yet.
+Work that waits stops the streams of these tests, so that later work is certainly not finished.
 """
 
 import gc
@@ -139,7 +139,7 @@ def test_an_arena_at_work_gives_pages_only_after_its_own_stream_was_waited_for()
 
 
 def test_streams_at_work_at_the_same_time_keep_their_pages() -> None:
-    """Streams that allocate in turn would share 160 MiB; if both allocate at once, each gets pages of its own."""
+    """Streams that allocate alternately would share 160 MiB; streams that allocate at the same time get own pages."""
     stop, turns = threading.Event(), 0
     with open_door() as (pool, stream, door), acl.Stream() as second:
         pool.register(second)
@@ -152,7 +152,7 @@ def test_streams_at_work_at_the_same_time_keep_their_pages() -> None:
                 turns += 1
 
         def met() -> bool:
-            """Allocate on the first stream. True if it was slow and the other thread allocated thrice meanwhile."""
+            """Allocate on the first stream; return True if it was slow and the other thread allocated 3 times in it."""
             before = turns, slow()
             held.append(door.alloc(40 * MIB))
             return turns > before[0] + 2 and slow() > before[1]

@@ -212,12 +212,12 @@ def test_a_shared_block_is_freed_as_fast_among_20000(pool: acl.Pool) -> None:
 
     with acl.Stream() as own, acl.Stream() as other:
         few = min(free_ns(200) for _ in range(5))
-        assert free_ns(20_000) < 40 * few       # 20 blocks are in each list; a walk over all would take 100 times
+        assert free_ns(20_000) < 40 * few       # a list has 20 blocks; a walk over all blocks would take 100 times
 
 
 @pytest.mark.release_only      # a sanitizer makes mappings of its own
 def test_pools_that_end_leave_no_mapping_each(pool: acl.Pool) -> None:
-    """The arenas that ACL has pointers to are kept in one mapping, as a process may have a limited number of them."""
+    """Arenas to which ACL has pointers are kept in one mapping, because a process may have a limited number."""
     def turn() -> None:
         with acl.Stream() as stream:
             other = acl.Pool(0)

@@ -1,4 +1,4 @@
-"""Aliases on the simulator: queued work sees its own bytes, whatever address its pages have now."""
+"""Aliases on the simulator: queued work sees its own bytes, although its pages have other addresses now."""
 
 import ctypes
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Use:
         assert api.aclrtMemcpyAsync(self.host, count, where, count, TO_HOST, stream.handle) == 0
 
     def right(self) -> bool:
-        """True if the block held the fill when it was read. Valid once the stream is done."""
+        """True if the block had the filled bytes when it was read.  Valid when the stream is done."""
         return ctypes.string_at(self.host, self.size) == bytes([self.value]) * self.size
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class Use:
 
 
 def turns(stream: acl.Stream, door: Door, count: int) -> list[Use]:
-    """Use the same pages at changing addresses: in turn two blocks of 10 MiB and one of 16 MiB, with small ones."""
+    """Use some pages at changing addresses: two blocks of 10 MiB and one of 16 MiB alternate, with small blocks."""
     uses: list[Use] = []
     keep: list[int] = []
     for turn in range(count):

@@ -1,6 +1,6 @@
-"""Which streams a wait covers: streams of other contexts, of reused handles, of captures; and one deadline for all.
+"""Which streams a wait covers: streams of other contexts, with reused handles, of captures; and the common deadline.
 
-Each test holds a stream at work, frees memory that its queued work still uses, and checks that it is not reused.
+Each test keeps a stream busy, frees memory that its queued work still uses, and checks that it is not used again.
 """
 
 import ctypes
@@ -108,7 +108,10 @@ def test_the_default_stream_of_another_context_is_another_stream() -> None:
 
 
 def test_each_context_has_a_default_stream_with_memory_of_its_own() -> None:
-    """An arena outlives its context; memory allocated in another context is ordered by the default stream of that."""
+    """An arena exists longer than its context.
+
+    Memory is ordered by the default stream of the context that was current.
+    """
     with acl.Pool(0, sync_timeout_ms=50) as pool:
         with away():
             pool.alloc(SIZE).close()
@@ -192,7 +195,7 @@ def test_pinned_memory_waits_for_another_devices_stream_that_no_event_tells_of(s
 
 
 def test_buffers_come_back_where_acls_frees_come_early() -> None:
-    """A program frees buffers after it has queued their work, even if ACL frees its own blocks early."""
+    """The program frees buffers after it has queued their work, although ACL frees its own blocks early."""
     with acl.Pool(0, limit="64MiB", early_frees=True) as pool, acl.Stream() as own, acl.Stream() as other:
         for _ in range(20):
             buffer = pool.alloc(SIZE, own)

@@ -1,7 +1,7 @@
 """Random programs of queued work on pools of several kinds: contents are checked, and a failing program is shortened.
 
-`support.work_world` has the actions.  It uses streams in two contexts, which are held, share blocks and end at work,
-captures, unloads, sleeps by tag, trims, early frees and threads, and lets driver calls inside all of them fail.
+`support.work_world` has the actions: streams in two contexts, which are stopped, share blocks, and are destroyed while
+work runs; captures, unloads, sleeps by tag, trims, early frees and threads; and failing driver calls in all of these.
 `ACLPOOL_LONG=1` runs seeds for an hour (marker `long`; `ACLPOOL_SEED` is the first, `ACLPOOL_SECONDS` the time).
 """
 
@@ -20,7 +20,7 @@ KINDS = 12
 
 
 def tried(seed: int, count: int) -> None:
-    """Run the actions of a seed. If they fail, report a shortened list that fails, and the code that runs it."""
+    """Run the actions of a seed; if they fail, report a shorter list that also fails, and the code that runs it."""
     settings = Settings.of(seed)
     actions = actions_of(seed, count)
     found = fails(settings, actions)

@@ -18,7 +18,7 @@ BLOCK, NO_BLOCK = 1, 0
 
 
 def soon(true: Callable[[], object]) -> None:
-    """Wait until `true()` holds, which another thread brings about."""
+    """Wait until `true()` returns true because of another thread."""
     until = time.monotonic() + 30
     while not true():
         assert time.monotonic() < until, "it does not happen"
@@ -268,7 +268,7 @@ def test_several_exception_callbacks() -> None:
 
 @pytest.mark.parametrize(("seconds", "ends"), [(0.1, {"", "done\n"}), (600, {""})])
 def test_a_callback_that_runs_at_exit_gets_a_moment(seconds: float, ends: set[str]) -> None:
-    """The exit waits half a second for a callback; if the machine is slower than that, the test tries again."""
+    """The exit waits half a second for a callback; on a slow machine, the test tries several times."""
     found = set()
     for _ in range(20 * len(ends) - 19):
         done = run_python(f"""

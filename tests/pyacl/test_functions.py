@@ -22,12 +22,13 @@ ROWS = {row["name"]: row for row in SURFACE}
 NAMES = sorted(ROWS)
 CALLED = [n for n in NAMES if not n.startswith("acl.util.") and n not in ASIDE]
 FAILED = 207001
-# These return without calling C, because their callable is not the last registered one, or never was registered.
+# These functions return without calling C, because their callable is not the last registered one, or was not
+# registered.
 NOT_CALLED = {n for n in NAMES if n.endswith(("unregister", "unregister_callback"))}
 NUMBER = set("bBhHiIlLkKf")
-# Refused because the descriptor was not made by allocator_create_desc.
+# These functions refuse the descriptor, because allocator_create_desc did not make it.
 NO_DESCRIPTOR = re.compile(r"acl\.rt\.allocator_set_\w+_func_to_desc")
-# Functions with two C calls, or with results that no rule here describes; tested by name elsewhere.
+# Functions with two C calls, or with results that no rule here describes; other tests call them by name.
 OWN_RULES = {"acl.rt.get_group_info_detail", "acl.rt.get_stream_attribute", "acl.prof.get_op_type_v2",
              "acl.prof.get_op_name_v2", "acl.rt.mem_pool_get_attr", "acl.mdl.ri_capture_thread_exchange_mode"}
 
@@ -67,7 +68,7 @@ def number_of(value: Any, size: int) -> int:
 
 
 def matched(names: list[str], c_params: list[Row], wanted: list[bool]) -> dict[str, int]:
-    """Return the C parameter of each name: the one with the same name, else the next one without a name."""
+    """Return, for each name, the C parameter with this name, else the next C parameter that no name has."""
     by_name = {same(p["name"]): i for i, p in enumerate(c_params) if wanted[i]}
     found = {n: by_name[same(n)] for n in names if same(n) in by_name}
     rest = [i for i in range(len(c_params)) if wanted[i] and i not in found.values()]
@@ -120,7 +121,7 @@ def check_lists(name: str, success: Row) -> None:
 
 
 def check_results(name: str, success: Row) -> None:
-    """Check that each value that C wrote is returned in the place of its name."""
+    """Check that each value that C wrote is returned at the place of its parameter's name."""
     row, seen = ROWS[name], success[name]
     if name in NOT_CALLED or name in OWN_RULES or NO_DESCRIPTOR.fullmatch(name):
         return
@@ -194,14 +195,14 @@ def wrong(kind: str) -> Any:
 
 
 def check_wrong_types(name: str) -> None:
-    """Check that a wrong type in any place raises a TypeError in the words of the vendor's module."""
+    """Check that a wrong type at any place raises a TypeError with the message of CANN's module."""
     row = ROWS[name]
     function = find(name)
     kinds = [parts(p)[1] for p in row["params"]]
     good = arguments(row)
     for i, kind in enumerate(kinds):
         if kind == "O":
-            continue        # tested by name: each function accepts other objects
+            continue        # other tests check these kinds by name, because each function accepts different objects
         with pytest.raises((TypeError, ValueError)) as caught:
             function(*good[:i], wrong(kind), *good[i + 1:])
         if kind[0] not in "[{" and "cfg:" not in kind and "_" not in kind:

@@ -1,4 +1,4 @@
-"""The documentation's calls for dynamic shapes, in pyACL: which results they give, and what is refused."""
+"""The calls for dynamic shapes in CANN's documentation, with pyACL: their results, and which calls are refused."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def start(way: str, program: str, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return the paths of three models y = relu(x @ w), named .om: of fixed shape, with gears, of any shape."""
+    """Return the paths of three .om files of y = relu(x @ w): for a fixed shape, for a few shapes, for any shape."""
     folder = tmp_path_factory.mktemp("models")
     made = {}
     for name, rows, metadata in (("fixed", 2, {}), ("geared", "n", {"dynamic_batch_size": "1,2,4"}), ("any", "n", {})):

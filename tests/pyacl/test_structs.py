@@ -1,4 +1,4 @@
-"""Dicts and lists that pyACL accepts and returns for structs: what is written, read, and refused."""
+"""Dicts and lists that pyACL accepts and returns for structs: which values are written, read, and refused."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The table of the pyACL surface covers pyACL, and the C API behind it."""
+"""The table of pyACL's functions has all functions of pyACL, and all C functions that they call."""
 
 import inspect
 import json

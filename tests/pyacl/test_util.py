@@ -1,4 +1,4 @@
-"""`acl.util`: addresses are those of the objects, views copy nothing, threads run and end."""
+"""`acl.util`: it returns the objects' own addresses, views are not copies, and threads run and end."""
 
 import ctypes
 import gc
@@ -12,7 +12,7 @@ from support.child import run_python
 
 import acl
 
-# The vendor's functions for arrays warn on every call, and so do these.
+# CANN's functions for arrays warn at every call, and so do these.
 ARRAYS = pytest.mark.filterwarnings("ignore::Warning")
 
 

@@ -1,4 +1,4 @@
-"""Copies and fills: every pair of source and target, order, bounds."""
+"""Copies and fills: every pair of source and target, the order on streams, the bounds."""
 
 import array
 import ctypes
@@ -175,7 +175,7 @@ def test_a_synchronous_copy_waits_for_copies_still_queued(
 
 
 def test_a_copy_to_pageable_memory_comes_after_what_c_queued_on_its_stream(stream: acl.Stream) -> None:
-    """Without a wait the runtime would copy at once; the library does not know the work that C queued."""
+    """Without a wait, the runtime would copy at once; this package does not know the work that C code queued."""
     with acl.Pool(0) as pool, pool.alloc(256, stream) as buffer:
         acl.fill(buffer, 0)
         with Slow(stream) as slow:
@@ -185,7 +185,7 @@ def test_a_copy_to_pageable_memory_comes_after_what_c_queued_on_its_stream(strea
 
 
 def test_a_buffers_stream_orders_its_synchronous_copies(stream: acl.Stream, no_leaks: None) -> None:
-    # The fill is queued behind a callback that is held up; the copy must not run before it.
+    # The fill is queued behind a callback that waits; the copy must not run before the fill.
     gate = threading.Event()
     buffer = acl.Buffer(8, stream=stream)
     stream.launch(gate.wait, 30)

@@ -1,7 +1,7 @@
 """The fault matrix: each C function that the wrapper calls fails once, in every use that reaches it.
 
-The functions are read from the sources, so a new call is tested at once.  If no action below reaches a
-function, its test fails.
+The functions are read from the sources, so a new call is tested without a change of this file.  If no action below
+reaches a function, the function's test fails.
 """
 
 import gc
@@ -18,7 +18,7 @@ import acl.sim
 MODULES = ("_device", "_stream", "_buffer", "_copy", "_callback", "_work")
 CALLED = sorted(set().union(*(calls(module) for module in MODULES)))
 CHECKED = set().union(*(checked(module) for module in MODULES)) & set(CALLED)
-# Called only at the start, at the end, or with an older CANN: tests below call these in child processes.
+# Functions that are called only at the start, at the end, or with an older CANN; they are tested in child processes.
 ELSEWHERE = {
     "aclInit",
     "aclFinalizeReference",
@@ -29,7 +29,7 @@ ELSEWHERE = {
 }
 # `Device.healthy` returns False if this function fails; `test_device.py` tests the status for which it raises.
 ANSWERS = {"aclrtQueryDeviceStatus"}
-# If one of these fails, its object is left behind (a context with its default stream).
+# If one of these functions fails, its object still exists (for a context, also its default stream).
 LEAVES_ONE = {
     "aclrtDestroyContext",
     "aclrtDestroyEvent",
@@ -210,7 +210,7 @@ def test_each_checked_function_raises(function: str, sim: ModuleType) -> None:
 
 
 def test_everything_that_is_called_is_checked_or_known() -> None:
-    # If one of these fails, the user's call does not: no name, no context or no device is a valid result.
+    # If one of these functions fails, the user's call succeeds: no name, no context or no device is a valid result.
     answers = {"aclrtGetCurrentContext", "aclrtGetDevice", "aclrtGetSocName"}
     assert set(CALLED) - CHECKED - answers - LEAVES_ONE == {
         "aclFinalizeReference",

@@ -1,4 +1,7 @@
-"""Small numbers as handles are refused before the runtime sees them; functions, graphs or addresses are lacking."""
+"""Small numbers are refused as handles, before the runtime gets them.
+
+Libraries that lack functions, graphs, addresses.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ TAKERS: dict[str, Callable[[int], object]] = {
 @pytest.mark.parametrize("taker", TAKERS)
 @pytest.mark.parametrize("number", [1, 2, 4095, -3, 1 << 64])
 def test_number_below_every_object_is_refused_as_a_handle(taker: str, number: int) -> None:
-    # The real runtime uses a handle as a pointer without a check: stream=1 ended the process.
+    # The real runtime uses a handle as a pointer without a check: with stream=1, the process crashed.
     acl.Device(0).use()
     with pytest.raises(ValueError, match=rf"must be .*not {number}$"):
         TAKERS[taker](number)

@@ -23,7 +23,7 @@ LIMIT_SECONDS = 30
 
 
 class Gate:
-    """Holds a stream up until `open`, or to the end of its `with` block."""
+    """Stops a stream's work until `open` is called, or to the end of its `with` block."""
 
     def __init__(self, stream: acl.Stream) -> None:
         self.event = threading.Event()
@@ -200,7 +200,10 @@ def test_a_view_of_closed_memory_is_closed(stream: acl.Stream) -> None:
 def test_the_collector_in_a_callback_waits_for_nothing(
     stream: acl.Stream, pinned: acl.PinnedPool, no_leaks: None
 ) -> None:
-    """A callback may drop objects that work queued behind it on the same stream uses, so it must not wait for them."""
+    """A callback may drop objects that work behind it on its stream uses.
+
+    So the deletion must not wait for that work.
+    """
     device = acl.Buffer(4096, stream=stream)
     inside, gate, taken = threading.Event(), threading.Event(), []
     held = [filled(pinned, b"A"), acl.Buffer(64), acl.Stream(0), acl.Event(), acl.HostBuffer(64)]

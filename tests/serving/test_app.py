@@ -86,11 +86,11 @@ class Client:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Client]]:
-    """Yield a function that starts a server; end those that still run."""
+    """Yield a function that starts a server; at the end, end the servers that still run."""
     started: list[subprocess.Popen[str]] = []
 
     def launched(*arguments: str, **environment: str) -> Client | None:
-        """Start a server and wait until it answers; None if another process took its port meanwhile."""
+        """Start a server and wait until it answers; return None if another process has taken its port."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -267,7 +267,7 @@ def test_ctrl_c_twice_answers_no_more_and_ends_without_a_traceback(serve: Callab
         assert time.monotonic() < deadline
         time.sleep(0.01)
     server.process.send_signal(signal.SIGINT)
-    with suppress(OSError):                     # it no longer listens
+    with suppress(OSError):                     # raised if the server has stopped listening
         while server.ask("GET", "/healthz")[0] == 200:
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""acl.serving.Engine: batching, admission, and what happens when things fail."""
+"""`acl.serving.Engine`: batches, admission of requests, and failures."""
 
 import gc
 import sys
@@ -202,7 +202,7 @@ def test_streams_that_fail(expected: list[Any], sim: Any) -> None:
             asked += ask(service, 12)
             asked[-12][1].result(300)            # the lanes are running
             for handle in service.pool.streams[:1]:
-                with suppress(ValueError):      # its lane may have replaced it by now
+                with suppress(ValueError):      # raised if the lane has replaced the stream already
                     sim.fail_stream(handle)
         check(asked, expected)
         assert service.counts["faults"] > 0
@@ -337,7 +337,7 @@ def test_a_text_has_a_length(text: str) -> None:
 
 
 class Task(TextTask):
-    """A user's task with mistakes: each method of `bad` raises for texts that start with one of its letters."""
+    """A user's task with errors: `bad` names methods, and the first letters of the texts for which each raises."""
 
     def __init__(self, **bad: str) -> None:
         super().__init__(layers=1)
@@ -409,7 +409,7 @@ def test_a_cancelled_request_fails_no_other(expected: list[Any]) -> None:
                 assert asked[round_][1].cancel()
             del asked[round_]
             check(asked, expected)
-        for number in range(8):                 # is cancelled before it runs, or not at all
+        for number in range(8):                 # a request is cancelled before it runs, or not at all
             future = service.submit(TASK.item(TEXTS[number % 6]))
             time.sleep(0.001 * number)
             if not future.cancel():
@@ -505,7 +505,7 @@ def test_request_without_memory_is_504_once_its_deadline_has_passed(monkeypatch:
 
 
 @pytest.mark.parametrize(("own", "beside", "changes", "expected"), [
-    (60, None, {"size": 50}, True),                             # more than the limit, with what the request has itself
+    (60, None, {"size": 50}, True),                             # more than the limit, with the request's other memory
     (60, None, {"size": 50, "stopped": ("limit", "busy")}, True),
     (60, (20, 0), {"size": 50}, True),
     (10, None, {"size": 50}, True),                             # nothing else is in the pool: pages do not fit better

@@ -184,7 +184,7 @@ def test_lane_lingers_no_longer_than_a_wait_can_be(monkeypatch: pytest.MonkeyPat
 def test_request_with_a_deadline_ends_the_wait_of_those_before_it() -> None:
     with engine_of(HeldTask(), batch=8, linger_ms=600_000) as service:
         patient = service.submit(ids(1))
-        time.sleep(0.1)                         # the lane waits for company by now; if it does not, all is well, too
+        time.sleep(0.1)                       # now the lane should wait for a fuller batch; if not, the test passes too
         assert outcome(service.submit(ids(2), deadline_s=2)) == "answered"
         assert outcome(patient) == "answered"
 

@@ -90,7 +90,7 @@ def test_warm_up_runs_every_batch_on_every_instance(sim: Any) -> None:
         assert task.seen == [[1], [1] * 4] * 3
         before = sim.counters().get("aclmdlExecute", 0)
         assert service.submit(ONE).result(300).value == 1.0
-        assert sim.counters().get("aclmdlExecute", 0) == before       # the warm-up has run these shapes
+        assert sim.counters().get("aclmdlExecute", 0) == before       # no synchronous run: the warm-up had these shapes
         with pytest.raises(ValueError, match="warm must be batches of at least one item"):
             service.load("table", task, warm=[[]])
 

@@ -236,7 +236,7 @@ def test_resetting_the_simulator_ends_it_too(sim: ModuleType) -> None:
 
 
 def test_a_lost_device_has_no_virtual_memory_either(sim: ModuleType) -> None:
-    """The calls for virtual memory name their device, so the current device of the thread has no effect."""
+    """Calls for virtual memory have the device as an argument, so the thread's current device has no effect."""
     prop = PhysicalProp(attribute=4, location=Location(0, DEVICE))
     base, handle = out(), made("aclrtMallocPhysical", GRANULE, ctypes.byref(prop), 0)
     assert api.aclrtReserveMemAddress(ctypes.byref(base), GRANULE, 0, None, 1) == 0

@@ -1,4 +1,4 @@
-"""Kernels: those in shared objects for the host are run, block by block, and a fault fails only the stream.
+"""Kernels in shared objects for the host run block by block; a fault of a kernel makes only its stream fail.
 
 The argument rules for which the real runtime's answers are known are in the probes (test_probes.py).  These
 tests check results, layouts, and kernels that crash or do not end.

@@ -105,7 +105,7 @@ STRICT = """
 
 
 def test_a_host_that_counts_reservations_whole_serves(tmp_path: Path) -> None:
-    """Addresses for handles and devices are reserved without access, and made writable as they are needed."""
+    """Addresses for handles and devices are reserved without access rights, and made writable when they are needed."""
     library = tmp_path / "strict.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-xc", "-"], input=STRICT, text=True, check=True)
     done = run_python("""

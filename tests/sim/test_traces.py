@@ -240,7 +240,7 @@ def test_rule_that_made_no_call_fail_is_told_at_the_end(rule: str, told: str) ->
 
 @pytest.mark.subprocess_heavy
 def test_rule_that_the_program_removed_is_not_told() -> None:
-    """The pytest plugin removes all rules, and makes those of the environment again for each test."""
+    """The pytest plugin removes all rules before each test, and adds the rules of the environment again."""
     done = run_python("    from acl import sim\n    sim.reset()" + CALLS, ACL_SIM_FAULTS="aclrtMalloc:nth=1")
     assert done.stderr == ""
 

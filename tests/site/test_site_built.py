@@ -1,4 +1,4 @@
-"""The whole site: built without a warning, every public name in it, and opened as a phone and as a desktop."""
+"""The whole site: it is built without a warning, has every public name, and is opened as on a phone and a desktop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOOKED_AT = ("index.html", "gallery.html", "api/acl.html", "pool.html", "design-
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, as the command makes it."""
+    """Return the folder of the site that the command makes."""
     folder = tmp_path_factory.mktemp("site") / "out"
     done = subprocess.run([sys.executable, "-m", "tools.site", str(folder)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -37,13 +37,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def host(site: Path) -> Iterator[str]:
-    """The address of a server with the site."""
+    """Yield the address of a server with the site."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
-        """Logs nothing."""
+        """A handler that logs nothing."""
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site))) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -55,7 +55,7 @@ def host(site: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One process for all."""
+    """Yield one browser process for all tests."""
     path = chromium()
     if path is None:
         pytest.skip("wants a Chromium")
@@ -72,7 +72,7 @@ def go(page: Page, url: str) -> None:
 
 
 def scrolls(page: Page) -> bool:
-    """True if the page is wider than its window."""
+    """Return True if the page is wider than its window."""
     return bool(page.js("document.scrollingElement.scrollWidth > innerWidth"))
 
 
@@ -108,7 +108,7 @@ def test_pages_fit_a_phone_and_load_nothing_from_elsewhere(site: Path, host: str
     wide = []
     for path in sorted(site.rglob("*.html")):
         name = path.relative_to(site).as_posix()
-        if not name.startswith("gallery/"):             # pages of their own tools, with tests of their own
+        if not name.startswith("gallery/"):             # these pages are made by other tools, and tested elsewhere
             go(page, f"{host}/{name}")
             wide += [name] if scrolls(page) else []
     assert wide == [] and page.errors == []

@@ -52,7 +52,7 @@ def test_anchor_is_that_of_a_code_host(heading: str, name: str) -> None:
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Sources:
-    """A repository with a page, a program and a folder."""
+    """Return a repository with a page, a program and a folder."""
     for name, text in {"docs/page.md": "# P\n", "bench/README.md": "# B\n[p](../docs/page.md#p)\n",
                        "examples/run.py": "print('``` text')\n", "examples/c/a.c": "int a;\n"}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -250,7 +250,7 @@ def test_the_number_of_pairs_follows_from_the_time_of_one() -> None:
 # ---- workloads ----
 
 def draws(load: Load, sizes: list[int]) -> None:
-    """Check that the load asked for as many live bytes as its sizes say."""
+    """Check that the load has had about as many live bytes as its slots and the mean of its sizes give."""
     assert load.live_peak is not None
     mean = sum(sizes) / len(sizes) * load.slots
     assert 0.5 * mean < load.live_peak < 2 * mean
@@ -285,7 +285,7 @@ def test_workloads_do_not_depend_on_the_run() -> None:
     assert bench_workloads.inference(steps=1) == bench_workloads.inference(steps=1)
 
 
-# ---- what counts as an allocator ----
+# ---- which objects are accepted as an allocator ----
 
 def test_the_c_librarys_version_and_build_are_told() -> None:
     with candidate_of("glibc").open() as opened:

@@ -1,4 +1,4 @@
-"""Each row of `aclpool bench` moves with what it measures, and works on every slot and thread that it names."""
+"""Each row of `aclpool bench` changes with the measured property, and uses every slot and thread that it names."""
 
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ class Counted:
         self.live = self.most = 0
 
     def subject(self) -> Subject:
-        """Its callbacks."""
+        """Return the allocator for the loops."""
         return _peers.python("counted", self.allocate)
 
     def allocate(self, size: int) -> Any:
-        """A block."""
+        """Allocate and return a block."""
         counted = self
 
         class Block:
@@ -289,12 +289,12 @@ with candidate_of("glibc").open() as opened:
 
 
 def test_written_blocks_are_resident() -> None:
-    """Measure in a new process, as the rows are: the kernel may reclaim pages of a large process meanwhile."""
+    """Measure in a new process, because the kernel may reclaim pages of a large process during the measurement."""
     peak = run_python(WRITTEN).stdout.strip()
     assert peak == "None" or 32 << 20 < int(peak) < 200 << 20
 
 
-# ---- what makes a row unsure ----
+# ---- conditions that make a row uncertain ----
 
 @pytest.mark.parametrize(("windows", "of", "share"), [
     ([(0, 100), (0, 100)], None, 1.0), ([(0, 100), (50, 150)], None, 0.5), ([(0, 10), (20, 30)], None, 0.0),
@@ -334,7 +334,7 @@ def test_an_unsure_row_is_marked(more: dict[str, Any], mark: str | None) -> None
 # ---- user-defined allocators ----
 
 class Mine:
-    """What a factory may return: an allocator whose blocks have an address in `ptr`."""
+    """An allocator that a factory may return; its blocks have an address in `ptr`."""
 
     version = "7"
 
@@ -344,7 +344,7 @@ class Mine:
 
 
 class Callbacks:
-    """What a factory may return: an allocator whose `alloc` and `free` are C function pointers."""
+    """An allocator that a factory may return; its `alloc` and `free` are C function pointers."""
 
     def __init__(self) -> None:
         import ctypes
@@ -354,7 +354,7 @@ class Callbacks:
         self.closed = False
 
     def close(self) -> None:
-        """Note that the command closed the allocator."""
+        """Store that the command has closed the allocator."""
         self.closed = True
 
 

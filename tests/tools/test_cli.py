@@ -173,7 +173,7 @@ def test_closed_standard_stream_gets_no_output(closed: int, tmp_path: Path) -> N
     assert json.loads(document)["events"] == 2
 
 
-# ---- what one types wrongly
+# ---- wrong command lines
 
 
 def test_a_bare_command_lists_its_tools() -> None:

@@ -1,4 +1,4 @@
-"""The command `aclpool demo`: what it reports, and that a wrong output is noticed."""
+"""The command `aclpool demo`: its report, and that it notices a wrong output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor: what it examines, and the advice that it gives for each problem."""
+"""The doctor: its examinations, and its advice for each problem."""
 
 import json
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def test_doctor_names_the_pool_variables_and_writes_no_report(
 
 
 def test_what_cannot_be_written_is_a_note(tmp_path: Path) -> None:
-    """The doctor warns early of reports that could not be written and of a socket that would refuse every client."""
+    """The doctor warns if a report could not be written, or if a socket would refuse every client."""
     open_to_all = tmp_path / "open"
     open_to_all.mkdir()
     open_to_all.chmod(0o777)

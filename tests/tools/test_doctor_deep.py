@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(autouse=True)
 def questions_that_go_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put deep_questions.py on the path, which the process of each question inherits."""
+    """Put deep_questions.py on the path; the process of each question inherits the path."""
     monkeypatch.syspath_prepend(HERE)
 
 
@@ -184,7 +184,7 @@ def test_allocator_asked_for_another_stream_is_bad(monkeypatch: pytest.MonkeyPat
     made: list[acl.Stream] = []
 
     def work(stream: acl.Stream) -> None:
-        """Run work for the default stream on the last other stream instead: the fault that is to be found."""
+        """Run work for the default stream on the last other stream instead, which the question must notice."""
         if stream.handle:
             made[:] = [stream]
         right(made[0] if made and not stream.handle else stream)

@@ -36,7 +36,7 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def service(folder: Path, **environment: str) -> Iterator[tuple[int, int]]:
-    """A process with one pool; its id and what the pool reserves."""
+    """Start a process with one pool; yield the process id and the pool's reserved bytes."""
     child = subprocess.Popen(
         [sys.executable, "-c", SERVICE], text=True, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         env=child_environment(ACL_POOL_TOP="1", ACL_POOL_TOP_DIR=str(folder), **environment))
@@ -49,7 +49,7 @@ def service(folder: Path, **environment: str) -> Iterator[tuple[int, int]]:
 
 @contextlib.contextmanager
 def replying(folder: Path, said: bytes, pid: int | None = None) -> Iterator[None]:
-    """A socket of another living process that answers each caller with `said`."""
+    """Serve a socket in the name of another living process; it answers each caller with `said`."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / f"{pid or os.getppid()}-0.sock"))
         listener.listen()
@@ -70,7 +70,7 @@ def replying(folder: Path, said: bytes, pid: int | None = None) -> Iterator[None
 
 
 def document(*metrics: Any, **changes: Any) -> dict[str, Any]:
-    """An answer to the word `metrics`."""
+    """Return an answer to the word `metrics`."""
     return {**_top.FORMAT, "pid": 7, "worker": "w", "metrics": list(metrics)} | changes
 
 
@@ -213,7 +213,7 @@ def test_answer_of_a_service_that_reads_no_word_is_taken(folder: Path) -> None:
         def run() -> None:
             caller = listener.accept()[0]
             with caller:
-                select.select([caller], [], [], 300)    # the word is there, and is left unread
+                select.select([caller], [], [], 300)    # wait until the word has arrived, but do not read it
                 caller.sendall(b"[1]")
 
         thread = threading.Thread(target=run)

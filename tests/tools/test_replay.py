@@ -1,4 +1,4 @@
-"""`aclpool replay`: traces, policies, the pool's books, the command line."""
+"""`aclpool replay`: traces, policies, the pool's accounting, the command line."""
 
 from __future__ import annotations
 

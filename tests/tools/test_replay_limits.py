@@ -1,4 +1,4 @@
-"""`aclpool replay --suggest-limit`: the limit suffices, is in whole pages, and is little more than the load's peak."""
+"""`aclpool replay --suggest-limit`: the limit is enough, is a number of pages, and is little above the load's peak."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def saved(tmp_path: Path) -> tuple[Trace, str]:
-    """A trace of two streams, and its file."""
+    """Return a trace of two streams, and its file."""
     trace = random_trace(7, 500, streams=2)
     save_trace(tmp_path / "load.npz", trace)
     return trace, str(tmp_path / "load.npz")

@@ -1,4 +1,4 @@
-"""`aclpool run`: the program's arguments, its exit code, its errors, and what the pools did."""
+"""`aclpool run`: the program's arguments, its exit code, its errors, and the report about the pools."""
 
 import subprocess
 from pathlib import Path
@@ -11,7 +11,7 @@ from acl.tools.run_limit import limit_checked
 
 def run(folder: Path, program: str, *arguments: str, before: tuple[str, ...] = (),
         **environment: str) -> subprocess.CompletedProcess[str]:
-    """`aclpool run BEFORE program.py ARGUMENTS`, with these changes to the environment."""
+    """Run `aclpool run BEFORE program.py ARGUMENTS`, with these changes to the environment."""
     path = folder / "program.py"
     path.write_text(program)
     return run_child("-m", "aclpool", "run", "--backend", "sim", *before, str(path), *arguments,
@@ -166,7 +166,7 @@ def test_limit_that_no_device_can_serve_is_refused_before_the_program_runs(
 
 @pytest.mark.subprocess_heavy
 def test_limit_as_large_as_the_device_is_taken(tmp_path: Path) -> None:
-    # The devices are asked in another process, which sees none of the faults, and the program's acl.init is the first.
+    # Another process asks the devices; it has no faults, and the program's acl.init is the first call in its process.
     done = run(tmp_path, "import acl; print(acl.init())", before=("--pool-limit", "64MiB"), ACL_SIM_MEMORY="64MiB",
                ACL_SIM_FAULTS="aclrtGetMemInfo:every=1")
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "0"), done.stderr

@@ -65,7 +65,7 @@ def pool() -> Any:
 
 
 def refuse(pool: acl.Pool, tag: str | None = None) -> None:
-    """One out-of-memory report."""
+    """Make an allocation fail, which makes one out-of-memory report."""
     with pytest.raises(acl.OutOfMemoryError):
         pool.alloc(64 * MIB, tag=tag)
 

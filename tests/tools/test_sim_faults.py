@@ -100,14 +100,14 @@ def test_sweep_of_a_program_without_calls_is_refused() -> None:
 
 
 def test_sweep_of_two_processes_tells_what_became_of_the_one_whose_call_failed(program: Path) -> None:
-    """The second process makes another call, so that it tells of a rule that made none of its calls fail."""
+    """The second process makes another call, so it reports that the rule made none of its calls fail."""
     code, written, _ = sweep("--only", "aclrtDestroyEvent", "--json", "-", "--", "sh", "-c",
                              f"{program}; {sys.executable} -c 'import acl; acl.Device.count()'")
     assert (code, json.loads(written)["counts"]["unnoticed"]) == (0, 1)
 
 
 def test_sweep_that_is_interrupted_waits_for_no_run(program: Path, tmp_path: Path) -> None:
-    """The program hangs without an event, for as long as the sweep lets it."""
+    """Without an event, the program hangs until the sweep ends it."""
     script = tmp_path / "script.sh"
     script.write_text(f'case "$ACL_SIM_FAULTS" in *Event*) touch {tmp_path}/begun;; esac\nexec {program}\n')
     child = subprocess.Popen(

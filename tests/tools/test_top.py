@@ -1,4 +1,4 @@
-"""`acl.serve_top` and `aclpool top`: which processes answer, who may ask, what is answered and shown."""
+"""`acl.serve_top` and `aclpool top`: which processes answer, which users may ask, and what is shown."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def test_sockets_of_dead_processes_are_removed_and_others_stay(folder: Path) -> 
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     for pid in (gone.pid, os.getppid()):
-        with socket.socket(socket.AF_UNIX) as left:   # bound, but nothing listens on it
+        with socket.socket(socket.AF_UNIX) as left:   # a bound socket on which no process listens
             left.bind(str(folder / f"{pid}-aa.sock"))
     assert ask_all() == []
     assert [path.name for path in folder.iterdir()] == [f"{os.getppid()}-aa.sock"]

@@ -1,4 +1,4 @@
-"""`aclpool trim PID`: a running service gives back idle memory, and what cannot be asked is told."""
+"""`aclpool trim PID`: a running service returns idle memory; the command says why a process cannot be asked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ print(pool.stats().reserved, flush=True)
 
 @contextlib.contextmanager
 def answering(folder: Path, said: bytes) -> Iterator[int]:
-    """A socket of another living process, whose id is returned, that answers one caller with `said`."""
+    """Serve a socket in the name of another living process, and yield its id.
+
+    The socket answers one caller with `said`.
+    """
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / f"{os.getppid()}-0.sock"))
         listener.listen()
@@ -53,7 +56,7 @@ def answering(folder: Path, said: bytes) -> Iterator[int]:
 
 
 def refused(pid: int, capsys: pytest.CaptureFixture[str]) -> str:
-    """What the command says where it can ask nothing."""
+    """Return the message of the command for a process that it cannot ask."""
     assert cli.main(["trim", str(pid)]) == 1
     out, error = capsys.readouterr()
     assert out == ""

@@ -1,7 +1,7 @@
 """The pool as MindSpore's allocator: `acl.mindspore`, with the real wheel, on the simulator.
 
-An optional lane: skipped if MindSpore is not installed.  Tested are tensors to and from the device, memory
-and the order of streams, but no operators: these need CANN's `libopapi.so`.
+An optional lane: the tests are skipped if MindSpore is not installed.  They test tensors to and from the device,
+memory, and the order of streams.  They test no operators, because these need CANN's `libopapi.so`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def test_memory_is_kept_until_mindspores_cache_is_emptied(run) -> None:
 
 
 def test_another_device(run) -> None:
-    """MindSpore passes device 0, whatever device it uses."""
+    """MindSpore passes device 0 to its allocator, even if it uses another device."""
     run("""
     import aclpool as acl
     import acl.mindspore

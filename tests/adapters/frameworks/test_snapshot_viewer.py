@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-# An installed torch_npu would be loaded by torch, with CANN's libraries; these tests do not need it.
+# Prevents torch from loading an installed torch_npu and CANN's libraries, which these tests do not need.
 with pytest.MonkeyPatch.context() as patched:
     patched.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     torch = pytest.importorskip("torch")
@@ -72,7 +72,7 @@ def test_plots(saved: Saved, tmp_path: Path, plot: str) -> None:
 
 
 def test_flame_graphs_fold_the_stacks(saved: Saved) -> None:
-    """Only the text from which `memory` and `segments` draw is tested; drawing needs a script from the internet."""
+    """Test only the text from which `memory` and `segments` draw, because drawing needs a script from the internet."""
     from torch.cuda import _memory_viz
 
     path, pool, _, _ = saved

@@ -125,7 +125,7 @@ print(digest.hexdigest())
 
 
 def test_hundreds_of_passes_with_changing_shapes(run) -> None:
-    """Results are bit for bit those with torch_npu's own allocator; they are kept, so early reuse would be visible."""
+    """Results equal those with torch_npu's own allocator bit for bit; they are kept, so that early reuse is found."""
     ours = run(HUNDREDS + """
 torch.npu.synchronize()
 assert acl.torch.pools()[0].check() == 0
@@ -228,7 +228,7 @@ assert torch.npu.memory_allocated() == 0
 
 
 def test_no_driver_call_once_the_shapes_repeat(run) -> None:
-    """The simulator counts no call that creates memory after the warm-up."""
+    """After the warm-up, the simulator counts no call that allocates device memory."""
     run(NETS + """
 for round in range(3):
     if round == 2:
@@ -361,9 +361,10 @@ except torch.OutOfMemoryError:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_task_queue_and_trims(run, seed: int) -> None:
-    """Tensors are freed at once, their ops are submitted late and run slowly, with trims and slow allocations between.
+    """Tensors are freed at once, but their operators are submitted late and run slowly.
 
-    If a page were given away before the queue is drained, an op would write to freed memory.
+    Trims and slow allocations happen meanwhile.  If a page were given away before the queue is empty, an operator would
+    write to freed memory.
     """
     run(NETS + f"""
 import random
@@ -619,7 +620,7 @@ assert float(a.cpu().sum() + b.cpu().sum()) == 14 * MIB
 """, start=MEMPOOL)
 
 
-# ---- what torch itself asks: storages, checkpoints, torch.accelerator
+# ---- torch's own uses of the allocator: storages, checkpoints, torch.accelerator
 
 
 @BOTH
@@ -717,7 +718,7 @@ assert (x + 1).cpu().tolist() == [2, 2, 2]
     assert "'spawn'" in out
 
 
-# ---- what reports know of the pool that install() made
+# ---- reports about the pool that install() made
 
 
 def test_a_pool_of_torchs_own_is_known_from_its_first_block(run, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """torch_npu from PyPI on the simulator, started by `aclpool sim run`: an optional lane.
 
-Each test runs its own process, because the state of torch_npu is one for each process.  Skipped if
-torch_npu is not installed.
+Each test runs in its own process, because torch_npu has one state in a process.  The tests are skipped
+if torch_npu is not installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""aclrtAllocator*: what registering stores, replaces and removes, and the strict mode."""
+"""aclrtAllocator*: registering, replacing and removing an allocator, and the strict mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory a request takes, from which kind, how much is left, and that it is all given back."""
+"""The amount and the kind of memory that a request takes, the remaining memory, and that all of it is returned."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_attributes_of_pinned_memory(attribute: tuple[int, int], code: int) -> N
         assert api.aclrtFreeHost(address) == 0
 
 
-# ---- what there is ----
+# ---- the existing memory ----
 
 
 def memory_info(attribute: int) -> tuple[int, int]:

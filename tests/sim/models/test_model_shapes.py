@@ -155,7 +155,7 @@ def test_a_size_that_depends_on_data_stays_open(tmp_path: Path) -> None:
 
 
 def run(number: int, x: np.ndarray, descs: list[tuple[int, list[int], int]]) -> tuple[int, np.ndarray, list[int]]:
-    """Set descriptions one after the other, destroying each at once, and run; return the code, the output, its dims."""
+    """Set several descriptions, each destroyed at once, and run; return the code, the output and its dimensions."""
     source, target = np.ascontiguousarray(x), np.zeros(x.size, x.dtype)
     device, _ = acl.rt.malloc(x.nbytes, 0)
     place, _ = acl.rt.malloc(x.nbytes, 0)

@@ -400,7 +400,7 @@ def test_unloaded_model_is_no_longer_known() -> None:
     call.close()
 
 
-# --- options, and what is not supported ------------------------------------------------------------
+# --- options, and functions that are not supported -------------------------------------------------
 
 
 def test_load_with_config() -> None:

@@ -1,6 +1,6 @@
-"""ONNX Runtime: as the oracle of the built-in engine, and as the second engine.
+"""ONNX Runtime, as the reference for the built-in engine, and as the second engine.
 
-Not collected if the package is not installed (conftest.py); the extra `aclpool[onnx]` installs it.
+These tests are not collected if the package is not installed (conftest.py); the extra `aclpool[onnx]` installs it.
 """
 
 from __future__ import annotations

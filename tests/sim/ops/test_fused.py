@@ -161,7 +161,7 @@ def test_a_convolution_with_what_follows(name: str, numbers: list[float], functi
     close(run("FusedConv", [x, w, bias, add], **more)[0], function(plain + add))
 
 
-# --- turns ---------------------------------------------------------------------------------------
+# --- rotary embeddings ---------------------------------------------------------------------------
 
 
 def turn(x: Array, cosine: Array, sine: Array, interleaved: bool) -> Array:

@@ -1,4 +1,4 @@
-"""Numbers that would be lost in a conversion to another type: 64-bit integers, float64, sums of weights, NaN,
+"""Values that a conversion to another type would change: 64-bit integers, float64, sums of weights, NaN;
 and reductions of no elements.
 """
 

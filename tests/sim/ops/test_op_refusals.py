@@ -1,4 +1,4 @@
-"""Models that operators refuse: with unknown attributes, missing inputs, types and shapes that do not match,
+"""Models that operators refuse, because of unknown attributes, missing inputs, types and shapes that do not match,
 or too much work.
 """
 
@@ -262,7 +262,7 @@ def test_pads_that_cut_come_before_those_that_fill(pads: list[int], mode: str, e
     np.testing.assert_array_equal(run("Pad", [x, np.array(pads)], 19, mode=mode)[0], expected)
 
 
-# --- work without end ------------------------------------------------------------------------------
+# --- operators that would run too long -------------------------------------------------------------
 
 
 def test_large_kernel_over_a_small_picture_is_no_work() -> None:

@@ -1,8 +1,8 @@
 """In which order arguments are checked, and which codes become the thread's last error.
 
-The runtime first checks for NULL in its outer layer, then whether handles are live, then sizes and flags, and
-only then whether a context is current and owns the stream.  Codes that only answer a query ("which
-device is current", "is this supported for such an event") do not become the last error.
+The runtime first checks in its outer layer for NULL, then whether handles are live, then sizes and flags, and
+then whether a context is current and owns the stream.  A code that is only the answer to a query ("which
+device is current", "is this supported for this event") does not become the last error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Argument rules of streams, events, callbacks, notifies, values, labels and captures.
 
-Each row is a call, its arguments, and the code that it returns: those that the real runtime returned
-(shared/probes) or that its sources state.  The rows of one scene are called in one process.
+Each row is a call, its arguments, and the code that it returns.  The codes are those that the real runtime returned
+(shared/probes) or that its sources state.  All rows of a scene are called in one process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page of `aclpool view` without a mouse: tab order, focus rings, keys, what a screen reader announces."""
+"""The page of `aclpool view` without a mouse: tab order, focus rings, keys, announcements for a screen reader."""
 
 from __future__ import annotations
 

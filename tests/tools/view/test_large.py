@@ -1,7 +1,7 @@
 """A file of a million events in the browser: the page opens, stays smooth, and its numbers are right.
 
-The tests print the times and compare them only with those of a page of 30,000 events in the same browser.  The times
-of a quiet machine are in docs/design-package.md.
+The tests print the times, and compare them only with the times of a page of 30,000 events in the same browser.
+docs/design-package.md has the times of a quiet machine.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_numbers_hold(large: Any) -> None:
 
 @pytest.mark.parametrize(("name", "action"), [("zooming", ZOOM), ("moving the cursor", STEP)])
 def test_frames_are_short(large: Any, shown: Any, name: str, action: str) -> None:
-    """A frame's time depends on what is visible: 33 times the events must cost less than twice the time."""
+    """A frame's time depends on the visible part: 33 times as many events must take less than twice the time."""
     page, _, _ = large
     times = []
     for each in (shown.page, page, shown.page, page):

@@ -1,7 +1,7 @@
-"""The page's colours: each pair of groups that may touch differs for every kind of colour vision, text is legible.
+"""The page's colours: groups that may touch differ for every kind of colour vision, and text is legible.
 
-Colour vision deficiencies are modelled by matrices in linear RGB (Machado, Oliveira, Fernandes 2009, severity 1),
-differences are CIE76 in Lab.
+Colour vision deficiencies are modelled by matrices in linear RGB (Machado, Oliveira, Fernandes 2009, severity 1).
+Differences of colours are CIE76 in Lab.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @dataclass
 class Counted:
-    """What was counted from outside the pool during the recording."""
+    """Counts that were made outside the pool during the recording."""
 
     requested: list[int] = field(default_factory=list)    # bytes, by the pool, after each event
     physical: int = 0                                      # peak in bytes, by the simulator
@@ -48,7 +48,7 @@ def work(pool: acl.Pool, stream: acl.Stream, seed: int, counted: Counted) -> lis
 
 @pytest.fixture
 def recorded(sim: ModuleType, stream: acl.Stream, tmp_path: Path) -> Any:
-    """Return the folder with both files of one recording, and what was counted."""
+    """Return the folder with both files of one recording, and the counts."""
     acl.Device(0).use()
     counted = Counted()
     before = sim.physical_bytes()
