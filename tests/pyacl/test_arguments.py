@@ -1,4 +1,4 @@
-"""The argument rules of pyACL: which objects each kind takes, and what C then gets."""
+"""The argument rules of pyACL: which objects each kind accepts, and which value C gets."""
 
 import json
 import sys

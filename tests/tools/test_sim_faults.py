@@ -1,4 +1,4 @@
-"""`aclpool sim faults --sweep`: a program that answers one failure well, and the others badly."""
+"""`aclpool sim faults --sweep`: a program that handles one failure well, and the others badly."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from acl.tools.sim_faults import rules
 
 pytestmark = [pytest.mark.subprocess_heavy, pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")]
 
-#: Ends with 3 if aclrtMalloc fails; crashes if it gets no stream; hangs if it gets no event; leaks memory, stream and
-#: event if a copy fails; ignores the status of its last calls.
+#: The program ends with status 3 if aclrtMalloc fails; crashes if it gets no stream; hangs if it gets no event; leaks
+#: memory, stream and event if a copy fails; ignores the status of its last calls.
 PROGRAM = """
 #include <stdlib.h>
 #include <unistd.h>
