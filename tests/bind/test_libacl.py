@@ -82,7 +82,7 @@ def test_slots_are_bound_after_a_barrier_in_all_threads(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["barrier, slot unbound", "bound True"], done.stderr
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tiny_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with CANN's layout: a libascendcl.so with two functions, and a companion with one."""
     folder = tmp_path_factory.mktemp("cann") / "lib64"

@@ -23,7 +23,7 @@ wants_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="wants cm
 wants_pkg_config = pytest.mark.skipif(shutil.which("pkg-config") is None, reason="wants pkg-config")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return `latest` of a tree, in a folder with a space in its name."""
     return lay_out(tmp_path_factory.mktemp("cann tree"), version="8.5.0").parent

@@ -23,7 +23,7 @@ from acl.tools.demo.models import encoder
 STRICT = ["-Wextra", "-Werror"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def c_module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return compiled_in("c_module", tmp_path_factory, ["gcc", "-std=c11", *STRICT], "module.c")
 

@@ -49,7 +49,7 @@ def cython_code(name: str, code: str, folder: Path) -> ModuleType:
     return compiled(name, folder, ["gcc", "-I", str(Path(acl.__file__).parent)], [f"{name}.c"])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def consumer(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return cython_module("consumer", tmp_path_factory.mktemp("consumer"))
 

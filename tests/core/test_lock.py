@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "c"))
 import programs
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lock")
     libraries, headers = programs.simulator(folder, programs.mode())

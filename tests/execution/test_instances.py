@@ -17,7 +17,7 @@ LAYERS = 12                     # gives about 2.4 MB of weights: more than the 2
 INPUTS = np.ones((2, 5, 64), np.float32), np.ones((2, 5), np.float32)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def content() -> bytes:
     return encoder(LAYERS).to_bytes()
 

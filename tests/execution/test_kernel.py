@@ -34,7 +34,7 @@ ACL_SIM_KERNEL(endless) { for (;;) usleep(1000); }
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return compiled(SOURCE, tmp_path_factory.mktemp("kernels"))
 

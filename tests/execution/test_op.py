@@ -165,7 +165,7 @@ ACL_SIM_KERNEL(idle) {}
 pytest_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return compiled(SOURCE, tmp_path_factory.mktemp("own"))
 

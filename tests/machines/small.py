@@ -53,7 +53,7 @@ print(pool.check(), pool.stats().allocated)
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("machines") / "without"
     subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", HERE / "without.c", "-o", made], check=True)

@@ -96,7 +96,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """Run all cases; return for each the values that C received, or the exception."""
     library = build(tmp_path_factory.mktemp("recorder"))

@@ -15,7 +15,7 @@ import acl
 SITE = str(Path(acl.__file__).resolve().parents[1])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def vendor(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the folder of a stand-in for CANN's module."""
     folder = tmp_path_factory.mktemp("vendor")

@@ -45,17 +45,17 @@ def run(library: Path, status: int) -> Row:
     return json.loads(done.stdout)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("recorder"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def success(library: Path) -> Row:
     return run(library, 0)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def failure(library: Path) -> Row:
     return run(library, FAILED)
 

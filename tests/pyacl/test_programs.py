@@ -24,7 +24,7 @@ def start(way: str, program: str, *arguments: str) -> str:
     return re.split(r"^pool of device|^no stream", done.stdout, flags=re.M)[0]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the paths of three .om files of y = relu(x @ w): for a fixed shape, for a few shapes, for any shape."""
     folder = tmp_path_factory.mktemp("models")

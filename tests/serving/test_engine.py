@@ -30,7 +30,7 @@ TASK = TextTask(layers=1)
 TEXTS = [TEXT[start : start + length] for start, length in ((0, 9), (3, 40), (5, 41), (8, 90), (1, 160), (2, 17))]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def expected() -> list[Any]:
     """Return each text's embedding, computed by NumPy in a batch of one."""
     model, found = encoder(1), []

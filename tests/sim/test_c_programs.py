@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "c"))
 import programs
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return programs.simulator(tmp_path_factory.mktemp("sim"), programs.mode())
 

@@ -49,7 +49,7 @@ DEADLY = {"host_reads", "host_writes", "host_reads_freed"}
 pytestmark = pytest.mark.release_only      # a sanitizer has its own memory and signal handler
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("check")
     how = programs.mode()

@@ -60,7 +60,7 @@ def timeout_us(value: int) -> Config:
     return Config(ctypes.pointer(attribute), 1)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_object(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("kernels")
     (folder / "extra.c").write_text(textwrap.dedent(EXTRA))

@@ -53,7 +53,7 @@ int main(void)
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "careless.c").write_text(PROGRAM)

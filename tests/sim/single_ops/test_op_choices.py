@@ -26,7 +26,7 @@ COMPILE = ctypes.CFUNCTYPE(
 pytestmark = pytest.mark.usefixtures("device")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("own")
     (folder / "own.c").write_text(SOURCE)

@@ -385,7 +385,7 @@ COMPILE = ctypes.CFUNCTYPE(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def scaled_kernel(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("own")
     (folder / "own.c").write_text(SOURCE)

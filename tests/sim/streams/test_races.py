@@ -28,7 +28,7 @@ FINDINGS = {"freed": "freed", "freed_unrun": "freed", "freed_pinned": "freed", "
             "stream_forced": "freed", "unmapped": "unmapped"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("races")
     how = programs.mode()

@@ -30,7 +30,7 @@ MIB = 1 << 20
 WEB = Path(__file__).parents[3] / "acl/tools/view/web"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
     path = tmp_path_factory.mktemp("files") / "run.npz"
     return path, make_recording(path, 5000, seed=5)
