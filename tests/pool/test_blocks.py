@@ -29,7 +29,7 @@ def live(pool: acl.Pool, stream: acl.Stream) -> list[BlockInfo]:
     (0, 512), (1, 512), (511, 512), (512, 512), (513, 1024), (1024, 1024), (65536, 65536),
     (524288, 524288), (524289, 524800), (MIB - 1, MIB), (3 * MIB + 1, 3 * MIB + 512),
 ])
-def test_sizes_round_up_to_512_and_nothing_is_added(made: Made, asked: int, given: int) -> None:
+def test_block_sizes_are_rounded_up_to_multiples_of_512_bytes(made: Made, asked: int, given: int) -> None:
     pool, stream, door = made
     block = door.alloc(asked)
     [info] = live(pool, stream)
@@ -50,7 +50,7 @@ def test_every_address_is_a_multiple_of_512_and_blocks_do_not_overlap(made: Made
         door.free(block)
 
 
-def test_free_neighbours_join_on_both_sides(made: Made) -> None:
+def test_freed_block_is_joined_with_free_neighbours_on_both_sides(made: Made) -> None:
     pool, stream, door = made
     a, b, c, d = (door.alloc(2 * MIB) for _ in range(4))
     assert layout(pool, stream) == "L2 L2 L2 L2"
@@ -63,7 +63,7 @@ def test_free_neighbours_join_on_both_sides(made: Made) -> None:
     assert layout(pool, stream) == "F8"
 
 
-def test_the_smallest_block_that_fits_is_taken(made: Made) -> None:
+def test_smallest_free_block_that_fits_is_allocated(made: Made) -> None:
     pool, stream, door = made
     held = [door.alloc(size * MIB) for size in (6, 1, 2, 1, 4, 2)]
     for index in (0, 2, 4):
@@ -78,7 +78,7 @@ def test_the_smallest_block_that_fits_is_taken(made: Made) -> None:
     assert layout(pool, stream) == "F16"
 
 
-def test_a_remainder_is_kept_and_joined_again(made: Made) -> None:
+def test_remainder_of_a_split_block_is_kept_and_joined_again(made: Made) -> None:
     pool, stream, door = made
     whole = door.alloc(4 * MIB)
     door.free(whole)
@@ -88,7 +88,7 @@ def test_a_remainder_is_kept_and_joined_again(made: Made) -> None:
     assert layout(pool, stream) == "F4"
 
 
-def test_a_freed_small_block_is_cached_and_the_last_one_comes_back_first(made: Made) -> None:
+def test_small_blocks_are_cached_and_the_last_one_freed_is_reused_first(made: Made) -> None:
     pool, stream, door = made
     first, second, third = (door.alloc(4096) for _ in range(3))
     door.free(first)
@@ -104,7 +104,7 @@ def test_a_freed_small_block_is_cached_and_the_last_one_comes_back_first(made: M
         door.free(block)
 
 
-def test_a_cached_block_serves_its_own_size_only(made: Made) -> None:
+def test_cached_block_serves_allocations_of_its_own_size_only(made: Made) -> None:
     pool, stream, door = made
     block = door.alloc(4096)
     door.free(block)
@@ -128,7 +128,7 @@ def test_the_cache_is_joined_before_the_pool_grows(made: Made) -> None:
     door.free(block)
 
 
-def test_small_blocks_lie_apart_from_large_ones(made: Made) -> None:
+def test_small_and_large_blocks_have_separate_address_ranges(made: Made) -> None:
     pool, stream, door = made
     pairs = [(door.alloc(MIB), door.alloc(512)) for _ in range(8)]
     text = layout(pool, stream)
@@ -140,7 +140,7 @@ def test_small_blocks_lie_apart_from_large_ones(made: Made) -> None:
         door.free(small)
 
 
-def test_a_trim_gives_everything_free_back(made: Made) -> None:
+def test_trim_returns_all_free_pages_to_the_device(made: Made) -> None:
     pool, stream, door = made
     kept, given = door.take(4 * MIB)[0], door.take(6 * MIB)[0]
     door.free(given)
@@ -153,7 +153,7 @@ def test_a_trim_gives_everything_free_back(made: Made) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 512, 100, -MIB, 1 << 45])
-def test_an_advised_address_is_a_wish_that_moves_nothing(made: Made, offset: int) -> None:
+def test_advised_address_of_a_live_block_is_not_used(made: Made, offset: int) -> None:
     _, _, door = made
     taken, address = door.take(4 * MIB)
     other = door.advise(MIB, address + offset)
@@ -206,7 +206,7 @@ def test_a_block_of_another_stream_is_refused(made: Made) -> None:
 
 
 @pytest.mark.parametrize("size", [2**63, 2**64 - 1, 2**64 - 511, 1 << 46])
-def test_an_absurd_size_gets_null_and_leaves_no_trace(made: Made, size: int) -> None:
+def test_allocation_of_an_absurd_size_returns_null_and_changes_nothing(made: Made, size: int) -> None:
     pool, _, door = made
     assert door.alloc(size) == 0
     assert door.advise(size, 4096) == 0
@@ -218,7 +218,7 @@ def test_an_absurd_size_gets_null_and_leaves_no_trace(made: Made, size: int) -> 
 
 
 @pytest.mark.parametrize("bits", range(46, 64))
-def test_an_absurd_size_finds_none_of_the_free_blocks(made: Made, bits: int) -> None:
+def test_allocation_of_an_absurd_size_takes_none_of_the_free_blocks(made: Made, bits: int) -> None:
     pool, _, door = made
     blocks = [door.alloc(size) for size in (512, 20480, 512, MIB, 512, 3 * MIB) for _ in range(8)]
     for block in blocks[8:16] + blocks[24:32]:
@@ -231,7 +231,7 @@ def test_an_absurd_size_finds_none_of_the_free_blocks(made: Made, bits: int) -> 
         door.free(block)
 
 
-def test_peaks_are_the_most_that_was_live_at_once(made: Made) -> None:
+def test_peaks_are_the_most_bytes_that_were_live_at_one_time(made: Made) -> None:
     pool, _, door = made
     a, b = door.alloc(4 * MIB), door.alloc(2 * MIB - 100)
     door.free(a)
@@ -246,7 +246,7 @@ def test_peaks_are_the_most_that_was_live_at_once(made: Made) -> None:
     door.free(c)
 
 
-def test_the_books_count_every_call(made: Made) -> None:
+def test_stream_statistics_count_every_allocation_and_free(made: Made) -> None:
     pool, _, door = made
     for size in (512, 512, 4096, MIB, 3 * MIB, MIB):
         door.free(door.alloc(size))
@@ -256,7 +256,7 @@ def test_the_books_count_every_call(made: Made) -> None:
     assert stats.cached + stats.free == stats.reserved == pool.stats().reserved
 
 
-def test_a_range_that_is_full_gets_a_second_one() -> None:
+def test_full_address_range_is_followed_by_a_second_range() -> None:
     with open_door(virtual="32MiB") as (pool, stream, door):
         held = [door.alloc(6 * MIB) for _ in range(8)]
         assert all(held)
@@ -267,7 +267,7 @@ def test_a_range_that_is_full_gets_a_second_one() -> None:
         assert pool.trim() == 48 * MIB
 
 
-def test_without_virtual_memory_segments_serve() -> None:
+def test_pool_without_virtual_memory_allocates_from_segments() -> None:
     with open_door(segments=True) as (pool, _, door):
         held = [door.alloc(size) for size in (512, MIB, 20 * MIB, 3 * MIB)]
         assert all(held)
@@ -281,7 +281,7 @@ def test_without_virtual_memory_segments_serve() -> None:
         assert pool.check() == 0
 
 
-def test_a_driver_that_lacks_virtual_memory_is_served_by_segments(sim: object) -> None:
+def test_pool_uses_segments_if_the_driver_lacks_virtual_memory(sim: object) -> None:
     with acl.sim.fault("aclrtReserveMemAddress", code=207000), open_door() as (pool, _, door):
         block = door.alloc(MIB)
         assert block
@@ -289,7 +289,7 @@ def test_a_driver_that_lacks_virtual_memory_is_served_by_segments(sim: object) -
         door.free(block)
 
 
-def test_the_headroom_stays_free_on_the_device() -> None:
+def test_headroom_bytes_are_left_free_on_the_device() -> None:
     free, _ = acl.Device(0).memory_info()
     with open_door(headroom=free - 8 * MIB) as (_, _, door):
         held = [door.alloc(4 * MIB) for _ in range(4)]

@@ -67,7 +67,7 @@ def elsewhere(request: pytest.FixtureRequest) -> Elsewhere:
     return made
 
 
-def test_a_trim_elsewhere_takes_no_page_from_under_the_default_stream(elsewhere: Elsewhere) -> None:
+def test_trim_in_another_context_takes_no_page_that_the_default_stream_uses(elsewhere: Elsewhere) -> None:
     acl.Device(1).use()
     with acl.Pool(1, sync_timeout_ms=50) as pool:
         with default_stream_at_work():
@@ -80,7 +80,7 @@ def test_a_trim_elsewhere_takes_no_page_from_under_the_default_stream(elsewhere:
             assert pool.trim() == 8 * MIB
 
 
-def test_an_unload_elsewhere_waits_for_the_pool_s_device(elsewhere: Elsewhere) -> None:
+def test_unload_in_another_context_waits_for_the_device_of_the_pool(elsewhere: Elsewhere) -> None:
     acl.Device(1).use()
     with acl.Pool(1, sync_timeout_ms=50) as pool:
         with default_stream_at_work():
@@ -96,7 +96,7 @@ def test_an_unload_elsewhere_waits_for_the_pool_s_device(elsewhere: Elsewhere) -
         assert pool.stats().streams[0].waiting == 0
 
 
-def test_a_guard_fills_nothing_out_of_the_default_stream_s_order(elsewhere: Elsewhere) -> None:
+def test_guard_fills_freed_blocks_in_the_order_of_the_default_stream(elsewhere: Elsewhere) -> None:
     """A buffer is closed while another context is current and queued work of its own stream still reads it."""
     acl.Device(1).use()
     with acl.Pool(1, debug=True, sync_timeout_ms=50) as pool, acl.HostBuffer(4096) as host:
@@ -110,7 +110,7 @@ def test_a_guard_fills_nothing_out_of_the_default_stream_s_order(elsewhere: Else
         assert bytes(host) == b"\3" * 4096
 
 
-def test_what_a_guard_holds_is_looked_at_in_its_own_context(elsewhere: Elsewhere) -> None:
+def test_blocks_in_quarantine_are_checked_in_the_context_of_their_stream(elsewhere: Elsewhere) -> None:
     home = acl.Context(1)
     home.use()
     before = reports()["use after free"]
@@ -139,7 +139,7 @@ def test_the_headroom_is_that_of_the_pool_s_device() -> None:
             assert pool.stats().reserved == 8 * MIB
 
 
-def test_a_context_that_is_gone_is_not_waited_for() -> None:
+def test_trim_does_not_wait_for_a_destroyed_context() -> None:
     acl.Device(0).use()
     with acl.Pool(0) as pool:
         with acl.Context(0):
@@ -149,7 +149,7 @@ def test_a_context_that_is_gone_is_not_waited_for() -> None:
         assert pool.trim() == 8 * MIB
 
 
-def test_the_default_stream_of_another_device_is_refused_and_leaves_nothing() -> None:
+def test_default_stream_of_another_device_is_refused_without_leaving_an_arena() -> None:
     acl.Device(1).use()
     with acl.Pool(1) as pool, acl.Device(0):
         with pytest.raises(ValueError, match="the pool is for device 1, the current device is 0"):
@@ -159,7 +159,7 @@ def test_the_default_stream_of_another_device_is_refused_and_leaves_nothing() ->
         assert pool.stats().streams == ()
 
 
-def test_a_pool_that_is_dropped_in_a_thread_without_a_context_gives_all_back() -> None:
+def test_pool_dropped_in_a_thread_without_a_context_returns_all_memory() -> None:
     acl.Device(0).use()
     pools = [acl.Pool(0)]
     pools[0].alloc(EIGHT).close()
@@ -170,7 +170,7 @@ def test_a_pool_that_is_dropped_in_a_thread_without_a_context_gives_all_back() -
     assert physical() == 0
 
 
-def test_a_pool_that_is_dropped_waits_for_other_streams_use() -> None:
+def test_pool_that_is_dropped_waits_for_the_use_by_other_streams() -> None:
     acl.Device(0).use()
     pool = acl.Pool(0)
     with acl.Stream(0) as one, acl.Stream(0) as two:
@@ -197,7 +197,7 @@ def test_a_pool_is_not_kept_for_a_stream_that_ended(dropped: bool) -> None:
     assert physical() == 0
 
 
-def test_a_closed_pool_is_not_found_for_a_stream_that_others_ended() -> None:
+def test_closed_pool_is_not_found_for_a_stream_that_foreign_code_destroyed() -> None:
     from acl.pool._registry import registered
 
     acl.Device(0).use()
@@ -224,7 +224,7 @@ def elsewhere_closed(buffer: acl.Buffer, device: int | None) -> None:
 
 
 @pytest.mark.parametrize("device", [None, 1])
-def test_who_frees_needs_no_context_of_the_streams(device: int | None) -> None:
+def test_thread_that_frees_a_buffer_needs_no_context_of_its_streams(device: int | None) -> None:
     acl.Device(0).use()
     with acl.Pool(0) as pool, acl.Stream(0) as stream, acl.Stream(0) as second:
         for _ in range(8):
@@ -241,7 +241,7 @@ def test_who_frees_needs_no_context_of_the_streams(device: int | None) -> None:
 
 
 @pytest.mark.parametrize("device", [None, 1])
-def test_a_default_stream_is_waited_for_where_it_was_named(device: int | None) -> None:
+def test_default_stream_is_waited_for_in_the_context_in_which_it_was_named(device: int | None) -> None:
     acl.Device(0).use()
     with acl.Pool(0) as pool, acl.Stream(0) as stream:
         buffer = pool.alloc(EIGHT, stream)

@@ -106,7 +106,7 @@ def test_numpy_takes_a_copy_of_device_memory(pool: acl.Pool, dtype: str) -> None
         del taken, capsule
 
 
-def test_what_a_device_capsule_says(pool: acl.Pool) -> None:
+def test_capsule_of_device_memory_has_the_fields_of_its_array(pool: acl.Pool) -> None:
     with pool.empty((2, 3, 4), "bfloat16") as array:
         assert array.__dlpack_device__() == (12, 0)
         capsule = array.__dlpack__(max_version=(1, 2))
@@ -126,7 +126,7 @@ def test_a_consumer_of_before_1_0_gets_its_capsule(pool: acl.Pool) -> None:
     assert '"dltensor_versioned"' in repr(buffer.__dlpack__(max_version=(1, 0)))
 
 
-def test_a_capsule_keeps_the_memory(pool: acl.Pool) -> None:
+def test_capsule_keeps_the_memory_of_a_dropped_array(pool: acl.Pool) -> None:
     array = pool.empty((4, 4), "int32")
     content = numpy.arange(16, dtype="int32").reshape(4, 4)
     acl.copy(array.buffer, content)
@@ -151,7 +151,7 @@ def test_from_dlpack_tells_the_producer_our_stream(pool: acl.Pool, legacy: bool)
     assert len(producer.asked) == 1 + legacy
 
 
-def test_memory_goes_back_after_our_stream(pool: acl.Pool) -> None:
+def test_imported_memory_is_returned_after_the_work_of_our_stream(pool: acl.Pool) -> None:
     """When memory is returned, its producer may use it on other streams at once, so our queued work must be done."""
     with acl.Stream(0) as stream:
         gate, done = threading.Event(), []
@@ -169,7 +169,7 @@ def test_memory_goes_back_after_our_stream(pool: acl.Pool) -> None:
         assert done
 
 
-def test_what_was_taken_is_of_its_own_device(no_leaks: None) -> None:
+def test_imported_array_keeps_the_device_of_its_producer(no_leaks: None) -> None:
     with acl.Pool(1) as second, second.empty((4,), "int8") as array:
         acl.Device(0).use()
         with acl.from_dlpack(array) as taken:
@@ -179,7 +179,7 @@ def test_what_was_taken_is_of_its_own_device(no_leaks: None) -> None:
 
 
 @pytest.mark.parametrize("strides", [(0, 1), (1, 1), (7, 7)])
-def test_without_elements_there_is_no_order(pool: acl.Pool, strides: tuple[int, int]) -> None:
+def test_tensor_without_elements_is_imported_with_any_strides(pool: acl.Pool, strides: tuple[int, int]) -> None:
     capsule = pool.empty((3, 2), "int8").__dlpack__(max_version=(1, 0))
     told = header(capsule)
     told.shape[1] = 0
@@ -189,7 +189,7 @@ def test_without_elements_there_is_no_order(pool: acl.Pool, strides: tuple[int, 
     taken.close()
 
 
-def test_taking_refuses_another_order(pool: acl.Pool) -> None:
+def test_import_refuses_a_tensor_that_is_not_in_row_order(pool: acl.Pool) -> None:
     capsule = pool.empty((3, 2), "int8").__dlpack__(max_version=(1, 0))
     told = header(capsule)
     told.strides[0], told.strides[1] = 1, 3
@@ -198,7 +198,7 @@ def test_taking_refuses_another_order(pool: acl.Pool) -> None:
 
 
 @pytest.mark.parametrize(("code", "bits", "lanes"), [(7, 8, 1), (2, 24, 1), (2, 32, 4), (6, 16, 1), (200, 8, 1)])
-def test_taking_refuses_elements_that_it_does_not_know(pool: acl.Pool, code: int, bits: int, lanes: int) -> None:
+def test_import_refuses_unknown_element_types(pool: acl.Pool, code: int, bits: int, lanes: int) -> None:
     capsule = pool.empty((3,), "int8").__dlpack__(max_version=(1, 0))
     told = header(capsule)
     told.code, told.bits, told.lanes = code, bits, lanes
@@ -206,7 +206,7 @@ def test_taking_refuses_elements_that_it_does_not_know(pool: acl.Pool, code: int
         acl.from_dlpack(capsule)
 
 
-def test_taking_refuses_a_read_only_tensor_and_a_later_major_version(pool: acl.Pool) -> None:
+def test_import_refuses_a_read_only_tensor_and_a_later_major_version(pool: acl.Pool) -> None:
     for field, value, text in (("flags", 1, "read-only"), ("major", 2, "DLPack 2 is not known here")):
         capsule = pool.empty((3,), "int8").__dlpack__(max_version=(1, 0))
         setattr(header(capsule), field, value)
@@ -216,17 +216,17 @@ def test_taking_refuses_a_read_only_tensor_and_a_later_major_version(pool: acl.P
 
 
 @pytest.mark.parametrize("source", [5, "tensor", None])
-def test_taking_names_what_is_no_tensor(source: Any) -> None:
+def test_import_of_an_object_that_is_not_a_tensor_names_its_type(source: Any) -> None:
     with pytest.raises(TypeError, match=f"source must have __dlpack__.*, not {type(source).__name__}"):
         acl.from_dlpack(source)
 
 
-def test_taking_refuses_what_is_not_an_npus(no_leaks: None) -> None:
+def test_import_refuses_a_tensor_that_is_not_in_npu_memory(no_leaks: None) -> None:
     with pytest.raises(BufferError, match=r"must be an NPU's .device type 12., not of type 1"):
         acl.from_dlpack(numpy.arange(3))
 
 
-def test_a_capsule_is_taken_once(pool: acl.Pool) -> None:
+def test_capsule_can_be_imported_only_once(pool: acl.Pool) -> None:
     with pool.empty((5,), "int32") as array:
         capsule = array.__dlpack__()
         taken = acl.from_dlpack(capsule)
@@ -286,7 +286,7 @@ def test_a_copys_memory_waits_for_the_consumers_stream(pool: acl.Pool) -> None:
         pool.unregister(ours)
 
 
-def test_host_memory_is_ready_when_it_is_taken(no_leaks: None) -> None:
+def test_export_of_host_memory_waits_for_queued_copies(no_leaks: None) -> None:
     with acl.Stream(0) as stream, acl.Buffer(64) as device, acl.HostBuffer(64) as host:
         for given, ready in (({"stream": -1}, []), ({}, [1])):
             gate, found = threading.Event(), []
@@ -316,7 +316,7 @@ def test_the_default_stream_has_the_handle_0(pool: acl.Pool) -> None:
 
 
 @pytest.mark.parametrize("part", [False, True])
-def test_copies_of_ours_are_waited_for_too(no_leaks: None, part: bool) -> None:
+def test_export_of_a_buffer_waits_for_our_queued_copies(no_leaks: None, part: bool) -> None:
     with acl.Stream(0) as ours, acl.Stream(0) as theirs, acl.HostBuffer(64) as host:
         buffer = acl.Buffer(64)
         given = buffer.view(8, 8) if part else buffer
@@ -333,7 +333,7 @@ def test_copies_of_ours_are_waited_for_too(no_leaks: None, part: bool) -> None:
     acl.pool._dlpack.marks_drop()
 
 
-def test_no_stream_means_ready(pool: acl.Pool) -> None:
+def test_export_without_a_consumer_stream_waits_for_our_stream(pool: acl.Pool) -> None:
     with acl.Stream(0) as ours:
         gate, ready = threading.Event(), []
         ours.launch(lambda: (gate.wait(30), ready.append(1)))
@@ -345,7 +345,7 @@ def test_no_stream_means_ready(pool: acl.Pool) -> None:
         del buffer
 
 
-def test_what_is_refused(pool: acl.Pool) -> None:
+def test_export_refuses_other_devices_streams_for_host_memory_and_closed_buffers(pool: acl.Pool) -> None:
     buffer = pool.alloc(100)
     with pytest.raises(BufferError, match="copy must not be False"):
         buffer.__dlpack__(dl_device=(1, 0), copy=False)
@@ -370,7 +370,7 @@ def test_what_is_refused(pool: acl.Pool) -> None:
     ({"max_version": ("1", "0")}, TypeError, r"max_version must be a pair of ints or None, not \('1', '0'\)"),
     ({"copy": "yes"}, TypeError, "copy must be True, False or None, not 'yes'"),
 ])
-def test_what_makes_no_sense_is_named(
+def test_export_names_the_argument_that_is_wrong(
     pool: acl.Pool, given: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pool.alloc(100) as buffer:
@@ -380,7 +380,7 @@ def test_what_makes_no_sense_is_named(
             array.__dlpack__(**given)
 
 
-def test_a_copy_on_the_device(pool: acl.Pool) -> None:
+def test_export_with_copy_makes_a_copy_in_device_memory(pool: acl.Pool) -> None:
     with pool.alloc(10) as buffer:
         acl.copy(buffer, b"0123456789")
         capsule = buffer.__dlpack__(copy=True, max_version=(1, 0))
@@ -392,7 +392,7 @@ def test_a_copy_on_the_device(pool: acl.Pool) -> None:
         del capsule, other
 
 
-def test_the_npus_interface(pool: acl.Pool) -> None:
+def test_npu_array_interface_describes_arrays_buffers_and_views(pool: acl.Pool) -> None:
     with acl.Stream(0) as stream, pool.empty((2, 5), "float16", stream) as array:
         interface = array.__npu_array_interface__
         assert interface == {
@@ -418,7 +418,7 @@ WRONG_TENSORS = [
 
 
 @pytest.mark.parametrize(("wrong", "text"), WRONG_TENSORS, ids=[text[:24] for _, text in WRONG_TENSORS])
-def test_a_tensor_that_cannot_be_is_refused(pool: acl.Pool, wrong: dict[str, Any], text: str) -> None:
+def test_import_refuses_impossible_tensor_headers(pool: acl.Pool, wrong: dict[str, Any], text: str) -> None:
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     memory = pool.alloc(16)

@@ -144,7 +144,9 @@ def attempt(step: Step, options: dict[str, object], rule: tuple[str, int] | None
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("step", STEPS)
-def test_any_driver_call_may_fail(device: None, step: Step, options: dict[str, object]) -> None:
+def test_failure_of_any_driver_call_leaves_the_pool_usable(
+    device: None, step: Step, options: dict[str, object]
+) -> None:
     attempt(step, options, None)
     gc.collect()
     before = books()
@@ -177,7 +179,7 @@ def test_driver_that_always_fails_gives_null_and_a_report(device: None, name: st
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_failures_of_everything_leave_a_whole_pool(device: None, seed: int) -> None:
+def test_random_driver_failures_leave_the_pool_consistent(device: None, seed: int) -> None:
     print("seed", seed)
     with open_door(limit="64MiB") as (pool, stream, door):
         rules = [acl.sim.fault(name, p=0.2, seed=seed * 100 + i) for i, name in enumerate(DRIVER)]
@@ -238,7 +240,7 @@ def random_sizes(pool: acl.Pool, stream: acl.Stream) -> float:
     return pool.stats().reserved / (256 * MIB)
 
 
-def test_a_request_that_failed_leaves_the_economy_as_it_was(device: None) -> None:
+def test_failed_allocation_does_not_raise_the_reserved_memory_of_later_loads(device: None) -> None:
     ratios = []
     for fails in (False, True):
         with acl.Pool(0, limit="1GiB") as pool, acl.Stream() as stream:

@@ -29,7 +29,7 @@ def found(before: dict[str, int]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("size", [1, 100, 512, 4096, 3 * MIB + 5])
-def test_an_overflow_is_found_at_the_free(door: Door, size: int) -> None:
+def test_overflow_of_a_block_is_reported_when_the_block_is_freed(door: Door, size: int) -> None:
     before = reports()
     block, address = door.take(size)
     acl.Device(0).synchronize()
@@ -55,7 +55,7 @@ def test_a_write_to_a_freed_block_is_found() -> None:
     assert told.allocated and told.freed
 
 
-def test_a_double_free_is_found_while_the_block_is_held_and_later(door: Door) -> None:
+def test_double_free_is_reported_while_the_block_is_in_quarantine_and_later(door: Door) -> None:
     before = reports()
     block = door.alloc(512)
     door.free(block)
@@ -80,7 +80,7 @@ def test_free_of_a_foreign_pointer_is_reported(door: Door) -> None:
     assert "no live block" in str(acl.guard_findings()[-1])
 
 
-def test_right_programs_are_told_nothing(door: Door, capfd: pytest.CaptureFixture[str]) -> None:
+def test_correct_program_gets_no_report(door: Door, capfd: pytest.CaptureFixture[str]) -> None:
     before = reports()
     for size in (0, 1, 511, 512, 70000, MIB, 5 * MIB) * 12:
         block, address = door.take(size)
@@ -93,7 +93,7 @@ def test_right_programs_are_told_nothing(door: Door, capfd: pytest.CaptureFixtur
     assert capfd.readouterr().err == ""
 
 
-def test_what_is_held_back_serves_before_an_allocation_fails() -> None:
+def test_quarantined_blocks_are_reused_before_an_allocation_fails() -> None:
     with open_door(debug=True, limit="16MiB") as (_, _, door):
         for _ in range(4):
             block = door.alloc(9 * MIB)
@@ -101,7 +101,7 @@ def test_what_is_held_back_serves_before_an_allocation_fails() -> None:
             door.free(block)
 
 
-def test_the_environment_switches_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guard_is_switched_on_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with open_door() as (pool, _, plain):
         assert not pool.guarded
     monkeypatch.setenv("ACL_POOL_DEBUG", "1")
@@ -123,7 +123,7 @@ def sampled() -> Iterator[tuple[acl.Pool, acl.Stream, Door]]:
         assert made[0].check() == 0
 
 
-def test_one_in_so_many_is_guarded(sampled: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_sampling_guard_checks_one_block_in_n(sampled: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, _, door = sampled
     blocks = [door.alloc(512) for _ in range(12)]
     assert pool.stats().requested == 12 * 512 + 4 * 64
@@ -132,7 +132,7 @@ def test_one_in_so_many_is_guarded(sampled: tuple[acl.Pool, acl.Stream, Door]) -
 
 
 @pytest.mark.parametrize("kind", ["overflow", "use after free"])
-def test_a_sample_finds_errors_without_waiting(
+def test_sampling_guard_finds_errors_without_waiting(
     sampled: tuple[acl.Pool, acl.Stream, Door], sim: object, kind: str
 ) -> None:
     _, stream, door = sampled
@@ -163,7 +163,7 @@ def test_a_sample_finds_errors_without_waiting(
     assert waits == 0, "samples never wait"
 
 
-def test_of_blocks_that_are_not_sampled_only_double_frees_are_found(
+def test_blocks_that_are_not_sampled_are_checked_for_double_frees_only(
     sampled: tuple[acl.Pool, acl.Stream, Door]
 ) -> None:
     _, stream, door = sampled
@@ -178,7 +178,7 @@ def test_of_blocks_that_are_not_sampled_only_double_frees_are_found(
     stream.synchronize()
 
 
-def test_what_samples_hold_back_serves_before_an_allocation_fails() -> None:
+def test_sampled_blocks_in_quarantine_are_reused_before_an_allocation_fails() -> None:
     with open_door(debug="sample:2", limit="16MiB") as (_, _, door):
         for _ in range(8):
             block = door.alloc(9 * MIB)
@@ -186,7 +186,7 @@ def test_what_samples_hold_back_serves_before_an_allocation_fails() -> None:
             door.free(block)
 
 
-def test_right_programs_are_told_nothing_by_samples(sampled: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_correct_program_gets_no_report_from_the_sampling_guard(sampled: tuple[acl.Pool, acl.Stream, Door]) -> None:
     _, stream, door = sampled
     before = reports()
     for size in (0, 1, 511, 512, 70000, MIB, 5 * MIB) * 40:
@@ -199,7 +199,7 @@ def test_right_programs_are_told_nothing_by_samples(sampled: tuple[acl.Pool, acl
     assert found(before) == {}
 
 
-def test_blocks_that_come_back_after_the_registration() -> None:
+def test_guarded_blocks_freed_after_unregister_are_not_reported() -> None:
     before = reports()
     with open_door(debug=True) as (pool, stream, door):
         blocks = [door.alloc(700) for _ in range(5)]
@@ -212,7 +212,7 @@ def test_blocks_that_come_back_after_the_registration() -> None:
     assert found(before) == {}
 
 
-def test_pinned_memory_stays_while_a_copy_to_it_is_queued() -> None:
+def test_pinned_memory_is_kept_while_a_copy_to_the_memory_is_queued() -> None:
     def pinned_freed() -> int:
         return acl.sim.counters().get("aclrtFreeHost", 0)
 
@@ -232,7 +232,7 @@ def test_pinned_memory_stays_while_a_copy_to_it_is_queued() -> None:
         assert pinned_freed() == before + 1
 
 
-def test_findings_have_python_stacks_where_python_allocates(stream: acl.Stream) -> None:
+def test_guard_reports_have_python_stacks_of_allocations_by_python(stream: acl.Stream) -> None:
     with acl.Model(small_model().to_bytes()) as model, acl.Pool(0, debug=True) as pool:
         pool.register(stream)
         door = Door(stream)
@@ -249,7 +249,7 @@ def test_findings_have_python_stacks_where_python_allocates(stream: acl.Stream) 
         pool.unregister(stream)
 
 
-def test_findings_go_to_the_log_and_are_not_printed(
+def test_guard_reports_go_to_the_log_and_are_not_printed(
     door: Door, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     block = door.alloc(512)
@@ -262,26 +262,26 @@ def test_findings_go_to_the_log_and_are_not_printed(
 
 
 @pytest.mark.parametrize("debug", ["sample:0", "sample:", "sample:-3", "most", 3, "sample:1.5"])
-def test_other_levels_are_refused(debug: object) -> None:
+def test_unknown_guard_level_is_refused(debug: object) -> None:
     with pytest.raises(ValueError, match="debug must be a bool, 'all' or 'sample:N'"):
         acl.Pool(0, debug=debug)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text, every", [("", 0), ("0", 0), ("1", 1), ("all", 1), ("sample:250", 250)])
-def test_levels_in_the_environment(monkeypatch: pytest.MonkeyPatch, text: str, every: int) -> None:
+def test_guard_level_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch, text: str, every: int) -> None:
     monkeypatch.setenv("ACL_POOL_DEBUG", text)
     with acl.Pool(0) as pool:
         assert (pool.guard_every, pool.guarded) == (every, every > 0)
 
 
-def test_a_wrong_level_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_guard_level_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACL_POOL_DEBUG", "yes")
     with pytest.raises(ValueError, match="ACL_POOL_DEBUG must be"):
         acl.Pool(0)
 
 
 @pytest.mark.parametrize("debug", [True, "sample:2"])
-def test_two_threads_on_one_stream_harm_nothing(debug: bool | str) -> None:
+def test_guarded_stream_can_be_used_by_two_threads(debug: bool | str) -> None:
     """ACL forbids this.  A block may then be freed unchecked, but no block is lost, and no false error is reported."""
     before = reports()
     with open_door(debug=debug) as (pool, stream, door):
@@ -308,7 +308,7 @@ def test_two_threads_on_one_stream_harm_nothing(debug: bool | str) -> None:
     assert found(before) == {}
 
 
-def test_sizes_in_a_report_of_leaks_have_no_guard_bytes() -> None:
+def test_leak_report_gives_sizes_without_guard_bytes() -> None:
     with open_door(debug=True) as (pool, stream, door):
         block = door.alloc(700)
         with pool.alloc(1000, stream), pool.alloc(1):
@@ -317,7 +317,7 @@ def test_sizes_in_a_report_of_leaks_have_no_guard_bytes() -> None:
         door.free(block)
 
 
-def test_what_is_held_back_is_no_leak() -> None:
+def test_quarantined_block_is_not_reported_as_a_leak() -> None:
     with open_door(debug=True) as (pool, _, door):
         mark = pool.mark()
         door.free(door.alloc(5000))
@@ -365,7 +365,7 @@ def test_a_write_to_a_closed_buffer_is_found(stream: acl.Stream) -> None:
         assert found(before) == {"use after free": 1 + number}
 
 
-def test_one_buffer_in_so_many_is_guarded(stream: acl.Stream) -> None:
+def test_sampling_guard_checks_one_buffer_in_n(stream: acl.Stream) -> None:
     before = reports()
     with acl.Pool(0, debug="sample:3") as pool:
         buffers = [pool.alloc(512, stream) for _ in range(12)]
@@ -377,7 +377,7 @@ def test_one_buffer_in_so_many_is_guarded(stream: acl.Stream) -> None:
     assert found(before) == {"overflow": 4}
 
 
-def test_right_use_of_buffers_is_told_nothing(stream: acl.Stream) -> None:
+def test_correct_use_of_buffers_gets_no_report(stream: acl.Stream) -> None:
     """Contents stay correct through copies and views, also if another thread or stream uses or drops a buffer."""
     before = reports()
     with acl.Pool(0, debug=True, limit="64MiB") as pool, acl.Stream(0) as other:
@@ -401,7 +401,7 @@ def test_right_use_of_buffers_is_told_nothing(stream: acl.Stream) -> None:
     assert found(before) == {}
 
 
-def test_what_another_stream_reads_is_not_filled(stream: acl.Stream) -> None:
+def test_freed_buffer_that_another_stream_reads_is_not_filled_by_the_guard(stream: acl.Stream) -> None:
     """If another stream uses a freed buffer, the guard must not fill it: that stream would read wrong bytes."""
     with acl.Pool(0, debug=True) as pool, acl.Stream(0) as other, acl.HostBuffer(MIB) as host:
         with pool.alloc(MIB, stream) as buffer, Slow(other):
@@ -417,7 +417,7 @@ def test_what_another_stream_reads_is_not_filled(stream: acl.Stream) -> None:
         assert bytes(host) == b"\7" * MIB
 
 
-def test_held_back_buffers_serve_before_an_allocation_fails(stream: acl.Stream) -> None:
+def test_quarantined_buffers_are_reused_before_an_allocation_fails(stream: acl.Stream) -> None:
     with acl.Pool(0, debug=True, limit="16MiB") as pool:
         for _ in range(4):
             pool.alloc(9 * MIB, stream).close()

@@ -16,7 +16,7 @@ WAITS = ("aclrtSynchronizeStream", "aclrtSynchronizeStreamWithTimeout", "aclrtSy
          "aclrtSynchronizeEvent")
 
 
-def test_guard_under_capture_queues_no_look_into_the_graph() -> None:
+def test_guard_under_capture_adds_no_check_to_the_graph() -> None:
     before = acl.guard_findings()
     with acl.Pool(0, limit="16MiB", debug="sample:2") as pool, acl.Stream() as stream:
         for _ in range(4):
@@ -58,7 +58,7 @@ def test_sampling_guard_with_a_busy_stream_never_waits(sample: str) -> None:
         assert acl.guard_findings() == before
 
 
-def test_watched_capture_that_the_driver_does_not_tell_of_gets_no_memory() -> None:
+def test_watched_stream_gets_no_memory_if_its_capture_state_cannot_be_queried() -> None:
     """A block of an unknown owner might become part of the graph, so none is given out."""
     with acl.Pool(0, watch_captures=True) as pool, acl.Stream() as stream:
         graph = out()

@@ -139,14 +139,14 @@ print("done")
 
 
 @pytest.mark.parametrize("debug", [None, "all", "sample:2"])
-def test_garbage_is_refused_and_counted_by_every_callback(debug: str | None) -> None:
+def test_garbage_pointers_are_refused_and_counted_by_every_callback(debug: str | None) -> None:
     """The calls are made before and after the stream is unregistered, the pool closed, and the pool deleted."""
     child = run_python(GARBAGE.format(debug=debug))
     assert (child.returncode, child.stdout) == (0, "done\n"), child.stderr
 
 
 @pytest.mark.parametrize("debug", [None, "all"])
-def test_null_is_refused_by_every_callback(debug: str | None) -> None:
+def test_null_pointers_are_refused_by_every_callback(debug: str | None) -> None:
     with acl.Pool(0, debug=debug) as pool, acl.Stream() as stream:
         pool.register(stream)
         found = acl.allocator_of(stream)
@@ -172,7 +172,7 @@ def test_null_is_refused_by_every_callback(debug: str | None) -> None:
 
 
 @pytest.mark.release_only      # a sanitizer maps memory of its own, which VmSize counts too
-def test_many_pools_leave_little_behind() -> None:
+def test_many_destroyed_pools_leave_little_host_memory_behind() -> None:
     """Of each pool, only arenas to which ACL has pointers are kept: one page each, and addresses for later pools."""
     def mapped() -> int:
         with open("/proc/self/status") as status:

@@ -274,7 +274,7 @@ if LONG:
     @pytest.mark.long
     @pytest.mark.usefixtures("no_leaks")
     @pytest.mark.parametrize("part", range(60))
-    def test_hundreds_of_thousands_of_steps(part: int) -> None:
+    def test_pool_agrees_with_its_model_over_hundreds_of_thousands_of_steps(part: int) -> None:
         """Run the steps in parts, and exclude existing objects from garbage collections before each part.
 
         Hypothesis keeps all examples that it has tried, and each example begins and ends with a garbage collection.

@@ -74,7 +74,7 @@ def test_every_live_block_keeps_its_pattern(sim: ModuleType, seed: int) -> None:
             assert pool.check() == 0
 
 
-def test_block_used_on_an_untold_stream_is_overwritten(sim: ModuleType) -> None:
+def test_block_used_on_a_stream_that_was_not_recorded_is_overwritten(sim: ModuleType) -> None:
     """Break the rule on purpose: use a block on a second stream without telling the pool."""
     acl.Device(0).use()
     results = []
@@ -96,7 +96,7 @@ def test_block_used_on_an_untold_stream_is_overwritten(sim: ModuleType) -> None:
     assert results == [{2}, {1}]
 
 
-def test_no_page_is_taken_from_under_queued_work(sim: ModuleType) -> None:
+def test_pages_used_by_queued_work_are_not_moved(sim: ModuleType) -> None:
     acl.Device(0).use()
     with acl.Pool(0, "40MiB", sync_timeout_ms=100) as pool, acl.Stream(0) as one, acl.Stream(0) as two:
         with acl.HostBuffer(4096) as host, held(one):
@@ -111,7 +111,7 @@ def test_no_page_is_taken_from_under_queued_work(sim: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [25_000, -1])
-def test_a_caller_with_the_gil_does_not_wait_for_ever(sim: ModuleType, timeout_ms: int) -> None:
+def test_allocation_by_a_caller_that_holds_the_gil_does_not_deadlock(sim: ModuleType, timeout_ms: int) -> None:
     """CANN's own module can cause this: the caller holds the GIL, and the stream needs it for a Python callback."""
     acl.Device(0).use()
     with acl.Pool(0, "40MiB", sync_timeout_ms=timeout_ms, views=False) as pool, acl.Stream(0) as stream:
@@ -147,7 +147,7 @@ def test_a_caller_with_the_gil_does_not_wait_for_ever(sim: ModuleType, timeout_m
         assert pool.check() == 0
 
 
-def test_a_real_capture_is_noticed(sim: ModuleType) -> None:
+def test_captured_work_gets_memory_of_its_own(sim: ModuleType) -> None:
     acl.Device(0).use()
     with acl.Pool(0, watch_captures=True) as pool, acl.Stream(0) as stream:
         pool.alloc(5000, stream).close()
@@ -164,7 +164,7 @@ def test_a_real_capture_is_noticed(sim: ModuleType) -> None:
         assert acl.mdl.ri_destroy(graph) == 0
 
 
-def test_an_unload_s_blocks_wait_for_the_device(sim: ModuleType) -> None:
+def test_blocks_freed_during_an_unload_are_reused_only_after_a_device_wait(sim: ModuleType) -> None:
     acl.Device(0).use()
     with acl.Pool(0) as pool, acl.Stream(0) as stream:
         buffer = pool.alloc(3 * MIB, stream)
@@ -179,7 +179,7 @@ def test_an_unload_s_blocks_wait_for_the_device(sim: ModuleType) -> None:
         assert pool.check() == 0
 
 
-def test_blocks_through_the_registry_and_from_python_are_one_pool(sim: ModuleType, stream: acl.Stream) -> None:
+def test_blocks_of_acl_callbacks_and_of_python_come_from_one_arena(sim: ModuleType, stream: acl.Stream) -> None:
     with acl.Pool(0) as pool:
         pool.register(stream)
         subject = _peers.registered("pool", stream.handle, pool)

@@ -49,7 +49,7 @@ def gate(stream: acl.Stream) -> Iterator[threading.Event]:
 
 # ---- the pool -----------------------------------------------------------------------------------
 
-def test_a_buffer_is_used_again(pinned: acl.PinnedPool) -> None:
+def test_closed_pinned_buffer_is_reused_at_its_address(pinned: acl.PinnedPool) -> None:
     first = pinned.alloc(100_000)
     address = first.address
     first.close()
@@ -59,7 +59,7 @@ def test_a_buffer_is_used_again(pinned: acl.PinnedPool) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 513, 65_537, 1_048_577, 5_000_000, 33_554_433])
-def test_no_size_is_rounded_to_a_power_of_two(pinned: acl.PinnedPool, size: int) -> None:
+def test_pinned_sizes_are_not_rounded_to_powers_of_two(pinned: acl.PinnedPool, size: int) -> None:
     buffers = [pinned.alloc(size) for _ in range(4)]
     stats = pinned.stats()
     assert stats.requested == 4 * size
@@ -70,7 +70,7 @@ def test_no_size_is_rounded_to_a_power_of_two(pinned: acl.PinnedPool, size: int)
     assert pinned.stats().allocated == 0
 
 
-def test_memory_is_pinned_and_writable(pinned: acl.PinnedPool, stream: acl.Stream) -> None:
+def test_pinned_buffer_is_pinned_and_writable(pinned: acl.PinnedPool, stream: acl.Stream) -> None:
     with pinned.alloc(64) as source, pinned.alloc(64) as back, acl.Buffer(64) as device:
         memoryview(source)[:] = bytes(range(64))
         acl.copy_async(device, source, stream)
@@ -79,7 +79,7 @@ def test_memory_is_pinned_and_writable(pinned: acl.PinnedPool, stream: acl.Strea
         assert bytes(back) == bytes(range(64))
 
 
-def test_a_drop_does_not_wait_for_the_copy(
+def test_dropping_a_pinned_buffer_does_not_wait_for_its_copy(
     pinned: acl.PinnedPool, stream: acl.Stream, gate: threading.Event
 ) -> None:
     buffer, device = pinned.alloc(4096), acl.Buffer(4096)
@@ -98,7 +98,7 @@ def test_a_drop_does_not_wait_for_the_copy(
     assert pinned.stats().pinned == 1
 
 
-def test_a_drop_in_another_devices_context_is_given_back_later(pinned: acl.PinnedPool) -> None:
+def test_pinned_buffer_dropped_in_the_context_of_another_device_is_freed_later(pinned: acl.PinnedPool) -> None:
     acl.Device(0).use()
     with acl.Stream(0) as stream, acl.Buffer(4096) as device:
         buffer = pinned.alloc(4096)
@@ -116,7 +116,9 @@ def test_a_drop_in_another_devices_context_is_given_back_later(pinned: acl.Pinne
         assert pinned.stats().live_blocks == 0
 
 
-def test_a_drop_in_a_thread_without_a_context(pinned: acl.PinnedPool, stream: acl.Stream) -> None:
+def test_pinned_buffer_dropped_in_a_thread_without_a_context_is_freed_after_its_copy(
+    pinned: acl.PinnedPool, stream: acl.Stream
+) -> None:
     with acl.Buffer(4096) as device:
         held = [pinned.alloc(4096)]
         done: list[int] = []
@@ -132,7 +134,7 @@ def test_a_drop_in_a_thread_without_a_context(pinned: acl.PinnedPool, stream: ac
         assert pinned.stats().allocated == 0
 
 
-def test_memory_that_no_event_tells_of_waits_for_the_context(
+def test_pinned_memory_without_an_event_waits_for_the_context(
     pinned: acl.PinnedPool, stream: acl.Stream, sim: Any
 ) -> None:
     with acl.Buffer(4096) as device:
@@ -147,7 +149,7 @@ def test_memory_that_no_event_tells_of_waits_for_the_context(
         assert pinned.stats().waiting == 0
 
 
-def test_the_limit(no_leaks: None) -> None:
+def test_pinned_allocation_above_the_limit_raises_an_out_of_memory_error(no_leaks: None) -> None:
     with acl.PinnedPool(limit="2MiB") as pool:
         with pytest.raises(acl.OutOfMemoryError, match="3145728 bytes of pinned host memory"):
             pool.alloc("3MiB")
@@ -156,20 +158,20 @@ def test_the_limit(no_leaks: None) -> None:
         assert pool.stats().reserved <= 2 << 20
 
 
-def test_a_refusing_host(pinned: acl.PinnedPool, sim: Any) -> None:
+def test_pinned_pool_can_allocate_again_after_the_host_refused_memory(pinned: acl.PinnedPool, sim: Any) -> None:
     with sim.fault("aclrtMallocHost", code=207001), pytest.raises(acl.OutOfMemoryError):
         pinned.alloc(100)
     pinned.alloc(100).close()
 
 
-def test_sizes_that_never_repeat_leave_nothing_behind(pinned: acl.PinnedPool) -> None:
+def test_pinned_sizes_that_never_repeat_waste_little_memory(pinned: acl.PinnedPool) -> None:
     for size in range(1 << 20, 40 << 20, 3 << 18):
         pinned.alloc(size).close()
     stats = pinned.stats()
     assert stats.reserved_peak < stats.requested_peak * 1.25 + (8 << 20)
 
 
-def test_sizes_that_repeat_pin_nothing(pinned: acl.PinnedPool) -> None:
+def test_repeated_pinned_sizes_pin_no_new_memory(pinned: acl.PinnedPool) -> None:
     for round in range(5):
         held = [pinned.alloc(size) for size in (1_500_000, 300, 9_000_000, 70_000, 4_000_000)]
         held.pop(2).close()
@@ -180,7 +182,7 @@ def test_sizes_that_repeat_pin_nothing(pinned: acl.PinnedPool) -> None:
     assert pinned.stats().pinned == calls
 
 
-def test_trim_gives_slabs_back(pinned: acl.PinnedPool) -> None:
+def test_trim_of_a_pinned_pool_returns_free_slabs(pinned: acl.PinnedPool) -> None:
     small, large = pinned.alloc(100), pinned.alloc("20MiB")
     large.close()
     assert pinned.trim() == 20 << 20
@@ -189,7 +191,7 @@ def test_trim_gives_slabs_back(pinned: acl.PinnedPool) -> None:
     assert pinned.trim() == 2 << 20
 
 
-def test_closing_leaves_buffers_valid(no_leaks: None) -> None:
+def test_closing_a_pinned_pool_leaves_its_buffers_valid(no_leaks: None) -> None:
     pool = acl.PinnedPool()
     buffer = pool.alloc(100)
     pool.close()
@@ -204,18 +206,18 @@ def test_closing_leaves_buffers_valid(no_leaks: None) -> None:
     ("given", "text"),
     [({"slab": 1000}, "slab must be a power of two"), ({"limit": 5}, "limit must be at least")],
 )
-def test_options_are_checked(given: dict[str, int], text: str) -> None:
+def test_wrong_options_of_a_pinned_pool_are_refused(given: dict[str, int], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         acl.PinnedPool(**given)
 
 
 @pytest.mark.parametrize("size", [0, -1, 1 << 46])
-def test_sizes_are_checked(pinned: acl.PinnedPool, size: int) -> None:
+def test_wrong_pinned_sizes_are_refused(pinned: acl.PinnedPool, size: int) -> None:
     with pytest.raises(ValueError, match="nbytes must be at least"):
         pinned.alloc(size)
 
 
-def test_threads_share_it(pinned: acl.PinnedPool) -> None:
+def test_threads_that_share_a_pinned_pool_keep_their_bytes_apart(pinned: acl.PinnedPool) -> None:
     faults: list[str] = []
 
     def work(mark: int) -> None:
@@ -247,7 +249,7 @@ def test_pinned_empty_is_an_ordinary_array(pinned: acl.PinnedPool, stream: acl.S
     assert acl.pinned_empty((0, 7), pool=pinned).shape == (0, 7)
 
 
-def test_pinned_empty_without_a_pool() -> None:
+def test_pinned_empty_without_a_pool_returns_a_writable_array() -> None:
     array = acl.pinned_empty(1000)
     array[:] = 1
     assert array.sum() == 1000
@@ -256,14 +258,14 @@ def test_pinned_empty_without_a_pool() -> None:
 @pytest.mark.parametrize(("shape", "dtype", "error"), [
     ((-1,), "float32", ValueError), ((2,), object, TypeError), ((2.5,), "float32", TypeError),
 ])
-def test_pinned_empty_checks(
+def test_pinned_empty_refuses_wrong_shapes_and_element_types(
     pinned: acl.PinnedPool, shape: Any, dtype: Any, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         acl.pinned_empty(shape, dtype, pool=pinned)
 
 
-def test_arrays_made_inside_are_ours(pinned: acl.PinnedPool) -> None:
+def test_numpy_arrays_made_inside_the_with_block_use_pinned_memory(pinned: acl.PinnedPool) -> None:
     with acl.numpy_pool(pinned) as pool:
         assert pool is pinned
         inside = [numpy.zeros((100, 100)), numpy.arange(5) + 1, numpy.empty(0), numpy.full(3, "ab")]
@@ -276,7 +278,7 @@ def test_arrays_made_inside_are_ours(pinned: acl.PinnedPool) -> None:
     assert pinned.stats().live_blocks == 0
 
 
-def test_arrays_outlive_the_pool_and_die_in_any_thread(no_leaks: None) -> None:
+def test_pinned_arrays_outlive_their_pool_and_are_freed_in_any_thread(no_leaks: None) -> None:
     pool = acl.PinnedPool()
     with pool.numpy():
         held = [numpy.arange(1000) for _ in range(50)]
@@ -288,7 +290,7 @@ def test_arrays_outlive_the_pool_and_die_in_any_thread(no_leaks: None) -> None:
     thread.join()
 
 
-def test_blocks_nest(pinned: acl.PinnedPool, no_leaks: None) -> None:
+def test_with_blocks_of_two_pinned_pools_can_be_nested(pinned: acl.PinnedPool, no_leaks: None) -> None:
     with acl.PinnedPool() as other:
         with pinned.numpy(), other.numpy(), pinned.numpy():
             first = numpy.zeros(10)
@@ -299,7 +301,7 @@ def test_blocks_nest(pinned: acl.PinnedPool, no_leaks: None) -> None:
         assert not is_ours(numpy.zeros(10))
 
 
-def test_threads_may_share_what_they_enter(pinned: acl.PinnedPool) -> None:
+def test_threads_may_share_one_numpy_pool_context_manager(pinned: acl.PinnedPool) -> None:
     """If one thread leaves the block while another is in it, each gets back the memory handler that it had before."""
     shared, found = acl.numpy_pool(pinned), list[bool]()
     inside, left = threading.Event(), threading.Event()
@@ -323,7 +325,7 @@ def test_threads_may_share_what_they_enter(pinned: acl.PinnedPool) -> None:
     assert found == [False]
 
 
-def test_threads_make_and_drop_each_others_arrays(pinned: acl.PinnedPool) -> None:
+def test_threads_can_drop_pinned_arrays_made_by_other_threads(pinned: acl.PinnedPool) -> None:
     shared, faults, table = acl.numpy_pool(pinned), list[str](), dict[int, Any]()
 
     def work(mark: int) -> None:
@@ -357,7 +359,7 @@ def test_threads_make_and_drop_each_others_arrays(pinned: acl.PinnedPool) -> Non
     assert pinned.stats().live_blocks == 0 and pinned.check() == 0
 
 
-def test_a_block_ends_where_it_began(pinned: acl.PinnedPool) -> None:
+def test_with_block_must_end_in_the_thread_that_began_the_block(pinned: acl.PinnedPool) -> None:
     first, second, told = acl.numpy_pool(pinned), acl.numpy_pool(pinned), list[BaseException]()
 
     def leave() -> None:
@@ -393,7 +395,7 @@ def test_error_within_an_expression_leaks_nothing(pinned: acl.PinnedPool, sim: A
     assert not is_ours(numpy.zeros(3))
 
 
-def test_other_threads_and_tasks_are_not_concerned(pinned: acl.PinnedPool) -> None:
+def test_with_block_of_a_pinned_pool_does_not_affect_other_threads_and_tasks(pinned: acl.PinnedPool) -> None:
     found: list[bool] = []
 
     async def task() -> bool:
@@ -414,7 +416,7 @@ def test_other_threads_and_tasks_are_not_concerned(pinned: acl.PinnedPool) -> No
     assert found == [False]
 
 
-def test_resize_keeps_the_content(pinned: acl.PinnedPool) -> None:
+def test_resize_of_a_pinned_array_keeps_its_content(pinned: acl.PinnedPool) -> None:
     with pinned.numpy():
         array = numpy.arange(100)
     for count in (101, 10_000, 1_000_000, 50):
@@ -423,7 +425,7 @@ def test_resize_keeps_the_content(pinned: acl.PinnedPool) -> None:
     assert pinned.stats().allocated < 4096
 
 
-def test_too_much_is_a_memory_error(no_leaks: None) -> None:
+def test_pinned_array_above_the_limit_raises_a_memory_error(no_leaks: None) -> None:
     with acl.PinnedPool(limit="2MiB") as pool:
         with pool.numpy(), pytest.raises(MemoryError):
             numpy.empty(1 << 20)
@@ -431,7 +433,7 @@ def test_too_much_is_a_memory_error(no_leaks: None) -> None:
             numpy.empty(1 << 60, "uint8")
 
 
-def test_an_array_inside_is_copied_as_pinned_memory(
+def test_array_made_inside_the_with_block_is_copied_as_pinned_memory(
     pinned: acl.PinnedPool, stream: acl.Stream, gate: threading.Event
 ) -> None:
     with pinned.numpy():
@@ -448,7 +450,7 @@ def test_an_array_inside_is_copied_as_pinned_memory(
         assert (acl.to_numpy(device, "int32") == range(1000)).all()
 
 
-def test_a_copy_into_an_array_waits_where_it_must(
+def test_read_and_resize_of_a_pinned_array_wait_for_its_queued_copy(
     pinned: acl.PinnedPool, stream: acl.Stream
 ) -> None:
     with pinned.numpy():
@@ -466,7 +468,7 @@ def test_a_copy_into_an_array_waits_where_it_must(
         assert (array[:1000] == range(1000)).all()
 
 
-def test_ordinary_arrays_are_pageable_still(pinned: acl.PinnedPool, stream: acl.Stream) -> None:
+def test_copy_from_an_ordinary_array_waits_as_for_pageable_memory(pinned: acl.PinnedPool, stream: acl.Stream) -> None:
     array = numpy.arange(1000, dtype="int32")
     done: list[int] = []
     with acl.Buffer(4000) as device:
@@ -475,13 +477,13 @@ def test_ordinary_arrays_are_pageable_still(pinned: acl.PinnedPool, stream: acl.
         assert done
 
 
-def test_the_slot_is_numpys() -> None:
+def test_slot_of_the_memory_handler_equals_that_in_the_numpy_header() -> None:
     header = Path(numpy.get_include()) / "numpy/__multiarray_api.h"
     slots = re.findall(r"PyDataMem_SetHandler \\\n.*\\\n\s*PyArray_API\[(\d+)\]", header.read_text())
     assert slots == ["304"]
 
 
-def test_the_handlers_layout_is_numpys() -> None:
+def test_layout_of_the_memory_handler_equals_that_in_the_numpy_header() -> None:
     header = (Path(numpy.get_include()) / "numpy/ndarraytypes.h").read_text()
     struct = re.search(r"typedef struct \{\s*char name\[(\d+)\];.*?PyDataMem_Handler;", header, re.S)
     assert struct is not None and struct[1] == "127"
@@ -490,7 +492,7 @@ def test_the_handlers_layout_is_numpys() -> None:
     assert re.findall(r"\(\*(\w+)\)", order[1]) == ["malloc", "calloc", "realloc", "free"]
 
 
-def test_an_exit_with_arrays_and_copies_is_quiet() -> None:
+def test_process_exit_with_live_pinned_arrays_and_copies_prints_nothing() -> None:
     done = run_python("""
         import acl, numpy
         keep = acl.numpy_pool()
@@ -504,7 +506,7 @@ def test_an_exit_with_arrays_and_copies_is_quiet() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
-def test_a_child_keeps_off(pinned: acl.PinnedPool) -> None:
+def test_forked_child_cannot_allocate_or_free_pinned_memory_of_its_parent(pinned: acl.PinnedPool) -> None:
     done = run_python("""
         import os, acl, numpy
         pool = acl.PinnedPool()
@@ -523,7 +525,7 @@ def test_a_child_keeps_off(pinned: acl.PinnedPool) -> None:
     assert done.stdout == "7 1000.0\n", done.stderr
 
 
-def test_numpy_is_not_imported_with_the_pool() -> None:
+def test_numpy_is_not_imported_by_making_a_pinned_pool() -> None:
     done = run_python("""
         import sys, acl
         acl.PinnedPool().alloc(10).close()
@@ -532,7 +534,7 @@ def test_numpy_is_not_imported_with_the_pool() -> None:
     assert done.stdout == "False\n", done.stderr
 
 
-def test_a_trim_gives_back_what_no_event_tells_of(pinned: acl.PinnedPool, sim: Any) -> None:
+def test_trim_waits_for_pinned_memory_without_an_event_and_returns_the_memory(pinned: acl.PinnedPool, sim: Any) -> None:
     with acl.Stream() as stream, acl.Buffer(1 << 20, stream=stream) as target:
         host = pinned.alloc(1 << 20)
         with Slow(stream):

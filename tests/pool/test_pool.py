@@ -32,7 +32,7 @@ def pool(sim: ModuleType) -> Iterator[acl.Pool]:
     assert sim.physical_bytes() == before
 
 
-def test_a_buffer_of_the_pool(pool: acl.Pool, stream: acl.Stream) -> None:
+def test_pool_buffer_has_the_requested_size_stream_and_device(pool: acl.Pool, stream: acl.Stream) -> None:
     with pool.alloc(1000, stream) as buffer:
         assert buffer.size == 1000 and buffer.stream is stream and buffer.device == 0
         acl.fill(buffer, 7)
@@ -42,7 +42,7 @@ def test_a_buffer_of_the_pool(pool: acl.Pool, stream: acl.Stream) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 511, "1 KiB", "1.5MB"])
-def test_sizes(pool: acl.Pool, size: int | str) -> None:
+def test_buffer_sizes_may_be_ints_or_texts(pool: acl.Pool, size: int | str) -> None:
     wanted = {"1 KiB": 1024, "1.5MB": 1_500_000}.get(size, size)        # type: ignore[call-overload]
     with pool.alloc(size) as buffer:
         assert buffer.size == wanted and buffer.address
@@ -54,7 +54,7 @@ def test_sizes(pool: acl.Pool, size: int | str) -> None:
     (None, TypeError, "not NoneType"), (1 << 70, ValueError, r"nbytes must be below 2\*\*63"),
     (1 << 50, ValueError, r"nbytes must be below 2\*\*46"),
 ])
-def test_sizes_that_are_refused(pool: acl.Pool, size: object, error: type[Exception], text: str) -> None:
+def test_wrong_buffer_sizes_are_refused(pool: acl.Pool, size: object, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         pool.alloc(size)                                                # type: ignore[arg-type]
 
@@ -78,7 +78,7 @@ def test_sizes_that_are_refused(pool: acl.Pool, size: object, error: type[Except
     ({"headroom": "33GiB"}, "headroom must be at most the 34359738368 bytes of device 0, not 35433480192"),
     ({"preallocate": "33GiB"}, "preallocate must be at most the 34359738368 bytes of device 0"),
 ])
-def test_options_that_are_refused(options: dict[str, int], text: str) -> None:
+def test_wrong_pool_options_are_refused(options: dict[str, int], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         acl.Pool(0, **options)                                          # type: ignore[arg-type]
 
@@ -86,14 +86,14 @@ def test_options_that_are_refused(options: dict[str, int], text: str) -> None:
 @pytest.mark.parametrize(("size", "wanted"), [
     ("1GiB", 1 << 30), ("1Gi", 1 << 30), ("1G", 1 << 30), ("1gi", 1 << 30), ("1GB", 10**9), ("50%", 16 << 30),
     (" 12.5 % ", 4 << 30), ("100%", 32 << 30)])
-def test_sizes_are_texts_or_shares_of_the_device(size: str, wanted: int) -> None:
+def test_pool_sizes_may_be_texts_or_shares_of_the_device(size: str, wanted: int) -> None:
     with acl.Pool(0, size, headroom=size) as pool:
         assert (pool.limit, pool.headroom) == (wanted, wanted)
         pool.limit = pool.headroom = "25%"
         assert (pool.limit, pool.headroom) == (8 << 30, 8 << 30)
 
 
-def test_limit_above_the_device_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_limit_above_the_device_memory_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("WARNING", "acl.pool"):
         acl.Pool(0, "33GiB").close()
         assert "limit is 35433480192 bytes, and device 0 has 34359738368" in caplog.text
@@ -106,7 +106,7 @@ ASKED = {"ACL_POOL_LIMIT": "25%", "ACL_POOL_HEADROOM": "1Gi", "ACL_POOL_GRANULE"
          "ACL_POOL_NAME": "main"}
 
 
-def test_options_are_what_the_signature_says() -> None:
+def test_pool_options_equal_the_parameters_of_its_signature() -> None:
     words = acl.Pool.__doc__ or ""
     signature = words.partition(")")[0]
     given = {name: ast.literal_eval(default) for name, default in re.findall(r"(\w+)=([^,)]+)", signature)}
@@ -115,7 +115,7 @@ def test_options_are_what_the_signature_says() -> None:
         assert given[name] in (None, option.default) and f"\n{name} : " in words, name
 
 
-def test_environment_says_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_gives_the_pool_options_that_are_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     def decays() -> int:
         return [thread.name for thread in threading.enumerate()].count("acl-pool-decay")
 
@@ -147,7 +147,7 @@ def test_variable_that_makes_no_sense_is_named(
         acl.Pool(0)
 
 
-def test_the_soc_s_padding(sim: ModuleType) -> None:
+def test_buffer_padding_depends_on_the_chip(sim: ModuleType) -> None:
     for soc, bytes_asked in (("Ascend910B1", 1056), ("Ascend950PR_9599", 1024)):
         if soc not in sim.socs():
             continue
@@ -162,7 +162,7 @@ def test_the_soc_s_padding(sim: ModuleType) -> None:
         assert (done.stdout.strip(), done.stderr) == (str(bytes_asked), "")
 
 
-def test_dropped_buffers_come_back(pool: acl.Pool, stream: acl.Stream) -> None:
+def test_memory_of_dropped_buffers_is_reused(pool: acl.Pool, stream: acl.Stream) -> None:
     address = pool.alloc(5000, stream).address
     assert pool.alloc(5000, stream).address == address
     assert pool.stats().allocated == 0
@@ -186,7 +186,7 @@ def test_a_buffer_outlives_its_closed_pool(sim: ModuleType) -> None:
     assert sim.physical_bytes() == before
 
 
-def test_arrays(pool: acl.Pool, stream: acl.Stream) -> None:
+def test_pool_arrays_have_the_given_shape_type_stream_and_tag(pool: acl.Pool, stream: acl.Stream) -> None:
     with pool.empty((3, 5), "float16", stream, tag="kv") as array:
         assert array.nbytes == 30 and len(array) == 3 and array.buffer.stream is stream
         assert array.numpy().shape == (3, 5)
@@ -201,7 +201,7 @@ def test_arrays(pool: acl.Pool, stream: acl.Stream) -> None:
             pool.empty(shape)
 
 
-def test_tags(pool: acl.Pool) -> None:
+def test_live_bytes_are_counted_for_each_tag(pool: acl.Pool) -> None:
     weights, cache = pool.alloc(MIB, tag="weights"), pool.alloc(1000, tag="cache")
     assert pool.stats().tags == {"weights": MIB + 512, "cache": 1536}
     assert {block.tag for block in pool.blocks() if block.state == "live"} == {"weights", "cache"}
@@ -212,7 +212,7 @@ def test_tags(pool: acl.Pool) -> None:
         pool.alloc(1, tag=3)                                            # type: ignore[arg-type]
 
 
-def test_registration_and_what_is_registered(pool: acl.Pool, stream: acl.Stream) -> None:
+def test_registered_stream_has_the_same_five_values_for_its_whole_life(pool: acl.Pool, stream: acl.Stream) -> None:
     assert acl.allocator_of(stream) is None and acl.allocator_of(None) is None
     pool.register(stream)
     first = acl.allocator_of(stream)
@@ -226,7 +226,7 @@ def test_registration_and_what_is_registered(pool: acl.Pool, stream: acl.Stream)
     assert acl.allocator_of(stream) == first, "the same five values for the stream's whole life"
 
 
-def test_a_foreign_allocator_is_told_from_ours(pool: acl.Pool, stream: acl.Stream) -> None:
+def test_foreign_allocator_of_a_stream_is_distinguished_from_a_pool(pool: acl.Pool, stream: acl.Stream) -> None:
     pool.register(stream)
     ours = acl.allocator_of(stream)
     assert ours is not None
@@ -244,7 +244,7 @@ def test_a_foreign_allocator_is_told_from_ours(pool: acl.Pool, stream: acl.Strea
     acl.rt.allocator_unregister(stream.handle)
 
 
-def test_who_serves_a_stream_is_as_acl_says(pool: acl.Pool, stream: acl.Stream) -> None:
+def test_allocator_of_a_stream_is_the_one_that_acl_reports(pool: acl.Pool, stream: acl.Stream) -> None:
     """The answer is right even if a program registers another stream's allocator in ACL without telling the pool."""
     with acl.Pool(0) as second, acl.Stream(0) as other:
         pool.register(stream)
@@ -298,7 +298,7 @@ def test_a_borrowed_stream_may_be_registered(pool: acl.Pool) -> None:
         pool.unregister(stream)
 
 
-def test_a_new_stream_at_an_old_address_inherits_nothing(pool: acl.Pool) -> None:
+def test_new_stream_at_the_address_of_an_ended_stream_is_not_registered(pool: acl.Pool) -> None:
     """The new streams may or may not get an earlier address; in both cases nothing is registered for them."""
     for _ in range(40):
         with acl.Stream(0) as stream:
@@ -312,7 +312,7 @@ def test_a_new_stream_at_an_old_address_inherits_nothing(pool: acl.Pool) -> None
     assert pool.check() == 0
 
 
-def test_a_stream_that_others_destroy_leaves_no_registration(pool: acl.Pool) -> None:
+def test_stream_destroyed_by_foreign_code_leaves_no_registration(pool: acl.Pool) -> None:
     """The stream is destroyed through ACL, so only a callback of ACL tells the pool."""
     handle = out()
     assert api.aclrtCreateStream(ctypes.byref(handle)) == 0
@@ -324,7 +324,7 @@ def test_a_stream_that_others_destroy_leaves_no_registration(pool: acl.Pool) -> 
     assert pool.streams == ()
 
 
-def test_a_stream_that_ends_with_live_blocks(pool: acl.Pool) -> None:
+def test_stream_may_end_while_its_buffers_are_live(pool: acl.Pool) -> None:
     with acl.Stream(0) as stream:
         pool.register(stream)
         buffer = pool.alloc(5 * MIB, stream)
@@ -334,7 +334,7 @@ def test_a_stream_that_ends_with_live_blocks(pool: acl.Pool) -> None:
     assert pool.trim() >= 5 * MIB
 
 
-def test_frees_after_unregister(pool: acl.Pool, stream: acl.Stream) -> None:
+def test_buffer_can_be_freed_after_its_stream_is_unregistered(pool: acl.Pool, stream: acl.Stream) -> None:
     pool.register(stream)
     buffer = pool.alloc(1000, stream)
     pool.unregister(stream)
@@ -342,7 +342,7 @@ def test_frees_after_unregister(pool: acl.Pool, stream: acl.Stream) -> None:
     assert pool.check() == 0
 
 
-def test_a_granule_that_the_driver_does_not_map_is_refused_at_once(sim: ModuleType) -> None:
+def test_page_size_that_the_driver_cannot_map_is_refused_when_the_pool_is_made(sim: ModuleType) -> None:
     acl.Device(0).use()
     with pytest.raises(ValueError, match="granule must be a multiple of the driver's 2097152 bytes"):
         acl.Pool(0, granule="64KiB")
@@ -356,7 +356,7 @@ def test_a_granule_that_the_driver_does_not_map_is_refused_at_once(sim: ModuleTy
 @pytest.mark.parametrize(("limit", "granule"), [
     ("512MiB", 2 << 20), ("1GiB", 2 << 20), ("2GiB", 4 << 20), ("5GiB", 8 << 20), (8 << 30, 16 << 20),
 ])
-def test_a_granule_that_the_limit_chooses(limit: int | str, granule: int) -> None:
+def test_automatic_page_size_grows_with_the_limit(limit: int | str, granule: int) -> None:
     with acl.Pool(0, limit=limit, granule="auto") as pool, pool.alloc(1):
         assert pool.stats().reserved == granule
 
@@ -408,7 +408,7 @@ def test_reprs_are_short(pool: acl.Pool, stream: acl.Stream) -> None:
         assert len(repr(acl.memory_ledger(0))) < 120
 
 
-def test_the_limit_and_the_report(sim: ModuleType) -> None:
+def test_allocation_above_the_limit_raises_and_leaves_an_out_of_memory_report(sim: ModuleType) -> None:
     acl.Device(0).use()
     with acl.Pool(0, "32MiB") as pool:
         assert pool.last_oom() is None
@@ -427,7 +427,7 @@ def test_the_limit_and_the_report(sim: ModuleType) -> None:
         pool.alloc("20MiB").close()
 
 
-def test_the_hook_is_called_outside_and_the_call_tried_again(sim: ModuleType) -> None:
+def test_allocation_is_tried_again_after_the_out_of_memory_hook(sim: ModuleType) -> None:
     acl.Device(0).use()
     with acl.Pool(0, "32MiB") as pool:
         held = [pool.alloc("20MiB")]
@@ -447,7 +447,7 @@ def test_the_hook_is_called_outside_and_the_call_tried_again(sim: ModuleType) ->
             pool.on_oom(3)                                              # type: ignore[arg-type]
 
 
-def test_a_hook_that_helps_nothing_is_called_once(sim: ModuleType) -> None:
+def test_out_of_memory_hook_that_frees_nothing_is_called_once(sim: ModuleType) -> None:
     acl.Device(0).use()
     with acl.Pool(0, "32MiB") as pool:
         calls: list[object] = []
@@ -457,7 +457,7 @@ def test_a_hook_that_helps_nothing_is_called_once(sim: ModuleType) -> None:
         assert len(calls) == 1
 
 
-def test_an_error_in_the_hook_comes_through(sim: ModuleType) -> None:
+def test_error_in_the_out_of_memory_hook_is_raised_by_the_allocation(sim: ModuleType) -> None:
     acl.Device(0).use()
     with acl.Pool(0, "32MiB") as pool:
         def fail(report: acl.OomReport) -> None:
@@ -469,7 +469,7 @@ def test_an_error_in_the_hook_comes_through(sim: ModuleType) -> None:
         assert pool.check() == 0
 
 
-def test_a_bare_callback_answers_null_and_keeps_the_report(sim: ModuleType, stream: acl.Stream) -> None:
+def test_acl_callback_returns_null_and_keeps_the_out_of_memory_report(sim: ModuleType, stream: acl.Stream) -> None:
     with acl.Pool(0, "32MiB") as pool:
         pool.register(stream)
         from acl.tools.bench import _peers
@@ -480,7 +480,7 @@ def test_a_bare_callback_answers_null_and_keeps_the_report(sim: ModuleType, stre
         assert report is not None and report.stream == stream.handle and report.size == 40 * MIB
 
 
-def test_statistics(pool: acl.Pool, stream: acl.Stream) -> None:
+def test_pool_statistics_count_allocations_hits_and_driver_calls(pool: acl.Pool, stream: acl.Stream) -> None:
     for _ in range(10):
         pool.alloc(4096, stream).close()
     big = pool.alloc(9 * MIB, stream)
@@ -499,7 +499,7 @@ def test_statistics(pool: acl.Pool, stream: acl.Stream) -> None:
     assert pool.stats().allocated_peak == 0
 
 
-def test_trim_and_preallocation(sim: ModuleType) -> None:
+def test_preallocated_memory_serves_allocations_and_trim_returns_the_rest(sim: ModuleType) -> None:
     acl.Device(0).use()
     before = sim.physical_bytes()
     with acl.Pool(0, preallocate="64MiB") as pool:
@@ -514,7 +514,7 @@ def test_trim_and_preallocation(sim: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("size", [2 * MIB, 64 * MIB])
-def test_a_limit_may_be_preallocated_to_the_byte(sim: ModuleType, size: int) -> None:
+def test_whole_limit_of_a_pool_can_be_preallocated(sim: ModuleType, size: int) -> None:
     acl.Device(0).use()
     with acl.Pool(0, size, preallocate=size) as pool:
         assert pool.stats().reserved == size
@@ -532,7 +532,7 @@ def test_decay_runs_in_the_background(sim: ModuleType) -> None:
     assert not [t for t in threading.enumerate() if t.name == "acl-pool-decay"]
 
 
-def test_segments_where_there_is_no_virtual_memory(sim: ModuleType) -> None:
+def test_pool_serves_buffers_from_segments_if_addresses_cannot_be_reserved(sim: ModuleType) -> None:
     acl.Device(0).use()
     before = sim.physical_bytes()
     with acl.Pool(0) as pool, sim.fault("aclrtReserveMemAddress", code=207000):
@@ -567,7 +567,7 @@ def test_pool_refuses_use_while_another_device_is_current(sim: ModuleType) -> No
             pool.alloc(1000)
 
 
-def test_two_pools_share_nothing(sim: ModuleType, stream: acl.Stream) -> None:
+def test_pools_of_one_device_share_no_blocks(sim: ModuleType, stream: acl.Stream) -> None:
     with acl.Pool(0, "16MiB") as one, acl.Pool(0, "16MiB") as other:
         a, b = one.alloc("12MiB", stream), other.alloc("12MiB", stream)
         assert a.address != b.address
@@ -577,7 +577,7 @@ def test_two_pools_share_nothing(sim: ModuleType, stream: acl.Stream) -> None:
         b.close()
 
 
-def test_the_block_map(pool: acl.Pool, stream: acl.Stream) -> None:
+def test_block_list_of_a_stream_shows_states_and_sizes(pool: acl.Pool, stream: acl.Stream) -> None:
     assert pool.blocks(stream) == []
     pool.alloc(1000, stream).close()
     keep = pool.alloc(3000, stream)
@@ -587,7 +587,7 @@ def test_the_block_map(pool: acl.Pool, stream: acl.Stream) -> None:
     keep.close()
 
 
-def test_the_end_of_the_interpreter_is_silent() -> None:
+def test_interpreter_exit_with_a_live_pool_prints_nothing() -> None:
     done = run_python("""
         import acl
         acl.Device(0).use()
@@ -601,7 +601,7 @@ def test_the_end_of_the_interpreter_is_silent() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
-def test_a_child_of_a_fork_is_refused() -> None:
+def test_forked_child_cannot_use_the_pool_of_its_parent() -> None:
     done = run_python("""
         import os, acl
         acl.Device(0).use()
@@ -629,7 +629,7 @@ def test_a_child_of_a_fork_is_refused() -> None:
     assert (done.stdout.strip(), done.stderr, done.returncode) == ("0", "", 0)
 
 
-def test_the_map_of_blocks_is_made_while_the_collector_frees_some() -> None:
+def test_block_list_can_be_made_while_the_garbage_collector_frees_blocks() -> None:
     """If the map were made under the arena's lock, a finalizer in the same thread would wait for it for ever."""
     done = run_python(
         """
@@ -666,7 +666,7 @@ def test_a_driver_that_lacks_any_part_of_virtual_memory_gets_segments(sim: Modul
         assert pool.check() == 0
 
 
-def test_a_lost_device_has_no_memory_for_the_pool(pool: acl.Pool, sim: ModuleType) -> None:
+def test_pool_allocation_fails_on_a_lost_device(pool: acl.Pool, sim: ModuleType) -> None:
     with sim.device_lost(0), pytest.raises(acl.DeviceLostError):
         pool.alloc("40MiB")
     report = pool.last_oom()

@@ -33,7 +33,7 @@ def made(pool: acl.Pool, size: int, value: int, tag: str | None = None) -> acl.B
 # ---- contents and memory ------------------------------------------------------------------------
 
 
-def test_contents_come_back_at_the_same_address() -> None:
+def test_wake_restores_contents_at_the_address_before_sleep() -> None:
     with acl.Pool(0) as pool:
         weights = [made(pool, 5 * MIB + 100, number, "weights") for number in range(1, 5)]
         addresses = [buffer.address for buffer in weights]
@@ -45,7 +45,7 @@ def test_contents_come_back_at_the_same_address() -> None:
         assert pool.check() == 0
 
 
-def test_the_memory_goes_back_to_the_device() -> None:
+def test_sleep_returns_the_memory_to_the_device() -> None:
     with acl.Pool(0) as pool:
         weights = made(pool, 40 * MIB, 1, "weights")
         before = physical()
@@ -80,7 +80,7 @@ def test_many_small_blocks_sleep_in_few_calls(no_leaks: None, sim: ModuleType) -
         assert sim.counters()["aclrtFreeHost"] == 2
 
 
-def test_what_is_not_offloaded_is_dropped() -> None:
+def test_contents_are_lost_if_sleep_does_not_offload_them() -> None:
     with acl.Pool(0) as pool:
         cache = made(pool, 20 * MIB, 1, "kv")
         report = pool.sleep("kv", offload=False)
@@ -91,7 +91,7 @@ def test_what_is_not_offloaded_is_dropped() -> None:
         assert holds(cache, 2)
 
 
-def test_offload_may_name_tags() -> None:
+def test_offload_option_of_sleep_may_name_tags() -> None:
     with acl.Pool(0) as pool:
         weights, cache = made(pool, 10 * MIB, 1, "weights"), made(pool, 10 * MIB, 2, "kv")
         report = pool.sleep(["weights", "kv"], offload=["weights"])
@@ -100,7 +100,7 @@ def test_offload_may_name_tags() -> None:
         assert holds(weights, 1) and not holds(cache, 2)
 
 
-def test_tags_sleep_and_wake_by_themselves() -> None:
+def test_each_tag_sleeps_and_wakes_independently() -> None:
     with acl.Pool(0) as pool:
         weights, cache, other = made(pool, 10 * MIB, 1, "weights"), made(pool, 10 * MIB, 2, "kv"), made(pool, MIB, 3)
         pool.sleep(["weights", "kv"])
@@ -117,7 +117,7 @@ def test_tags_sleep_and_wake_by_themselves() -> None:
         assert holds(other, 3)
 
 
-def test_a_second_sleep_and_wake_find_nothing() -> None:
+def test_second_sleep_and_second_wake_have_no_effect() -> None:
     with acl.Pool(0) as pool:
         made_once = made(pool, 10 * MIB, 1)
         assert pool.sleep().blocks == 1
@@ -140,7 +140,7 @@ def test_small_blocks_of_one_page_sleep_together() -> None:
 
 
 @pytest.mark.parametrize("size", [300 * 1024, PAGE // 2 - 64], ids=["part", "half"])
-def test_a_page_with_somebody_awake_stays(size: int) -> None:
+def test_page_with_a_block_that_is_awake_keeps_its_memory(size: int) -> None:
     """A page keeps its memory if one block in it is awake, also if the two blocks fill the page."""
     with acl.Pool(0) as pool:
         sleeper, neighbour = made(pool, size, 1, "sleeps"), made(pool, size, 2, "awake")
@@ -166,7 +166,7 @@ def test_free_blocks_do_not_keep_a_page_from_sleeping() -> None:
         assert pool.sleep().memory == PAGE
 
 
-def test_a_page_goes_with_the_last_of_its_sleepers_and_comes_with_the_first() -> None:
+def test_shared_page_is_released_when_all_its_blocks_sleep_and_mapped_when_the_first_wakes() -> None:
     with acl.Pool(0) as pool:
         first, second = made(pool, 300 * 1024, 1, "one"), made(pool, 300 * 1024, 2, "two")
         base = physical()
@@ -206,7 +206,7 @@ def test_a_sleeping_block_can_be_freed(size: int) -> None:
         assert (pool.check(), pool.stats().reserved, pool.stats().asleep) == (0, 0, 0)
 
 
-def test_all_freed_in_their_sleep_leave_nothing(no_leaks: None) -> None:
+def test_blocks_all_freed_while_asleep_leave_no_memory_behind(no_leaks: None) -> None:
     with acl.Pool(0) as pool:
         blocks = [made(pool, 200_000 * number, number) for number in range(1, 30)]
         pool.sleep()
@@ -219,7 +219,7 @@ def test_all_freed_in_their_sleep_leave_nothing(no_leaks: None) -> None:
         assert {block.state for block in pool.blocks()} == {"hole"}
 
 
-def test_a_double_free_in_the_sleep_is_refused() -> None:
+def test_double_free_of_a_block_asleep_is_refused() -> None:
     with open_door() as (pool, stream, door):
         block, _ = door.take(4 * MIB)
         pool.sleep()
@@ -230,7 +230,7 @@ def test_a_double_free_in_the_sleep_is_refused() -> None:
         assert (part.refused, part.allocated) == (1, 0)
 
 
-def test_allocations_go_on_and_take_no_sleepers_place() -> None:
+def test_allocations_do_not_use_the_addresses_of_blocks_asleep() -> None:
     with acl.Pool(0) as pool:
         sleepers = [made(pool, 3 * MIB, number, "sleeps") for number in range(1, 6)]
         places = [range(buffer.address, buffer.address + buffer.size) for buffer in sleepers]
@@ -242,7 +242,7 @@ def test_allocations_go_on_and_take_no_sleepers_place() -> None:
         assert all(holds(buffer, number) for number, buffer in enumerate(sleepers, 1))
 
 
-def test_what_the_sleepers_gave_serves_others_within_the_limit() -> None:
+def test_memory_released_by_sleep_serves_other_allocations_within_the_limit() -> None:
     with acl.Pool(0, limit=64 * MIB) as pool:
         model = made(pool, 50 * MIB, 1, "first")
         with pytest.raises(acl.OutOfMemoryError):
@@ -257,7 +257,7 @@ def test_what_the_sleepers_gave_serves_others_within_the_limit() -> None:
         assert holds(model, 1)
 
 
-def test_a_wake_takes_free_pages_of_others() -> None:
+def test_wake_takes_free_pages_of_other_streams() -> None:
     with acl.Pool(0, limit=64 * MIB) as pool, acl.Stream(0) as stream:
         model = made(pool, 40 * MIB, 1)
         pool.sleep()
@@ -267,7 +267,7 @@ def test_a_wake_takes_free_pages_of_others() -> None:
         assert pool.check() == 0
 
 
-def test_pages_that_moved_before_sleep_and_wake() -> None:
+def test_contents_survive_random_sleeps_and_wakes_of_pages_that_moved() -> None:
     """Allocate and free at random, so that pages move and get aliases, with sleeps in between."""
     seed = 17
     print("seed", seed)
@@ -305,7 +305,7 @@ def test_pages_that_moved_before_sleep_and_wake() -> None:
         assert (pool.check(), pool.stats().reserved) == (0, 0)
 
 
-def test_a_block_freed_while_it_falls_asleep_is_let_go() -> None:
+def test_block_freed_while_sleep_runs_leaves_no_memory_behind() -> None:
     with acl.Pool(0) as pool, acl.Stream(0) as stream:
         blocks = [made(pool, size, 1) for size in (5 * MIB, 700, 90_000)]
         rest = made(pool, 3 * MIB, 2)
@@ -329,7 +329,7 @@ def test_a_block_freed_while_it_falls_asleep_is_let_go() -> None:
         assert (pool.stats().reserved, {block.state for block in pool.blocks()}) == (0, {"hole"})
 
 
-def test_frees_while_sleeps_and_wakes_run() -> None:
+def test_blocks_can_be_freed_while_another_thread_runs_sleep_and_wake() -> None:
     with acl.Pool(0) as pool:
         stop = threading.Event()
         wrong: list[BaseException] = []
@@ -365,7 +365,7 @@ def test_frees_while_sleeps_and_wakes_run() -> None:
 # ---- order, and other functions of the pool -----------------------------------------------------
 
 
-def test_work_in_flight_is_waited_for() -> None:
+def test_sleep_waits_for_queued_work() -> None:
     with acl.Pool(0) as pool, acl.Stream(0) as stream:
         buffer = pool.alloc(8 * MIB, stream)
         source = acl.HostBuffer(8 * MIB)
@@ -380,7 +380,7 @@ def test_work_in_flight_is_waited_for() -> None:
         assert holds(buffer, 7)
 
 
-def test_work_that_does_not_end_keeps_the_pool_awake() -> None:
+def test_sleep_that_times_out_waiting_for_work_leaves_the_pool_awake() -> None:
     with acl.Pool(0, sync_timeout_ms=50) as pool, acl.Stream(0) as stream:
         buffer = pool.alloc(8 * MIB, stream)
         slow = Slow(stream)
@@ -405,7 +405,7 @@ def test_blocks_of_a_registered_stream_sleep() -> None:
         door.free(block)
 
 
-def test_trim_leaves_sleepers_alone() -> None:
+def test_trim_does_not_touch_blocks_asleep() -> None:
     with acl.Pool(0) as pool:
         buffer = made(pool, 9 * MIB, 4)
         pool.sleep()
@@ -416,7 +416,7 @@ def test_trim_leaves_sleepers_alone() -> None:
         assert holds(buffer, 4)
 
 
-def test_stats_tell_what_sleeps() -> None:
+def test_statistics_count_the_bytes_asleep() -> None:
     with acl.Pool(0) as pool:
         made_one, made_two = made(pool, 4 * MIB, 1, "x"), made(pool, 6 * MIB, 2, "y")
         pool.sleep("y")
@@ -428,7 +428,7 @@ def test_stats_tell_what_sleeps() -> None:
         assert pool.stats().asleep == 0
 
 
-def test_the_ledger_adds_up_with_sleepers() -> None:
+def test_ledger_rows_add_up_while_blocks_are_asleep() -> None:
     with acl.Pool(0, name="sleepy") as pool:
         sleeper, neighbour = made(pool, 300 * 1024, 1, "x"), made(pool, 100 * 1024, 2, "y")
         large = made(pool, 10 * MIB, 3, "x")
@@ -445,7 +445,7 @@ def test_the_ledger_adds_up_with_sleepers() -> None:
         assert acl.memory_ledger(0).sum(name="sleepy", state="asleep") == 0
 
 
-def test_a_pool_closed_with_sleepers_takes_their_frees() -> None:
+def test_closed_pool_accepts_frees_of_blocks_asleep() -> None:
     pool = acl.Pool(0)
     buffer = made(pool, 8 * MIB, 1)
     pool.sleep()
@@ -519,7 +519,7 @@ def test_arenas_with_early_frees_sleep_when_drained() -> None:
      "aclrtMallocHost", "aclrtMemcpyAsync", "aclrtSynchronizeStream"],
 )
 @pytest.mark.parametrize("nth", [1, 2])
-def test_if_a_sleep_fails_before_it_frees_memory_all_stay_awake(sim: ModuleType, call: str, nth: int) -> None:
+def test_sleep_that_fails_before_freeing_memory_leaves_all_blocks_awake(sim: ModuleType, call: str, nth: int) -> None:
     with acl.Pool(0) as pool, acl.Stream(0) as stream:
         kept = [made(pool, 36 * MIB, 1, "x"), pool.alloc(3 * MIB, stream, tag="x")]
         fill(kept[1], 2)
@@ -539,7 +539,7 @@ def test_if_a_sleep_fails_before_it_frees_memory_all_stay_awake(sim: ModuleType,
 
 
 @pytest.mark.parametrize("nth", [1, 2, 7, 20])
-def test_a_sleep_whose_unmapping_fails_says_what_sleeps(sim: ModuleType, nth: int) -> None:
+def test_sleep_whose_unmapping_fails_names_the_bytes_asleep_in_its_error(sim: ModuleType, nth: int) -> None:
     with acl.Pool(0) as pool:
         kept = [made(pool, 10 * MIB, number, "x") for number in range(1, 5)]
         with sim.fault("aclrtUnmapMem", code=507899, nth=nth), pytest.raises(acl.AclError, match="asleep"):
@@ -551,7 +551,7 @@ def test_a_sleep_whose_unmapping_fails_says_what_sleeps(sim: ModuleType, nth: in
         assert all(holds(buffer, number) for number, buffer in enumerate(kept, 1))
 
 
-def test_a_driver_that_keeps_a_frame_leaves_it_spare(sim: ModuleType) -> None:
+def test_frame_that_the_driver_does_not_take_back_becomes_spare(sim: ModuleType) -> None:
     with acl.Pool(0) as pool:
         kept = made(pool, 10 * MIB, 1)
         with sim.fault("aclrtFreePhysical", code=507899, nth=2):
@@ -565,7 +565,7 @@ def test_a_driver_that_keeps_a_frame_leaves_it_spare(sim: ModuleType) -> None:
     "call", ["aclrtMallocPhysical", "aclrtMapMem", "aclrtCreateStream", "aclrtMemcpyAsync", "aclrtSynchronizeStream"]
 )
 @pytest.mark.parametrize("nth", [1, 2, 9])
-def test_a_wake_that_fails_sleeps_on(sim: ModuleType, call: str, nth: int) -> None:
+def test_blocks_stay_asleep_if_a_wake_fails(sim: ModuleType, call: str, nth: int) -> None:
     with acl.Pool(0) as pool:
         kept = [made(pool, 20 * MIB, number, "x") for number in (1, 2)]
         shared = made(pool, 700, 3)
@@ -593,7 +593,7 @@ def test_a_sleep_that_frees_no_page_at_all_leaves_the_blocks_awake(sim: ModuleTy
         assert (pool.stats().asleep, pool.check()) == (0, 0)
 
 
-def test_no_host_memory_is_left_behind(no_leaks: None, sim: ModuleType) -> None:
+def test_sleep_and_wake_free_all_pinned_host_memory(no_leaks: None, sim: ModuleType) -> None:
     sim.reset_counters()
     with acl.Pool(0) as pool:
         kept = made(pool, 70 * MIB, 1)
@@ -638,7 +638,9 @@ def trial(sim: ModuleType, waking: bool, nth: int) -> int:
 
 
 @pytest.mark.parametrize("waking", [False, True])
-def test_every_call_of_a_sleep_and_of_a_wake_may_fail(no_leaks: None, sim: ModuleType, waking: bool) -> None:
+def test_failure_of_any_driver_call_in_sleep_or_wake_leaves_the_pool_usable(
+    no_leaks: None, sim: ModuleType, waking: bool
+) -> None:
     nth = 1
     while trial(sim, waking, nth) > 0:
         gc.collect()

@@ -44,7 +44,7 @@ def fill(address: int, size: int, stream: acl.Stream) -> None:
         ctypes.c_void_p(address), ctypes.c_size_t(size), 7, ctypes.c_size_t(size), stream.handle) == 0
 
 
-def test_a_sleep_that_expires_remembers_who_uses_what_was_freed_meanwhile() -> None:
+def test_block_freed_during_a_sleep_that_times_out_still_waits_for_its_other_stream() -> None:
     with acl.Pool(0, sync_timeout_ms=500) as pool, acl.Stream() as own, acl.Stream() as other:
         buffer = pool.alloc(SIZE, own)
         pool.record_stream(buffer, other)
@@ -63,7 +63,7 @@ def test_a_sleep_that_expires_remembers_who_uses_what_was_freed_meanwhile() -> N
         assert pool.check() == 0
 
 
-def test_nobody_gets_a_part_of_a_page_that_falls_asleep() -> None:
+def test_new_blocks_get_no_part_of_a_page_that_is_being_put_to_sleep() -> None:
     """If a new block got a part of that page, the page would be unmapped under the work queued on the block."""
     with acl.Pool(0) as pool, acl.Stream() as own, acl.Stream() as other:
         small = pool.alloc(600 * KIB, own, tag="sleeps")
@@ -84,7 +84,7 @@ def test_nobody_gets_a_part_of_a_page_that_falls_asleep() -> None:
         assert pool.check() == 0
 
 
-def test_a_wake_that_fails_takes_no_page_that_it_has_not_mapped() -> None:
+def test_failed_wake_takes_no_page_that_was_not_mapped() -> None:
     with acl.Pool(0, limit="26MiB") as pool, acl.Stream() as stream:
         small = pool.alloc(300 * KIB, stream, tag="sleeps")
         neighbour = pool.alloc(300 * KIB, stream)
@@ -129,7 +129,7 @@ def test_a_graphs_block_that_is_freed_keeps_its_memory(asleep: bool) -> None:
         assert pool.stats().reserved == 0
 
 
-def test_a_graph_that_is_gone_lets_go_of_what_was_freed_asleep() -> None:
+def test_block_freed_asleep_is_released_when_its_graph_is_destroyed() -> None:
     with acl.Pool(0) as pool, acl.Stream() as stream:
         with pool.capture(stream) as capture:
             buffer = pool.alloc(SIZE, stream)
@@ -143,7 +143,7 @@ def test_a_graph_that_is_gone_lets_go_of_what_was_freed_asleep() -> None:
         again.release()
 
 
-def test_sleeping_page_that_a_graph_has_at_two_addresses_stays() -> None:
+def test_page_that_a_graph_maps_at_two_addresses_is_not_put_to_sleep() -> None:
     """The next run of the graph needs both addresses, but a wake would map memory at one of them only."""
     with acl.Pool(0, limit="8MiB") as pool, acl.Stream() as stream:
         graph = out()

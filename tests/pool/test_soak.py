@@ -129,7 +129,7 @@ def soak(seconds: float) -> None:
 
 
 @pytest.mark.usefixtures("no_leaks")
-def test_four_streams_return_to_the_floor_again_and_again() -> None:
+def test_repeated_load_of_four_streams_leaves_no_memory_behind() -> None:
     soak(8)
 
 
@@ -137,5 +137,5 @@ if LONG:
 
     @pytest.mark.long
     @pytest.mark.usefixtures("no_leaks")
-    def test_ten_minutes_leave_no_drift() -> None:
+    def test_load_of_ten_minutes_leaves_no_memory_drift() -> None:
         soak(600)

@@ -34,7 +34,7 @@ def counts(pool: acl.Pool, name: str) -> int:
 # ---- one stream
 
 
-def test_a_block_is_reused_at_once_on_its_own_stream(made: Made) -> None:
+def test_freed_block_is_reused_immediately_on_its_own_stream(made: Made) -> None:
     pool, stream, door = made
     block, address = door.take(4 * MIB)
     with Slow(stream):
@@ -75,7 +75,7 @@ def test_a_trim_waits_for_the_stream_before_it_unmaps(made: Made) -> None:
     assert done == [8 * MIB]
 
 
-def test_an_idle_trim_leaves_a_stream_at_work_alone(made: Made) -> None:
+def test_trim_of_idle_streams_does_not_touch_a_busy_stream(made: Made) -> None:
     pool, stream, door = made
     block, _ = door.take(8 * MIB)
     with Slow(stream):
@@ -104,7 +104,7 @@ def test_pages_move_within_an_arena_only_after_its_stream_was_waited_for() -> No
             door.free(block)
 
 
-def test_a_wait_that_expires_gives_null_and_the_pages_stay() -> None:
+def test_allocation_returns_null_and_moves_no_pages_if_its_wait_times_out() -> None:
     with open_door(limit="16MiB", sync_timeout_ms=50, views=False) as (pool, stream, door):
         held = [door.alloc(4 * MIB) for _ in range(4)]
         with Slow(stream):
@@ -121,7 +121,7 @@ def test_a_wait_that_expires_gives_null_and_the_pages_stay() -> None:
             door.free(block)
 
 
-def test_an_arena_at_work_gives_pages_only_after_its_own_stream_was_waited_for() -> None:
+def test_pages_of_a_busy_arena_are_taken_only_after_a_wait_for_its_stream() -> None:
     with open_door(limit="16MiB", sync_timeout_ms=10000) as (pool, _, door), acl.Stream() as second:
         pool.register(second)
         other = Door(second)
@@ -138,7 +138,7 @@ def test_an_arena_at_work_gives_pages_only_after_its_own_stream_was_waited_for()
         pool.unregister(second)
 
 
-def test_streams_at_work_at_the_same_time_keep_their_pages() -> None:
+def test_streams_that_work_concurrently_keep_their_pages() -> None:
     """Streams that allocate alternately would share 160 MiB; streams that allocate at the same time get own pages."""
     stop, turns = threading.Event(), 0
     with open_door() as (pool, stream, door), acl.Stream() as second:
@@ -193,7 +193,7 @@ def test_an_idle_arena_gives_its_pages_without_a_wait() -> None:
         pool.unregister(second)
 
 
-def test_nothing_moves_where_stealing_is_off() -> None:
+def test_pages_do_not_move_between_streams_if_stealing_is_off() -> None:
     with open_door(limit="16MiB", steal=False) as (pool, stream, door):
         held = [door.alloc(4 * MIB) for _ in range(4)]
         door.free(held[0])
@@ -272,7 +272,7 @@ def test_a_recorded_buffer_is_not_reused_before_the_other_stream_is_done(made: M
         big.close()
 
 
-def test_a_view_s_other_stream_is_its_buffer_s(made: Made) -> None:
+def test_stream_recorded_on_a_view_is_recorded_on_its_buffer(made: Made) -> None:
     pool, stream, _ = made
     with acl.Stream() as second:
         buffer = pool.alloc(MIB, stream)
@@ -289,7 +289,7 @@ def test_only_a_pool_s_buffer_can_wait_for_other_streams(made: Made) -> None:
 
 
 @pytest.mark.parametrize("size", [4096, 4 * MIB])
-def test_nothing_waits_for_a_stream_that_was_waited_for_and_ended(made: Made, size: int) -> None:
+def test_freed_block_does_not_wait_for_a_stream_that_has_ended(made: Made, size: int) -> None:
     pool, stream, _ = made
     for _ in range(20):
         buffer = pool.alloc(size, stream)
@@ -301,7 +301,7 @@ def test_nothing_waits_for_a_stream_that_was_waited_for_and_ended(made: Made, si
     assert pool.stats().reserved == (2 if size < MIB else 6) * MIB
 
 
-def test_the_ends_of_several_streams_that_share_a_block_are_all_noted(made: Made) -> None:
+def test_end_of_each_stream_that_shares_a_block_is_recorded(made: Made) -> None:
     pool, stream, _ = made
     others = [acl.Stream() for _ in range(8)]
     buffers = [pool.alloc(4096, stream) for _ in range(8)]
@@ -315,7 +315,7 @@ def test_the_ends_of_several_streams_that_share_a_block_are_all_noted(made: Made
     assert blocks_at(pool, stream, "waiting") == [] and pool.check() == 0
 
 
-def test_the_others_are_waited_for_when_one_stream_ends(made: Made) -> None:
+def test_shared_block_waits_for_the_remaining_stream_when_one_stream_ends(made: Made) -> None:
     pool, stream, _ = made
     with acl.Stream() as third:
         buffer = pool.alloc(MIB, stream)
@@ -327,7 +327,7 @@ def test_the_others_are_waited_for_when_one_stream_ends(made: Made) -> None:
             assert len(blocks_at(pool, stream, "waiting")) == 1
 
 
-def test_a_trim_waits_for_the_device_where_no_event_can_tell(made: Made, sim: ModuleType) -> None:
+def test_trim_waits_for_the_device_if_no_event_can_be_recorded(made: Made, sim: ModuleType) -> None:
     pool, stream, _ = made
     second = acl.Stream()
     buffer = pool.alloc(4 * MIB, stream)
@@ -341,7 +341,7 @@ def test_a_trim_waits_for_the_device_where_no_event_can_tell(made: Made, sim: Mo
     assert pool.trim() == 6 * MIB
 
 
-def test_two_streams_must_both_be_done(made: Made) -> None:
+def test_block_shared_with_two_streams_waits_for_both(made: Made) -> None:
     pool, stream, _ = made
     with acl.Stream() as second, acl.Stream() as third:
         buffer = pool.alloc(4 * MIB, stream)
@@ -358,7 +358,7 @@ def test_two_streams_must_both_be_done(made: Made) -> None:
         assert blocks_at(pool, stream, "waiting") == []
 
 
-def test_a_waiting_block_is_used_rather_than_failing() -> None:
+def test_pending_free_is_synchronised_before_an_allocation_fails() -> None:
     with open_door(limit="16MiB") as (pool, stream, _), acl.Stream() as second:
         buffer = pool.alloc(12 * MIB, stream)
         pool.record_stream(buffer, second)
@@ -369,7 +369,7 @@ def test_a_waiting_block_is_used_rather_than_failing() -> None:
         again.close()
 
 
-def test_a_trim_takes_back_what_no_other_stream_uses_any_more(made: Made) -> None:
+def test_trim_releases_blocks_that_no_other_stream_uses_any_more(made: Made) -> None:
     pool, stream, _ = made
     with acl.Stream() as second:
         buffer = pool.alloc(MIB, stream)
@@ -386,7 +386,7 @@ def test_a_buffer_of_another_pool_is_refused(made: Made) -> None:
         pool.record_stream(buffer, stream)
 
 
-def test_frees_from_other_threads_come_home(made: Made) -> None:
+def test_blocks_freed_by_another_thread_return_to_their_arena(made: Made) -> None:
     pool, stream, door = made
     held = [door.alloc(size) for size in (512, 4096, MIB, 7 * MIB) for _ in range(20)]
     half = threading.Thread(target=lambda: [door.free(block) for block in held[::2]])
@@ -428,7 +428,7 @@ def test_blocks_returned_at_an_unload_wait_for_the_device(made: Made) -> None:
     door.free(again)
 
 
-def test_unloads_that_overlap_end_with_the_last(made: Made) -> None:
+def test_overlapping_unloads_defer_frees_until_the_last_unload_ends(made: Made) -> None:
     pool, stream, door = made
     pool.unload_begin()
     pool.unload_begin()
@@ -442,7 +442,7 @@ def test_unloads_that_overlap_end_with_the_last(made: Made) -> None:
     assert blocks_at(pool, stream, "waiting") == []
 
 
-def test_with_early_frees_no_page_leaves_inside_a_callback() -> None:
+def test_pool_with_early_frees_unmaps_no_page_inside_a_callback() -> None:
     with open_door(limit="16MiB", early_frees=True) as (pool, stream, door):
         held = [door.alloc(4 * MIB) for _ in range(4)]
         door.free(held[0])
@@ -461,7 +461,7 @@ def test_with_early_frees_no_page_leaves_inside_a_callback() -> None:
         door.free(held[3])
 
 
-def test_with_early_frees_buffers_have_an_arena_of_their_own() -> None:
+def test_buffers_have_a_separate_arena_with_early_frees() -> None:
     with open_door(early_frees=True) as (pool, stream, door):
         block, address = door.take(4 * MIB)
         door.free(block)
@@ -472,7 +472,9 @@ def test_with_early_frees_buffers_have_an_arena_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(("value", "early"), [("1", False), ("2", True), ("3", True), ("x", False)])
-def test_the_environment_tells_of_early_frees(monkeypatch: pytest.MonkeyPatch, value: str, early: bool) -> None:
+def test_early_frees_are_chosen_by_the_core_number_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch, value: str, early: bool
+) -> None:
     monkeypatch.setenv("MAX_RUNTIME_CORE_NUMBER", value)
     with open_door() as (pool, _, door):
         door.free(door.alloc(4 * MIB))
@@ -502,7 +504,7 @@ def test_a_captured_graphs_blocks_are_private_until_it_is_gone(made: Made) -> No
 
 
 @pytest.mark.parametrize("watch", [False, True])
-def test_with_early_frees_a_capture_covers_what_acl_takes_and_buffers(watch: bool) -> None:
+def test_capture_with_early_frees_covers_acl_allocations_and_buffers(watch: bool) -> None:
     with open_door(early_frees=True, watch_captures=watch) as (pool, stream, door):
         capture = pool.capture(stream)
         if watch:
@@ -530,7 +532,7 @@ def test_with_early_frees_a_capture_covers_what_acl_takes_and_buffers(watch: boo
         pool.trim(drained=True)
 
 
-def test_nothing_is_synchronised_while_a_stream_is_captured() -> None:
+def test_pool_synchronises_no_stream_while_a_stream_is_captured() -> None:
     import ctypes
 
     with open_door(limit="16MiB", watch_captures=True) as (pool, stream, door):
@@ -555,7 +557,7 @@ def test_nothing_is_synchronised_while_a_stream_is_captured() -> None:
 # ---- registrations and ends
 
 
-def test_registering_again_gives_the_same_five_values(made: Made) -> None:
+def test_stream_registered_again_gets_its_earlier_five_values(made: Made) -> None:
     pool, stream, door = made
     block = door.alloc(MIB)
     pool.register(stream)
@@ -567,7 +569,7 @@ def test_registering_again_gives_the_same_five_values(made: Made) -> None:
     door.free(block)
 
 
-def test_frees_may_come_after_unregister(made: Made) -> None:
+def test_acl_callback_accepts_frees_after_unregister(made: Made) -> None:
     pool, stream, door = made
     small, large = door.alloc(512), door.alloc(4 * MIB)
     pool.unregister(stream)
@@ -577,7 +579,7 @@ def test_frees_may_come_after_unregister(made: Made) -> None:
     assert pool.check() == 0
 
 
-def test_a_capture_is_not_entered_again_before_its_graph_is_gone() -> None:
+def test_capture_cannot_begin_again_before_its_graph_is_released() -> None:
     with acl.Pool(0) as pool, acl.Stream() as stream:
         capture = pool.capture(stream)
         with capture:
@@ -620,7 +622,7 @@ def test_a_stream_may_end_with_live_blocks() -> None:
         assert pool.trim() == 4 * MIB
 
 
-def test_streams_that_come_and_go_leave_no_memory_behind() -> None:
+def test_streams_created_and_destroyed_repeatedly_leave_no_memory_behind() -> None:
     with acl.Pool() as pool:
         for _ in range(1100):  # more than a pool has arenas
             with acl.Stream() as stream:
@@ -632,7 +634,7 @@ def test_streams_that_come_and_go_leave_no_memory_behind() -> None:
         assert pool.check() == 0
 
 
-def test_blocks_outlive_the_pools_close() -> None:
+def test_blocks_stay_valid_after_their_pool_is_closed() -> None:
     pool = acl.Pool()
     with acl.Stream() as stream:
         pool.register(stream)
@@ -685,7 +687,7 @@ def test_a_decay_goes_on_after_a_failure(sim: ModuleType, caplog: pytest.LogCapt
     assert sum("the decay will try again" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_trim_and_close_say_when_they_gave_up(sim: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+def test_trim_and_close_log_that_their_wait_timed_out(sim: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
     gate = threading.Event()
     with acl.Stream(0) as stream:
         pool = acl.Pool(0, sync_timeout_ms=20, name="busy")
@@ -710,6 +712,6 @@ def test_trim_and_close_say_when_they_gave_up(sim: ModuleType, caplog: pytest.Lo
     assert "gave up" not in caplog.text
 
 
-def test_a_letter_is_a_binary_unit() -> None:
+def test_sizes_with_a_single_letter_use_binary_units() -> None:
     with acl.Pool(0, limit="1G", headroom="3M") as pool:
         assert (pool.limit, pool.headroom) == (1 << 30, 3 << 20)

@@ -105,7 +105,7 @@ def captured(stream: acl.Stream, pool: acl.Pool) -> None:
     assert api.aclmdlRIDestroy(graph) == 0
 
 
-def test_watched_captures_leave_nothing_behind_when_their_graphs_end() -> None:
+def test_watched_captures_leave_no_memory_behind_when_their_graphs_end() -> None:
     with acl.Pool(0, watch_captures=True) as pool, acl.Stream() as stream:
         for _ in range(50):
             captured(stream, pool)
@@ -132,7 +132,7 @@ def test_a_graph_keeps_its_memory_while_a_capture_follows() -> None:
         pool.alloc(1000, stream).close()
 
 
-def test_captures_on_streams_that_end_leave_nothing_behind(pool: acl.Pool) -> None:
+def test_captures_on_streams_that_end_leave_no_memory_behind(pool: acl.Pool) -> None:
     for _ in range(50):
         with acl.Stream() as stream:
             with pool.capture(stream) as capture:
@@ -142,7 +142,7 @@ def test_captures_on_streams_that_end_leave_nothing_behind(pool: acl.Pool) -> No
     assert pool.check() == 0
 
 
-def test_streams_that_end_at_work_do_not_fill_the_pool(pool: acl.Pool) -> None:
+def test_streams_destroyed_while_busy_do_not_fill_the_pool(pool: acl.Pool) -> None:
     with acl.Buffer(16 * MIB) as scratch, acl.sim.races_muted():     # muted: all streams fill one buffer
         for _ in range(300):
             handle = out()
@@ -156,7 +156,7 @@ def test_streams_that_end_at_work_do_not_fill_the_pool(pool: acl.Pool) -> None:
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_preallocated_pages_are_those_of_the_first_stream(named: bool) -> None:
+def test_preallocated_pages_belong_to_the_first_stream(named: bool) -> None:
     with acl.Stream() as stream:
         pool = acl.Pool(0, preallocate="64MiB", stream=stream if named else None)
         pool.register(stream)
@@ -167,7 +167,7 @@ def test_preallocated_pages_are_those_of_the_first_stream(named: bool) -> None:
         pool.close()
 
 
-def test_a_failed_task_that_a_trim_was_told_of_is_told_to_the_stream(pool: acl.Pool) -> None:
+def test_task_failure_seen_by_a_trim_is_raised_by_the_stream(pool: acl.Pool) -> None:
     with acl.Stream() as stream, acl.Buffer(1000) as target:
         pool.alloc(8 * MIB, stream).close()
         acl.sim.fail_stream(stream.handle)
@@ -186,7 +186,7 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_a_miss_asks_one_event_of_each_stream_at_work(pool: acl.Pool) -> None:
+def test_cache_miss_queries_one_event_of_each_busy_stream(pool: acl.Pool) -> None:
     with acl.Stream() as own, acl.Stream() as other:
         with Slow(other):
             for _ in range(1000):
@@ -216,7 +216,7 @@ def test_a_shared_block_is_freed_as_fast_among_20000(pool: acl.Pool) -> None:
 
 
 @pytest.mark.release_only      # a sanitizer makes mappings of its own
-def test_pools_that_end_leave_no_mapping_each(pool: acl.Pool) -> None:
+def test_destroyed_pools_leave_no_host_mappings_behind(pool: acl.Pool) -> None:
     """Arenas to which ACL has pointers are kept in one mapping, because a process may have a limited number."""
     def turn() -> None:
         with acl.Stream() as stream:
@@ -239,7 +239,7 @@ if os.environ.get("ACLPOOL_LONG") == "1":       # as the tests above, with many 
     @pytest.mark.long
     @pytest.mark.release_only       # a sanitizer's memory grows by itself
     @pytest.mark.parametrize("watched", [False, True])
-    def test_100000_captures_leave_nothing_behind(watched: bool) -> None:
+    def test_memory_does_not_grow_over_100000_captures(watched: bool) -> None:
         with acl.Pool(0, watch_captures=watched) as pool, acl.Stream() as stream:
             def turns(count: int) -> None:
                 for _ in range(count):
@@ -259,7 +259,7 @@ if os.environ.get("ACLPOOL_LONG") == "1":       # as the tests above, with many 
 
     @pytest.mark.long
     @pytest.mark.release_only       # a sanitizer's memory grows by itself
-    def test_100000_streams_dropped_at_work_leave_nothing_behind(pool: acl.Pool) -> None:
+    def test_memory_does_not_grow_over_100000_streams_dropped_while_busy(pool: acl.Pool) -> None:
         with acl.Buffer(4 * MIB) as scratch, acl.sim.races_muted():
             def turns(count: int) -> None:
                 for number in range(count):

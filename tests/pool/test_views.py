@@ -58,7 +58,7 @@ def turns(stream: acl.Stream, door: Door, count: int) -> list[Use]:
     return uses
 
 
-def test_work_sees_its_own_bytes_through_any_view(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_queued_work_sees_its_own_bytes_through_any_alias(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, door = made
     with Slow(stream):
         uses = turns(stream, door, 6)
@@ -73,7 +73,7 @@ def test_work_sees_its_own_bytes_through_any_view(made: tuple[acl.Pool, acl.Stre
         use.close()
 
 
-def test_a_trim_waits_and_takes_all_views(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_trim_waits_for_the_stream_and_removes_all_aliases(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, door = made
     uses = turns(stream, door, 4)
     pool.trim()
@@ -84,7 +84,7 @@ def test_a_trim_waits_and_takes_all_views(made: tuple[acl.Pool, acl.Stream, Door
         use.close()
 
 
-def test_recalls_are_counted(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_reactivated_mappings_are_counted(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, door = made
     for use in turns(stream, door, 2) + turns(stream, door, 2) + turns(stream, door, 2):
         use.close()
@@ -95,7 +95,7 @@ def test_recalls_are_counted(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
     assert served(pool_numbers(pool)["streams"]) == stats.allocations == pool.histograms().sizes.total
 
 
-def test_a_recall_is_recorded_as_a_fit(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_allocation_from_reactivated_mappings_is_recorded_as_a_fit(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
     """The recorded paths of the allocations agree with the counts of the pool."""
     pool, stream, door = made
     with pool.record() as recording:
@@ -109,7 +109,7 @@ def test_a_recall_is_recorded_as_a_fit(made: tuple[acl.Pool, acl.Stream, Door]) 
 
 
 @pytest.mark.parametrize("options", [{"views": False}, {"steal": False}])
-def test_views_can_be_switched_off(options: dict[str, bool]) -> None:
+def test_aliases_can_be_switched_off_by_an_option(options: dict[str, bool]) -> None:
     with open_door(limit="64MiB", **options) as (pool, stream, door):
         uses = turns(stream, door, 4)
         stream.synchronize()

@@ -83,12 +83,12 @@ def away() -> Iterator[tuple[acl.Context, Callable[[], None]]]:
         context.close()
 
 
-def test_a_stream_with_the_handle_of_a_dead_one_is_another_stream() -> None:
+def test_stream_with_the_handle_of_a_destroyed_stream_is_a_different_stream() -> None:
     child = run_python(OLD_HANDLE, ACL_SIM_REUSE_HANDLES="1")
     assert (child.stdout.split(), child.stderr) == (["0", str(8 * MIB)], "")
 
 
-def test_the_default_stream_of_another_context_is_another_stream() -> None:
+def test_default_streams_of_two_contexts_are_different_streams() -> None:
     acl.Device(0).use()
     with acl.Pool(0, sync_timeout_ms=50) as pool:
         buffer = pool.alloc(SIZE)
@@ -125,7 +125,7 @@ def test_each_context_has_a_default_stream_with_memory_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("how", ["unload", "sleep", "no event"])
-def test_a_use_in_another_context_is_waited_for(sim: ModuleType, how: str) -> None:
+def test_stream_use_in_another_context_is_waited_for(sim: ModuleType, how: str) -> None:
     acl.Device(0).use()
     with acl.Pool(0, sync_timeout_ms=50, limit=8 * MIB) as pool, acl.Stream(0) as own:
         buffer = pool.alloc(SIZE, own)
@@ -176,7 +176,7 @@ def test_an_unload_waits_in_the_context_of_the_stream() -> None:
         assert pool.stats().reserved == 0
 
 
-def test_pinned_memory_waits_for_another_devices_stream_that_no_event_tells_of(sim: ModuleType) -> None:
+def test_pinned_memory_without_an_event_waits_for_the_stream_of_another_device(sim: ModuleType) -> None:
     acl.Device(1).use()
     with acl.PinnedPool(limit="2MiB") as pool, acl.Stream(1) as stream, acl.Buffer(MIB, stream=stream) as target:
         host = pool.alloc(MIB)
@@ -194,7 +194,7 @@ def test_pinned_memory_waits_for_another_devices_stream_that_no_event_tells_of(s
         acl.Device(0).use()
 
 
-def test_buffers_come_back_where_acls_frees_come_early() -> None:
+def test_buffers_are_reused_although_acl_frees_early() -> None:
     """The program frees buffers after it has queued their work, although ACL frees its own blocks early."""
     with acl.Pool(0, limit="64MiB", early_frees=True) as pool, acl.Stream() as own, acl.Stream() as other:
         for _ in range(20):
@@ -228,7 +228,7 @@ def test_a_use_on_a_captured_stream_leaves_nothing_in_the_capture() -> None:
         assert pool.trim() == 8 * MIB
 
 
-def test_a_captured_stream_is_neither_asked_nor_waited_for() -> None:
+def test_captured_stream_is_neither_queried_nor_synchronised() -> None:
     with acl.Pool(0, limit="12MiB", sync_timeout_ms=50) as pool, acl.Stream() as own, acl.Stream() as other:
         pool.alloc(SIZE, other).close()
         with capturing(other):
@@ -241,7 +241,7 @@ def test_a_captured_stream_is_neither_asked_nor_waited_for() -> None:
             pass
 
 
-def test_a_stream_under_capture_takes_no_pages_of_others() -> None:
+def test_captured_stream_takes_no_pages_of_other_streams() -> None:
     """To take pages, the pool must query another stream or wait for it, which a capture forbids."""
     with acl.Pool(0, limit="12MiB", sync_timeout_ms=50) as pool, acl.Stream() as own, acl.Stream() as other:
         pool.alloc(SIZE, other).close()
@@ -253,7 +253,7 @@ def test_a_stream_under_capture_takes_no_pages_of_others() -> None:
             assert after[name] == before[name], name
 
 
-def test_a_new_stream_with_the_handle_of_one_that_closes_stays_registered() -> None:
+def test_new_stream_keeps_its_registration_if_an_old_stream_with_its_handle_closes() -> None:
     """The pool is told of the end of a stream before its handle can be reused."""
     with acl.Pool(0) as pool:
         old, made = acl.Stream(), []
@@ -296,7 +296,7 @@ def test_one_allocation_has_one_deadline_for_all_its_waits() -> None:
             stream.close()
 
 
-def test_no_call_is_made_with_the_handle_of_a_stream_that_ends() -> None:
+def test_runtime_is_not_called_with_the_handle_of_a_stream_that_ends() -> None:
     with acl.Pool(0) as pool:
         stop = threading.Event()
 

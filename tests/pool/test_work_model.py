@@ -35,7 +35,7 @@ def test_queued_work_finds_its_own_bytes(seed: int) -> None:
     tried(seed, 250)
 
 
-def test_list_of_actions_that_fails_is_shortened_to_what_fails() -> None:
+def test_failing_list_of_actions_is_shortened_to_the_actions_needed_to_fail() -> None:
     actions: list[Action] = actions_of(1, 100)
     needed = [actions[3], actions[50], actions[99]]
 
