@@ -1,3 +1,3 @@
-"""The classes of `acl.runtime._buffer`, for `cimport` by other packages."""
+"""The classes of buffers, from `acl.runtime._buffer`, for `cimport` by other packages."""
 
 from acl.runtime._buffer cimport *

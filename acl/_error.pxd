@@ -1,3 +1,3 @@
-"""Statuses as exceptions, for others to `cimport`: they live in `acl.bind._error`."""
+"""The conversion of statuses to exceptions, from `acl.bind._error`, for `cimport` elsewhere."""
 
 from acl.bind._error cimport *

@@ -1,3 +1,3 @@
-"""The C API, for others to `cimport`: they live in `acl.bind.generated._libacl`."""
+"""The functions of the C API, from `acl.bind.generated._libacl`, for `cimport` elsewhere."""
 
 from acl.bind.generated._libacl cimport *

@@ -1,3 +1,3 @@
-"""Pools, for others to `cimport`: they live in `acl.pool._pool`."""
+"""The class `Pool`, from `acl.pool._pool`, for `cimport` by other packages."""
 
 from acl.pool._pool cimport *

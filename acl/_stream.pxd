@@ -1,3 +1,3 @@
-"""Streams and events, for others to `cimport`: they live in `acl.runtime._stream`."""
+"""The classes of streams and events, from `acl.runtime._stream`, for `cimport` elsewhere."""
 
 from acl.runtime._stream cimport *

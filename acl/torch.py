@@ -201,7 +201,7 @@ def install(pool: Pool | Iterable[Pool] | None = None, *, shim: bool = True) -> 
     Returns
     -------
     Installed
-        Whether the C++ part is in use, and which functions do not work.
+        The state after the call: is the C++ part in use, and which functions do not work?
 
     Warns
     -----

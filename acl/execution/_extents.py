@@ -88,7 +88,7 @@ class Extents:
 
     @property
     def untaught(self) -> bool:
-        """True if only a run can tell the outputs' shapes."""
+        """True if the outputs' shapes cannot be predicted, because they are not fixed and there was no run."""
         return not self.fixed and not self.seen
 
     def knows(self, inputs: Shapes) -> bool:

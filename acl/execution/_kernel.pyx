@@ -215,7 +215,7 @@ cdef class Module:
         raw, self.raw = self.raw, NULL
         try:
             works_settle(self.used)
-        except BaseException:                   # such as Ctrl-C: the module stays loaded
+        except BaseException:                   # Ctrl-C, for example; the module stays loaded
             self.raw = raw
             raise
         self.used = None

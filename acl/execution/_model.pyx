@@ -439,7 +439,7 @@ cdef class Model:
             finally:
                 self.given_out = None
                 work_queued(work)
-                self.staging.close_batch(stream)    # after an error too: the copies are queued
+                self.staging.close_batch(stream)    # even after an error: the copies are queued
             uses.end(work)
         return Run(results, work, stream)
 

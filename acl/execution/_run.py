@@ -66,7 +66,7 @@ class Run(tuple["Array", ...]):
 
     @property
     def outcome(self) -> str:
-        """The outcome as far as it is known: ``"queued"``, ``"done"``, ``"failed"`` or ``"aborted"``."""
+        """The outcome: ``"queued"`` (not known yet), ``"done"``, ``"failed"`` or ``"aborted"``."""
         return self._work.outcome
 
     @property

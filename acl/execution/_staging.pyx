@@ -75,7 +75,7 @@ cdef HostBuffer pinned_copy(object source):
     cdef size_t size
     PyObject_GetBuffer(source, &view, PyBUF_SIMPLE)
     try:
-        size = <size_t> view.len                                # it is not negative
+        size = <size_t> view.len                                # the length is not negative
         pinned = (<PinnedPool> default_pool()).take(size)
         with nogil:
             memcpy(pinned.address, view.buf, size)

@@ -54,7 +54,7 @@ cdef inline bint value_fast(char kind, PyObject *given, Value *out) noexcept:
         number = PyLong_AsLongLongAndOverflow(given, &overflow)
         if overflow or number < INT_MIN or number > INT_MAX:
             return False
-        out.i = <int> number        # it fits, as tested above
+        out.i = <int> number        # the number fits, as tested above
         return True
     if kind == c"I":
         if not PyLong_CheckExact(given):

@@ -244,7 +244,7 @@ cdef bytes bounded(int64_t size, const char *what, int64_t most=MOST_TEXT):
     if size < 0 or size >= most:
         name = what.decode().split(" ")[1]
         raise ValueError(f"{name}: expected a length from 0 to {most - 1}, got {size}")
-    return room(<size_t> size + 1)      # not negative, as tested above
+    return room(<size_t> size + 1)      # `size` is not negative, as tested above
 
 
 cdef void *at(bytes packed) noexcept:

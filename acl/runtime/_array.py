@@ -70,7 +70,7 @@ class Array:
     shape : tuple of int
         Extents; ``()`` for one element.
     dtype
-        The element type, as it was given.
+        The element type: the object that the caller gave.
     nbytes : int
         Bytes of all elements.
     """

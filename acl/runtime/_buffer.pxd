@@ -16,7 +16,7 @@ ctypedef bint (*BufferSettle)(void *owner, void *block, object works) noexcept
 
 @cython.final
 cdef class Buffer:
-    cdef void *address              # of the first byte on the device; NULL once closed
+    cdef void *address              # device address of the first byte; NULL once closed
     cdef size_t size                # requested bytes
     cdef BufferRelease release      # frees the memory; NULL if it is borrowed
     cdef void *owner                # first argument of `release`

@@ -1,4 +1,4 @@
-"""Python functions that the runtime calls, in stream order, on a thread of its own."""
+"""Python functions that a thread of the runtime calls in stream order."""
 
 cimport cython
 

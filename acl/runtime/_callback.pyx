@@ -6,7 +6,7 @@ are queued leaves no dangling pointer.  The objects that a callback referred to 
 next call of a user's thread (`_later`), because the deletion may free device memory or destroy a
 stream, which the runtime forbids on its callback threads.
 
-An exception goes to `sys.unraisablehook` at once and is raised again by the next `synchronize`.
+An exception is passed to `sys.unraisablehook` at once, and the next `synchronize` raises it again.
 If the library has no `aclrtLaunchHostFunc` (CANN 8.1), a thread of this module processes the
 reports of the stream, as `aclrtLaunchCallback` requires.
 """
@@ -117,7 +117,7 @@ class Reporter(threading.Thread):
 
 
 @cython.final
-@cython.no_gc_clear                             # its stream may be deleted after it
+@cython.no_gc_clear                             # the stream that uses it may be deleted later
 cdef class Callbacks:
     """The callbacks of one stream."""
 

@@ -169,7 +169,7 @@ cdef Side side_of(object thing, bint writable, str name):
     if has_objects(side.view.format):
         raise TypeError(f"{name} must be plain memory; its elements are Python objects")
     side.address = <char *> side.view.buf
-    side.size = <size_t> side.view.len      # it is never negative
+    side.size = <size_t> side.view.len      # the length is never negative
     pinned_find(side, thing)
     return side
 

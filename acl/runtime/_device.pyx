@@ -147,7 +147,7 @@ cdef int callback_check() except -1:
 
 
 cdef void callback_enter() noexcept nogil:
-    thread_is_ready(0)                          # so that `current_ensure` checks for a callback
+    thread_is_ready(0)                  # 0: the next `current_ensure` checks again
     depth_enter()
 
 

@@ -124,7 +124,8 @@ cdef Stream stream_default():
 cdef Stream stream_borrowed(aclrtStream raw):
     """Return a Stream of a handle that other code owns.
 
-    If this package does not know the handle, its context is taken to be the current one.
+    If this package has not made a Stream of the handle before, the current context is taken as its
+    context.
     """
     cdef Stream stream = Stream.__new__(Stream)
     current_ensure(NULL)
@@ -236,7 +237,8 @@ cdef class Stream:
     def from_handle(handle):
         """Return a Stream for a handle of other code; `close` does not destroy it.
 
-        If this package does not know the handle, it must be of the thread's current context.
+        If this package has not made a Stream of this handle before, the handle must be of the
+        thread's current context.
         """
         return stream_borrowed(<aclrtStream> handle_checked(
             handle, "handle", "an aclrtStream, or 0 for the default stream"))
@@ -489,10 +491,10 @@ cdef class StreamEnd(End):
         return not callbacks.reporter.is_alive()
 
     cdef int finish(self) except -1:
-        cdef aclError status                    # ignored: a deleted object has no caller to tell
+        cdef aclError status                 # ignored: no caller waits for the result of a deletion
         error = progress_close(self.progress, None, &status)
         if error is not None and not isinstance(error, Exception):
-            raise error                         # such as Ctrl-C
+            raise error                         # an exception of a signal handler, such as Ctrl-C
         return 0
 
 

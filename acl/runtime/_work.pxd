@@ -19,7 +19,7 @@ cdef class Span:
 cdef class Progress:
     cdef aclrtStream raw            # NULL for a default stream
     cdef aclrtContext context       # the stream's context; NULL if unknown
-    cdef int device                 # ordinal of its device; -1 if unknown
+    cdef int device                 # number of the stream's device; -1 if unknown
     cdef int made                   # fork_count when it was made
     cdef readonly bint ended        # the stream or its context is destroyed
     cdef uint64_t queued           # number of the work that was queued last; the first has number 1
@@ -27,8 +27,8 @@ cdef class Progress:
     cdef list entering              # numbers of works that threads are queueing at this moment
     cdef Span span                  # the span of the works that will be queued next
     cdef object untold             # error that a wait has found and no call has raised yet, or None
-    cdef object callbacks           # its Callbacks; None until the first launch
-    cdef public object attendant    # its Attendant (`_await`); None until a coroutine waits
+    cdef object callbacks           # the stream's Callbacks; None until the first launch
+    cdef public object attendant  # the stream's Attendant (`_await`); None before a coroutine waits
     cdef PyThread_type_lock turn    # lock held during a wait: ACL reports an error to one wait only
     cdef object __weakref__
 
@@ -43,7 +43,7 @@ cdef class Progress:
 cdef class Work:
     cdef readonly Progress progress
     cdef Span span
-    cdef uint64_t number            # its number on the stream; 0 if it was never queued
+    cdef uint64_t number            # the work's number on the stream; 0 if it was never queued
     cdef readonly str what          # for messages, such as "a run of model 'resnet'"
 
     cdef object failure(self)
@@ -66,7 +66,7 @@ cdef Progress progress_new(aclrtStream raw, aclrtContext context, int device)
 # Return a new Work; the caller then queues the work, and calls `work_queued` even if that failed.
 cdef Work work_begin(Progress progress, str what)
 cdef int work_queued(Work work) except -1
-# Return a Work that stands for all work queued on the stream so far: it is over when that is over.
+# Return a Work that is over when all work that was queued on the stream before is over.
 cdef Work work_mark(Progress progress)
 
 # Functions for the works that use some memory.  `works` is None, a Work, or a tuple with the last

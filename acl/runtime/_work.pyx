@@ -109,7 +109,7 @@ cdef class Span:
 
 
 @cython.final
-@cython.no_gc_clear                             # its stream may be deleted after it
+@cython.no_gc_clear                             # the stream that uses it may be deleted later
 cdef class Progress:
     """The known state of a stream's work."""
 

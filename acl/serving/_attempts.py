@@ -109,7 +109,7 @@ def relieve(engine: Engine, job: Job, error: OutOfMemoryError) -> bool:
     if engine.pool is not None:
         with suppress(AclError):
             engine.pool.trim(idle=True)
-    with engine.changed:                        # this lane waits below, so it does not count as running
+    with engine.changed:                        # the lane waits below, and does not count as running while it waits
         engine.running -= 1
         engine.changed.notify_all()
     with engine.alone, engine.changed:

@@ -227,7 +227,7 @@ class Engine:
     def measure(self) -> int:
         """Return the bytes that running batches may need together: nine tenths of what the pool may hold.
 
-        The pool may hold its limit, or less if others use the device's memory.  The device must be current.
+        The pool may hold its limit, or less if other programs use the device's memory.  The device must be current.
         """
         if self.pool is None:
             return NO_LIMIT
@@ -269,7 +269,7 @@ class Engine:
         ------
         Refused
             Its status is 404 if the model is not loaded, 413 if the request needs more memory than the pool's limit,
-            429 if the queue is full, and 503 if others use the device's memory or the engine is draining.
+            429 if the queue is full, and 503 if other programs use the device's memory or the engine is draining.
         """
         number_checked("priority", priority, least=-(2**31), whole=True)
         number_checked("deadline_s", deadline_s, least=0, none=True)

@@ -75,7 +75,7 @@ def readings(engine: Engine) -> list[Reading]:
 
 
 class EngineCollector:
-    """Collect the metrics of an engine, without those of its pool, for a registry of `prometheus_client`.
+    """Collect the metrics of an engine, without its pool's metrics, for a registry of `prometheus_client`.
 
     Parameters
     ----------

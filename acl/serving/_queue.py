@@ -26,7 +26,7 @@ class Job:
     priority: int = 0
     deadline: float | None = None       # time.monotonic() after which its answer is of no use; None for no limit
     expires: float | None = None        # time.monotonic() after which it has waited too long; None for no limit
-    number: int = 0                     # its place in the order of arrival, from 1
+    number: int = 0                     # number of the request in the order of arrival, from 1
     cost: int = 0                       # bytes of device memory that are promised to it while it runs
     tried: int = 0                      # number of faults when it was alone in its batch and the device then worked
     alone: bool = False                 # no other batch ran during its last try after it had run out of memory
@@ -40,9 +40,9 @@ class Job:
         return min((one for one in (self.deadline, self.expires) if one is not None), default=None)
 
     def linger_until(self, linger_s: float) -> float:
-        """Return the time.monotonic() until which it may wait for others to share its batch.
+        """Return the time.monotonic() until which the request may wait for other requests to share its batch.
 
-        The wait takes at most half of the time that the request has, and leaves twice a batch's usual time.
+        The wait is at most half of the time until the deadline, and leaves twice the usual time of a batch.
         """
         until = self.arrived + linger_s
         due = self.due

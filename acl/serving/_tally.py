@@ -8,7 +8,7 @@ from collections import Counter
 __all__ = ["Costs", "Histogram", "MARGIN", "Tally"]
 
 MARGIN = 1.25                           # an estimate is this many times the measured peak
-OVERHEAD = 4096                         # bytes that every batch needs, besides those for its inputs
+OVERHEAD = 4096                         # bytes that every batch needs, in addition to the ratio of its inputs
 
 
 class Costs:

@@ -82,7 +82,7 @@ class Nursery:
 
 def fork() -> int:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)     # "fork with several threads": those of xdist
+        warnings.simplefilter("ignore", DeprecationWarning)     # "fork with several threads", which xdist has
         sys.stdout.flush()
         sys.stderr.flush()
         return os.fork()
@@ -137,7 +137,7 @@ def read_until_end(reader: int, child: int) -> tuple[int, bytes]:
     os.set_blocking(reader, False)
     while not ended:
         select.select([reader], [], [], POLL_S)
-        ended, status = os.waitpid(child, os.WNOHANG)       # before reading, so that the last read gets everything
+        ended, status = os.waitpid(child, os.WNOHANG)       # before the read below, which then gets all bytes
         with suppress(BlockingIOError):
             while some := os.read(reader, 1 << 16):
                 sent += some

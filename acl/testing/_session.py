@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "begin"]
 
-#: Kinds of handles that every device in use has, whatever the test does.
+#: Kinds of handles that every device in use has, even if a test makes none.
 OF_DEVICES = ("context", "stream")
 #: Kinds of handles that torch_npu keeps for ever or leaves behind when an operator fails.  They are no leaks of a test.
 KEPT_BY_TORCH = (*OF_DEVICES, "data_buffer", "op_attr", "tensor_desc")
@@ -163,7 +163,7 @@ class Session:
             sim.reset_physical_peak(device)
 
     def _choose(self, world: dict[str, object]) -> None:
-        """Set the settings of a test's world; reset the settings of the last world to those of the run."""
+        """Set the settings of a test's world; first reset the settings that the last world had changed."""
         if world == self._world:
             return
         if {*world, *self._world} != {"latency"} and "context" in sim.live_handles():

@@ -39,7 +39,7 @@ Dim = int | str | None
 
 
 class Node(NamedTuple):
-    """A node as it was added."""
+    """A node of the model: the arguments with which it was added, and its outputs."""
 
     kind: str
     inputs: tuple[str, ...]

@@ -57,7 +57,7 @@ class Pools:
             self.refused.append(f"stream {stream:#x}: {error}")
 
     def stream_gone(self, stream: int) -> None:
-        """Unregister a stream's pool, so that a later stream at this address does not get it."""
+        """Unregister a stream's pool, so that the pool does not serve a later stream with this handle."""
         pool = self.by_stream.pop(stream, None)
         if pool is not None:
             pool.unregister(stream)

@@ -1,4 +1,4 @@
-/* The arena's lock (acl/core/lock.h): sections exclude each other while its owner changes.
+/* The arena's lock (acl/core/lock.h): critical sections exclude each other while the lock's owner changes.
  *
  * Everything in a section is plain memory, so ThreadSanitizer sees each access that the lock fails to
  * order.  ThreadSanitizer cannot model the process-wide barrier, so under it no lock is biased, and only the
@@ -63,7 +63,8 @@ static void world_start(void)
     __atomic_store_n(&stop, false, __ATOMIC_RELAXED);
 }
 
-/* Runs a section as alloc_fast does: by the bias if this thread is the owner, else by the way that may make it so. */
+/* Runs a section as alloc_fast does: by the bias if this thread is the owner, else by lock_enter, which may make it the
+   owner. */
 static void section_take(void)
 {
     if (lock_enter_biased(&lock)) {
@@ -203,7 +204,7 @@ static void test_who_steps_down_is_no_owner_until_it_may(void)
 #endif
 }
 
-/* Steps down every 64 sections; while it may not own the lock, it takes it as any other thread does. */
+/* Gives up the ownership every 64 sections; while this thread may not own the lock, it takes it like other threads. */
 static void *stepper_run(void *argument)
 {
     (void)argument;

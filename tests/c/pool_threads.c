@@ -1,8 +1,8 @@
 /* A library: threads unknown to Python, on allocators given by the values that ACL gets for them.
  *
- * Blocks are stored in boxes, and each box belongs to an allocator.  A worker chooses boxes at random: an empty one
- * gets a new block of that allocator, the block of a full one is freed.  So blocks are freed by threads that did not
- * allocate them.  With `touch`, blocks are written by plain stores: ThreadSanitizer then detects two
+ * Blocks are stored in boxes, and each box belongs to an allocator.  A worker chooses boxes at random.  If a box is
+ * empty, it gets a new block of its allocator; if it is full, its block is freed.  So blocks are freed by threads that
+ * did not allocate them.  With `touch`, blocks are written by plain stores: ThreadSanitizer then detects two
  * threads that own one block, and each word of the pool that its locks do not order. */
 #include <pthread.h>
 #include <stdbool.h>

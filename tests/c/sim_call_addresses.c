@@ -96,7 +96,7 @@ static void unmap_under_the_copy(void *unused)
     OK(aclrtUnmapMem(mapped));
 }
 
-/* A copy of pageable memory checks its addresses, then waits for its stream: they may be unmapped meanwhile. */
+/* A copy of pageable memory checks its addresses, then waits for its stream; during the wait they may be unmapped. */
 static void copies_that_wait(void)
 {
     char bytes[64] = {0};

@@ -1,4 +1,4 @@
-/* Captures and graphs: what is recorded, when it runs, what is refused meanwhile. */
+/* Captures and graphs: which calls are recorded, when they run, and which calls a capture refuses. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>

@@ -70,7 +70,7 @@ static void reset(void)
     while (atomic_load(&inside)) {
         usleep(100);
     }
-    begin(); /* the thread runs them in order: functions left over from before would have run first */
+    begin(); /* the thread runs host functions in order, so functions from before would have run first */
     atomic_store(&go, 1);
     OK(aclrtSynchronizeStream(busy));
     OK(aclrtSynchronizeStream(stream));

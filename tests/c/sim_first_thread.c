@@ -1,7 +1,7 @@
-/* A process whose first thread has ended is alive: its records count, memory that it imported stays, and others can
- * import what it exports.
+/* A process whose first thread has ended is alive: its records count, its imported memory is kept, and other processes
+ * can import its exports.
  *
- * The process is forked before either has called ACL. Each side says by a byte in a pipe how far it is. */
+ * The test forks before it has called ACL.  Parent and child send a byte through a pipe after each step. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
@@ -76,7 +76,8 @@ static void keys_import(Keys *keys, aclrtEvent *event, void **memory)
     OK(aclrtIpcMemImportByKey(memory, keys->memory, 0));
 }
 
-/* Exports, imports the parent's things, and records its event behind a host function that waits for the parent. */
+/* Exports memory and an event, imports the parent's, and records the event behind a host function that waits for the
+   parent. */
 static void *child(void *unused)
 {
     aclrtStream stream;

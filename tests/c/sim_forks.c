@@ -1,4 +1,4 @@
-/* Children of a process that used a device and reset it: each has memory and threads of its own, and
+/* Children of a process that used a device and reset it: each has its own memory and threads, and
  * with ACL_SIM_SHARED a part of the capacity, which is returned when the child ends. */
 #include <string.h>
 #include <sys/wait.h>

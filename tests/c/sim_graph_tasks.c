@@ -1,4 +1,4 @@
-/* Inside graphs: their tasks and parameters, task groups that are replaced, conditional tasks. */
+/* The contents of graphs: tasks and their parameters, task groups that are replaced, conditional tasks. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>

@@ -273,7 +273,7 @@ def built_against(name: str, folder: Path, functions: str, minor: int) -> Module
 
 
 def test_module_built_against_an_older_table_works(tmp_path: Path) -> None:
-    """Such a module does not know the last function, and finds the ones before it at the same offsets."""
+    """Such a module does not use the last function, and finds the earlier functions at unchanged offsets."""
     module = built_against("older_table", tmp_path, "", 0)
     assert module.known == module.given - ctypes.sizeof(ctypes.c_void_p)
     assert module.trims == 1

@@ -1,4 +1,4 @@
-"""The documentation's order of calls for dynamic shapes, as a C program with a model made here."""
+"""The order of calls for dynamic shapes in CANN's documentation, as a C program with a model of this test."""
 
 from __future__ import annotations
 

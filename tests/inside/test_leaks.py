@@ -67,7 +67,7 @@ def test_marks_are_exact_without_tracking(made: Made) -> None:
 
 
 def test_a_mark_costs_the_hot_path_nothing_lasting(made: Made) -> None:
-    """Marked blocks are freed to the cache and served from it like others."""
+    """Marked blocks are freed to the cache and served from it like blocks without a mark."""
     pool, _, door = made
     block = door.take(1000)[0]
     pool.mark()

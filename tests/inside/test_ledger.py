@@ -145,14 +145,14 @@ def neighbour_of(environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen
 
 
 def observed(environment: dict[str, str]) -> list[str]:
-    """Run another process on the device. Return the bytes of others that it sees, and the advice of its OOM report."""
+    """Run another process on the device; return the bytes that it sees as "others", and its OOM report's advice."""
     done = subprocess.run([sys.executable, "-c", OBSERVER], env=environment, text=True, capture_output=True, cwd="/")
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
 def test_a_second_process_on_the_device_is_others(tmp_path: Path) -> None:
-    """The other process knows its memory from the simulator's accounting; the observer sees only what is free."""
+    """The neighbour reads its own memory from the simulator's accounting; the observer sees only the free bytes."""
     environment = child_environment(ACL_SIM_SHARED=str(tmp_path / "devices"), ACL_SIM_MEMORY="1G")
     with neighbour_of(environment) as (neighbour, held):
         assert held >= 500 * MIB

@@ -419,7 +419,7 @@ def allocated(recording: acl.Recording) -> list[int]:
 
 
 def test_two_recordings_of_a_pool_have_a_window_each(made: Made) -> None:
-    """Each recording has the events between its own start and stop, also if another starts or stops meanwhile."""
+    """Each recording has the events between its own start and stop, even if another one starts or stops between."""
     pool, _, door = made
 
     def take(size: int) -> None:

@@ -76,7 +76,7 @@ def changed_files(base: str) -> list[str] | None:
 
 
 def changed_code(base: str, files: list[str]) -> list[str]:
-    """Return those of the files whose code is not what it was in the revision `base`."""
+    """Return the files whose code differs from the revision `base`."""
     found = []
     for name in files:
         before, path = git("show", f"{base}:{name}"), ROOT / name

@@ -313,7 +313,7 @@ def test_new_stream_at_the_address_of_an_ended_stream_is_not_registered(pool: ac
 
 
 def test_stream_destroyed_by_foreign_code_leaves_no_registration(pool: acl.Pool) -> None:
-    """The stream is destroyed through ACL, so only a callback of ACL tells the pool."""
+    """The stream is destroyed through ACL, so only a callback of ACL informs the pool."""
     handle = out()
     assert api.aclrtCreateStream(ctypes.byref(handle)) == 0
     assert handle.value is not None
@@ -347,7 +347,7 @@ def test_page_size_that_the_driver_cannot_map_is_refused_when_the_pool_is_made(s
     with pytest.raises(ValueError, match="granule must be a multiple of the driver's 2097152 bytes"):
         acl.Pool(0, granule="64KiB")
     acl.Pool(0, granule="64KiB", segments=True).close()
-    # If the library cannot tell its granularity, the first allocation fails instead.
+    # If the library cannot report its granularity, the first allocation fails instead.
     with sim.fault("aclrtMemGetAllocationGranularity", every=1, code=207000), acl.Pool(0, granule="64KiB") as pool:
         with pytest.raises(acl.OutOfMemoryError, match="the granule must be a multiple"):
             pool.alloc(1 << 20)

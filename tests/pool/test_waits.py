@@ -254,7 +254,7 @@ def test_captured_stream_takes_no_pages_of_other_streams() -> None:
 
 
 def test_new_stream_keeps_its_registration_if_an_old_stream_with_its_handle_closes() -> None:
-    """The pool is told of the end of a stream before its handle can be reused."""
+    """ACL informs the pool of a stream's end before the handle can be used again."""
     with acl.Pool(0) as pool:
         old, made = acl.Stream(), []
         pool.register(old)

@@ -109,7 +109,7 @@ def test_without_a_pool(expected: list[Any]) -> None:
 def test_a_full_queue_is_429(expected: list[Any]) -> None:
     with engine(queue=3, lanes=1) as service:
         asked, refused = [], []
-        with service.changed:                   # the lane cannot take a request meanwhile
+        with service.changed:                   # while the test holds this lock, the lane cannot take a request
             for number in range(200):
                 try:
                     asked.append((number % 6, service.submit(TASK.item(TEXTS[number % 6]))))
@@ -124,7 +124,7 @@ def test_what_waits_is_not_charged_and_what_runs_fits(expected: list[Any], monke
     with engine(limit="4MiB", queue=10_000, lanes=3) as service:
         most, attend = [], service.attend
         monkeypatch.setattr(service, "attend", lambda *of: (most.append((service.promised, service.room)), attend(*of)))
-        with service.changed:                   # no lane can take a request meanwhile
+        with service.changed:                   # while the test holds this lock, no lane can take a request
             asked = [(number % 6, service.submit(TASK.item(TEXTS[number % 6]))) for number in range(300)]
         check(asked, expected)
         assert service.counts["refused_memory"] == 0

@@ -195,7 +195,7 @@ def test_a_removed_fault_keeps_its_hits(sim: ModuleType) -> None:
 
 
 def test_a_fault_added_while_the_last_one_goes_is_in_force(sim: ModuleType) -> None:
-    """The fault of each thread hits that thread's call, even if the other thread removes its own fault meanwhile."""
+    """Each thread's fault hits the call of this thread, even if the other thread removes its fault at that time."""
     missed: list[str] = []
 
     def work(name: str, argument: object) -> None:

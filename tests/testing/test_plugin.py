@@ -1,4 +1,4 @@
-"""The pytest plugin on projects without a framework, each run by a pytest of its own."""
+"""The pytest plugin on projects without a framework; a new pytest process runs each project."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.child import run_child
 
 pytestmark = pytest.mark.subprocess_heavy
 
-#: A plugin of the projects: what became of each test, and why.
+#: A plugin of the projects, which stores the outcome of each test, and its reason.
 OUTCOMES = '''
 import json, os
 told = {}
@@ -29,7 +29,7 @@ Outcomes = dict[str, list[tuple[str, str, str, dict[str, str]]]]
 
 
 def project(folder: Path, tests: str, *options: str, ini: str = "", **variables: str) -> Outcomes:
-    """Run the tests with the plugin; for each test the phases that matter, with outcome, text and sections."""
+    """Run the tests with the plugin; return, for each test, its important phases with outcome, text and sections."""
     (folder / "conftest.py").write_text(OUTCOMES)
     (folder / "pytest.ini").write_text("[pytest]\n" + textwrap.dedent(ini))
     (folder / "test_it.py").write_text(textwrap.dedent(tests))
@@ -42,7 +42,7 @@ def project(folder: Path, tests: str, *options: str, ini: str = "", **variables:
 
 
 def short(outcomes: Outcomes) -> dict[str, str]:
-    """Each test's outcome in a word: the phase, if it is another than the call."""
+    """Return each test's outcome in one or two words; the phase is named if it is not the call of the test."""
     words = {name: [outcome if when == "call" else f"{when} {outcome}" for when, outcome, _, _ in phases]
              for name, phases in outcomes.items() if name != "output"}
     return {name: ", ".join(found) for name, found in words.items()}

@@ -208,8 +208,8 @@ cdef class HostPool:
     granule : int or str
         Bytes of a page: a power of two of at least 64 KiB.
     arenas : int, optional
-        Number of arenas: so many threads can allocate without waiting for each other.  Default: the
-        number of processors.
+        Number of arenas: this many threads can allocate without waiting for each other.  Default:
+        the number of processors.
     """
 
     cdef Host *host

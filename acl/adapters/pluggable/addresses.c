@@ -16,7 +16,7 @@ typedef struct Stripe {
 
 static Stripe stripes[DOOR_STRIPES];
 
-/* An address is a multiple of 512, so its lower 9 bits are dropped.  The multiplication spreads the others. */
+/* An address is a multiple of 512, so its lower 9 bits are dropped.  The multiplication spreads the upper bits. */
 static inline uint64_t address_hash(const void *address) {
     return ((uint64_t)(uintptr_t)address >> 9) * UINT64_C(0x9E3779B97F4A7C15);
 }

@@ -716,7 +716,7 @@ def run_together(loads, size_t repeats, bint foreign, size_t context=0):
         True to use threads made by pthread_create, which have no Python thread state; False to use
         Python's threads.
     context : int
-        The ACL context to make current on those threads, if not 0.
+        The ACL context to make current on the threads, if not 0.
 
     Returns
     -------

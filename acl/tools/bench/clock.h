@@ -1,8 +1,8 @@
 /* clock.h: the clocks of the benchmarks, and a pause for spinning threads.
 
-   ticks_now() reads the cheapest monotonic counter that the processor has, with fences, so that the processor
-   does not move the reading into the measured code. Its unit is unknown; the caller calibrates it against
-   CLOCK_MONOTONIC. cpu_ns() and wall_ns() are in nanoseconds. Any thread may call all of them. */
+   ticks_now() reads the processor's cheapest monotonic counter, with fences, so that the processor does not move the
+   reading into the measured code.  The unit of the counter is unknown; the caller calibrates it with CLOCK_MONOTONIC.
+   cpu_ns() and wall_ns() are in nanoseconds.  Any thread may call these functions. */
 #ifndef ACLPOOL_TOOLS_CLOCK_H
 #define ACLPOOL_TOOLS_CLOCK_H
 

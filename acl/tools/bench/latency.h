@@ -1,7 +1,7 @@
-/* latency.h: the loads of loops.h with a clock around each call, or with every block written to.
+/* latency.h: runs the loads of loops.h with a clock around each call, or with a write to every block.
 
-   A histogram counts clock ticks: one bucket for each tick below 128, then 64 buckets in each power of
-   two.  The clock's own cost is included.  Included by _loops.pyx alone. */
+   A histogram counts calls by clock ticks: one bucket for each tick below 128, then 64 buckets for each power of
+   two.  The clock's own cost is included.  Only _loops.pyx includes this file. */
 #ifndef ACLPOOL_TOOLS_LATENCY_H
 #define ACLPOOL_TOOLS_LATENCY_H
 
@@ -31,8 +31,8 @@ static inline uint64_t bucket_ticks(size_t bucket)
     return bucket < 128 ? bucket : (uint64_t)(64 + bucket % 64) << (bucket / 64 - 1);
 }
 
-/* Steps to the next event. At the start of the list, random replacements are drawn anew, but at most the `left`
-   ones that will run, so that what the load notes of its slots is true when it ends. */
+/* Steps to the next event.  At the start of the list, new random replacements are drawn: at most `left`, the number
+   that will still run, so that the load's data about its slots is right at the end. */
 static inline void plan_next(Plan *plan, Event **event, size_t left)
 {
     if (*event == plan->events + plan->event_count) {
@@ -66,7 +66,7 @@ static inline void free_timed(const Allocator *allocator, void *block, Histogram
     out->free[bucket_of(ticks_now() - start)]++;
 }
 
-/* Does one run of a load with a clock around each call. */
+/* Runs a load once with a clock around each call, and adds the times to the histogram. */
 static inline void plan_time(Plan *plan, Histogram *out)
 {
     const Allocator *allocator = &plan->allocators[0];
@@ -99,8 +99,8 @@ static inline void block_touch(const Allocator *allocator, void *block, uint64_t
     }
 }
 
-/* Runs `count` replacements or events, and writes to their blocks and to those that were live before. The peak
-   of live bytes is measured anew from here. */
+/* Runs `count` replacements or events, and writes to their blocks and to the blocks that were live before.  The
+   peak of live bytes starts again here. */
 static inline void plan_touch(Plan *plan, size_t count)
 {
     uintptr_t sink = 0;

@@ -1,9 +1,9 @@
-/* loops.h: the loops around the calls under test, the same for every allocator.
+/* loops.h: the loops around the measured calls, equal for all allocators.
 
-   A processor predicts an indirect call better if it has always gone to one target: after a loop had
-   called another allocator's functions, it was 1.8 ns a pair slower with any allocator. So each
-   allocator has its own copy of the loops, called a seat, as in a program that uses one allocator.
-   All seats are aligned alike. Any thread may run any seat. */
+   A processor predicts an indirect call better if the call always had one target: a loop that had called
+   another allocator's functions before was slower by 1.8 ns for each pair.  So each allocator has its own
+   copy of the loops, called a seat, as in a program that uses only one allocator.  All seats have equal
+   alignment.  Any thread may run any seat. */
 #ifndef ACLPOOL_TOOLS_LOOPS_H
 #define ACLPOOL_TOOLS_LOOPS_H
 
@@ -21,7 +21,7 @@ typedef struct Allocator {
 } Allocator;
 
 typedef struct Event {
-    uint64_t size; /* bytes asked for; 0: free the block in the slot */
+    uint64_t size; /* requested bytes; 0: free the block in the slot */
     uint32_t slot;
     uint32_t stream; /* index of the allocator that serves it */
 } Event;
@@ -36,7 +36,7 @@ typedef enum LoadKind {
     LOAD_CONSUME  /* frees the blocks that another thread put into the ring */
 } LoadKind;
 
-/* Random replacements are drawn in parts, each before it is timed, so that no list of them is played twice. */
+/* Random replacements are drawn in parts.  Each part is drawn before it is timed, and is played only once. */
 typedef struct Draw {
     uint64_t random;       /* state of the generator */
     uint64_t first, step;  /* a size in bytes is first + step * k, 0 <= k < size_count, */
@@ -46,7 +46,7 @@ typedef struct Draw {
     uint32_t *last_run;    /* for each slot, the number of the last run that replaced its block */
     uint32_t run;          /* number of the run, from 1 */
     size_t touched;        /* slots replaced in this run */
-    uint64_t live;         /* bytes live in all slots; below, the most so far */
+    uint64_t live;         /* live bytes in all slots; the next field is their peak */
     uint64_t live_peak;
 } Draw;
 
@@ -202,7 +202,7 @@ LOOPS_INLINE void run_events(Plan *plan, size_t first, size_t count)
     plan->sink ^= sink;
 }
 
-/* Waits for the other side of a ring. Yields at times: with few processors the other thread needs this one. */
+/* Waits for the other thread of a ring.  Sometimes yields the processor, which the other thread may need. */
 LOOPS_INLINE void ring_wait(size_t *spins)
 {
     if (++*spins % 256 == 0) {
@@ -258,7 +258,7 @@ LOOPS_INLINE void run_consumer(Plan *plan, size_t count)
     }
 }
 
-/* Only the number in the assembly differs; without it the compiler would merge the copies. */
+/* The copies differ only in the number in the assembly; without it, the compiler would merge them. */
 #define LOOPS_SEAT(number)                                                                          \
     static __attribute__((noinline, aligned(64), unused)) void seat_##number(                       \
         Plan *plan, size_t first, size_t count)                                                     \

@@ -2,7 +2,7 @@
 
    METER_CALLS has one line for each function.  METER_WRAPPER(call) is the function that replaces it,
    METER_REAL(call) the pointer through which the wrapper calls the original.  Counters are relaxed atomics:
-   any thread may call, and a reading may miss concurrent calls.  Included by _meter.pyx alone. */
+   any thread may call, and a reading may miss concurrent calls.  Only _meter.pyx includes this file. */
 #ifndef ACLPOOL_TOOLS_METER_H
 #define ACLPOOL_TOOLS_METER_H
 
@@ -10,7 +10,7 @@
 #include "acl/acl_rt_memory_soma.h"
 #include "tools/bench/clock.h"
 
-/* X(function, parameters, arguments, bytes that the call names) */
+/* X(function, parameters, arguments, bytes in the arguments) */
 #define METER_CALLS(X)                                                                             \
     X(aclrtMalloc, (void **at, size_t size, aclrtMemMallocPolicy policy), (at, size, policy), size) \
     X(aclrtMallocAlign32, (void **at, size_t size, aclrtMemMallocPolicy policy),                   \
@@ -61,8 +61,8 @@ enum { METER_CALLS(METER_ENUM) METER_COUNT };
 static MeterReading meter_readings[METER_COUNT];
 static MeterReading meter_sum;
 
-/* Counts and times a call. The allocator's time should not contain the counting, so as much of it as possible
-   is done before the clock is read for the second time. */
+/* Counts and times a call.  The allocator's time should not contain the cost of counting, so as much of the counting
+   as possible is done before the clock is read for the second time. */
 static inline aclError meter_note(int call, uint64_t start, uint64_t size, aclError status)
 {
     MeterReading *reading = &meter_readings[call];

@@ -50,7 +50,7 @@ class Opened:
     reserved: Callable[[], int] | None = None       # returns the bytes reserved now
     under_test: PoolUnderTest | None = None
     host: bool = False                              # blocks are memory of this process
-    python: bool = False                            # its callbacks run Python code
+    python: bool = False                            # the allocator's callbacks run Python code
     call: Callable[[int], Any] | None = None        # allocates from Python; dropping the result frees it
     about: dict[str, Any] = field(default_factory=dict)     # version, build, and other data that identify the allocator
 
@@ -75,7 +75,7 @@ class Candidate:
     environment : callable, optional
         Returns the environment variables that its process must start with.
     workloads : tuple of str, optional
-        The only workloads that it is measured with, because the others would take too long.
+        The only workloads that it is measured with, because other workloads would take too long.
     scaled : bool
         It is measured in the rows that sweep a parameter, which take long.
     from_python : bool
@@ -198,7 +198,7 @@ def runtime_ready() -> None:
 
 
 def with_books(opened: Opened) -> Opened:
-    """Add the simulator's count to an allocator that has no count of its own."""
+    """Add functions that read the simulator's count of bytes, for an allocator without its own count."""
     if acl.backend() != "sim":
         return opened
     books = SimulatorBooks()

@@ -84,7 +84,7 @@ class Measured:
     latencies_ms
         Milliseconds of each request, in the order in which the requests were finished.
     device_calls, device_calls_late
-        Number of allocations of device memory, and of those in the second half of the requests.
+        Number of allocations of device memory, in all requests and in the second half of the requests.
     reserved, requested
         Bytes taken from the device, and requested bytes, after each request.
     reserved_peak, requested_peak

@@ -215,7 +215,7 @@ def examine() -> list[Finding]:
 
 
 def examine_library() -> list[Finding]:
-    """Return the findings about the library, and, if one is open, those that need it."""
+    """Return the findings about the library, and, if a library is open, the findings that need it."""
     findings = find_library()
     if acl.backend() is None:
         return findings

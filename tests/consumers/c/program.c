@@ -1,5 +1,5 @@
-/* A program written against the official names: it compiles as C and as C++, links against a
- * libascendcl.so, and says on stdout what came of it. */
+/* A program that uses CANN's official names: it compiles as C and as C++, links against a
+ * libascendcl.so, and prints its result to stdout. */
 #include "acl/acl.h"
 
 #include <stdio.h>

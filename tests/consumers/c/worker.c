@@ -1,4 +1,4 @@
-/* Allocates and frees blocks of one stream's arena, on a thread that Python may not know. */
+/* Allocates and frees blocks of one stream's arena, on a thread that may have no Python thread state. */
 #include "worker.h"
 
 enum { MOST = 256 };

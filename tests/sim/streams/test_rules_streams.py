@@ -510,7 +510,7 @@ def test_a_pools_free_takes_no_default_stream(scene: Scene) -> None:
 
 
 def test_batch_reset_stops_at_the_bad_notify(scene: Scene) -> None:
-    """The notifies before it are reset, those after it are not."""
+    """The notifies before the bad one are reset; the notifies after it are not."""
     notifies = [scene.own("Notify", "aclrtCreateNotify", 0) for _ in range(2)]
     for notify in notifies:
         assert api.aclrtRecordNotify(notify, scene.stream) == 0

@@ -129,7 +129,7 @@ def listen(reader: int, process: subprocess.Popen[bytes], deadline: float, say: 
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process and those that it started.  It gets half a second to exit by itself."""
+    """End a process and the processes that it started.  It first gets half a second to exit by itself."""
     try:
         process.wait(0.5)
     except subprocess.TimeoutExpired:

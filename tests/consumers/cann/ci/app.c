@@ -1,4 +1,4 @@
-/* Copies bytes to a device and back.  Exits with 0 if they are equal; frees everything, whatever fails. */
+/* Copies bytes to a device and back.  Exits with 0 if they are equal; frees everything, even after a failure. */
 #include <stdio.h>
 #include <string.h>
 
