@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.child import run_python
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "c"))
 import programs
@@ -368,3 +369,34 @@ def test_child_of_a_fork_leaks_only_what_it_made_itself(tmp_path: Path) -> None:
                            env={**programs.environment(how), "ACL_SIM_CHECK": "leak"}) for words in ([], ["leak"])]
     assert (done[0].returncode, done[0].stderr) == (0, "")
     assert done[1].stderr.startswith("acl.sim: check: leak: 1 data_buffer not destroyed"), done[1].stderr
+
+
+TAG_CALLS = """
+import ctypes
+from acl import sim
+library = ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
+TAG = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
+asked = []
+
+@TAG
+def tag(address, text, size):
+    asked.append(address)
+    if len(asked) == 1:
+        library.aclrtFree(other)                # a finding of its own
+    return 0
+
+assert library.aclInit(None) == 0 and library.aclrtSetDevice(0) == 0
+block, other = ctypes.c_void_p(), ctypes.c_void_p()
+for made in block, other:
+    assert library.aclrtMalloc(ctypes.byref(made), ctypes.c_size_t(512), 0) == 0
+    assert library.aclrtFree(made) == 0
+library.acl_sim_races_tags(tag)
+library.aclrtFree(block)
+print(len(asked))
+"""
+
+
+def test_tag_function_that_makes_a_wrong_call_is_reported_too() -> None:
+    done = run_python(TAG_CALLS, ACL_SIM_CHECK="mem", timeout=60)
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+    assert done.stderr.count("check: double-free") == 2

@@ -6,7 +6,7 @@
  * `aclpool sim check` sets all three variables, finds the source lines of C frames, applies suppressions, and prints a
  * summary.
  *
- * Thread rule: one lock guards the table of findings and is held while a report is written, also while race_tag calls
+ * Thread rule: one lock guards the table of findings.  It is not held while a report is written, as race_tag then calls
  * the program's function for tags. */
 #include "base/json.h"
 #include "check/checker.h"
@@ -215,10 +215,11 @@ void check_tell(const CheckReport *report)
         return;
     }
     pthread_mutex_lock(&told_lock);
-    if (told_add(report)) {
+    bool added = told_add(report);
+    pthread_mutex_unlock(&told_lock);
+    if (added) {
         report_write(report);
     }
-    pthread_mutex_unlock(&told_lock);
 }
 
 /* ---- races ---------------------------------------------------------------------------------------- */
