@@ -77,7 +77,7 @@ def asked(stream: acl.Stream) -> int:
 
 # ---- results ------------------------------------------------------------------------------------
 
-def test_runs_at_the_same_time_have_their_own_results(model: acl.Model, pool: acl.Pool) -> None:
+def test_concurrent_awaited_runs_have_their_own_results(model: acl.Model, pool: acl.Pool) -> None:
     async def main() -> list[tuple[Any, ...]]:
         return await asyncio.gather(*[
             model.arun(np.full((i % 5 + 1, 8), i, np.float32), stream=streams[i % 3]) for i in range(40)])
@@ -105,7 +105,7 @@ def test_runs_are_queued_in_the_order_of_the_calls(model: acl.Model, stream: acl
         np.testing.assert_array_equal(y, np.full((2, 8), i + 1))
 
 
-def test_run_is_awaited_as_often_as_one_likes(model: acl.Model, stream: acl.Stream) -> None:
+def test_run_can_be_awaited_several_times(model: acl.Model, stream: acl.Stream) -> None:
     async def main() -> None:
         made = model.run_async(X, stream)
         for _ in range(2):
@@ -141,7 +141,7 @@ def test_outputs_without_elements_are_awaited(stream: acl.Stream, model: acl.Mod
     assert run(model.arun(np.zeros((0, 8), np.float32), stream=stream))[0].shape == (0, 8)
 
 
-def test_memory_is_given_back(model: acl.Model, stream: acl.Stream, pool: acl.Pool) -> None:
+def test_memory_of_awaited_runs_is_freed(model: acl.Model, stream: acl.Stream, pool: acl.Pool) -> None:
     async def main() -> None:
         for _ in range(5):
             await model.arun(X, stream=stream)
@@ -155,7 +155,7 @@ def test_memory_is_given_back(model: acl.Model, stream: acl.Stream, pool: acl.Po
 # ---- the loop is not blocked --------------------------------------------------------------------
 
 @pytest.mark.parametrize("taught", [True, False])
-def test_stream_that_is_held_up_does_not_hold_the_loop(taught: bool, stream: acl.Stream) -> None:
+def test_blocked_stream_does_not_block_the_event_loop(taught: bool, stream: acl.Stream) -> None:
     """The event loop opens the gate.  So it must not be blocked, even by a first run, which waits for the stream."""
     async def main() -> None:
         with Gate(stream) as gate:
@@ -172,7 +172,7 @@ def test_stream_that_is_held_up_does_not_hold_the_loop(taught: bool, stream: acl
         run(main())
 
 
-def test_threads_do_not_grow_with_the_runs(model: acl.Model, stream: acl.Stream) -> None:
+def test_number_of_threads_does_not_grow_with_the_runs(model: acl.Model, stream: acl.Stream) -> None:
     async def main() -> int:
         with Gate(stream):
             tasks = [asyncio.ensure_future(model.arun(X, stream=stream)) for _ in range(50)]
@@ -185,7 +185,7 @@ def test_threads_do_not_grow_with_the_runs(model: acl.Model, stream: acl.Stream)
     assert run(main()) <= before + 2
 
 
-def test_coroutines_tag_is_its_runs(model: acl.Model, stream: acl.Stream, pool: acl.Pool) -> None:
+def test_tag_of_a_coroutine_is_the_tag_of_its_run(model: acl.Model, stream: acl.Stream, pool: acl.Pool) -> None:
     async def main() -> None:
         with pool.tag("asked for"):
             await model.arun(X, stream=stream)
@@ -196,7 +196,7 @@ def test_coroutines_tag_is_its_runs(model: acl.Model, stream: acl.Stream, pool: 
 
 # ---- errors, timeouts, cancellations ------------------------------------------------------------
 
-def test_failure_is_its_runs_own(model: acl.Model, stream: acl.Stream, sim: ModuleType) -> None:
+def test_failure_of_a_run_is_raised_by_that_run_only(model: acl.Model, stream: acl.Stream, sim: ModuleType) -> None:
     async def main() -> None:
         np.testing.assert_array_equal((await model.arun(X, stream=stream))[0], X + 1)
         sim.fail_stream(stream.handle)
@@ -212,7 +212,7 @@ def test_failure_is_its_runs_own(model: acl.Model, stream: acl.Stream, sim: Modu
     run(main())
 
 
-def test_stream_that_is_awaited_tells_what_synchronize_would(stream: acl.Stream, sim: ModuleType) -> None:
+def test_awaited_stream_raises_the_error_that_synchronize_would_raise(stream: acl.Stream, sim: ModuleType) -> None:
     async def main() -> None:
         sim.fail_stream(stream.handle)
         with pytest.raises(acl.AclError, match="507015"):
@@ -229,7 +229,7 @@ def test_input_that_does_not_fit_is_named(model: acl.Model, stream: acl.Stream) 
 
 
 @pytest.mark.parametrize("function", ["aclrtMemcpyAsync", "aclrtSynchronizeStreamWithTimeout"])
-def test_refusal_of_the_runtime_is_told(
+def test_await_raises_the_failure_of_a_runtime_call(
     function: str, model: acl.Model, stream: acl.Stream, pool: acl.Pool, sim: ModuleType
 ) -> None:
     with sim.fault(function, nth=1, code=507899) as fault, pytest.raises(acl.AclError):
@@ -238,7 +238,7 @@ def test_refusal_of_the_runtime_is_told(
     np.testing.assert_array_equal(run(model.arun(X, stream=stream, timeout=LIMIT))[0], X + 1)
 
 
-def test_abort_ends_the_waits(model: acl.Model, stream: acl.Stream) -> None:
+def test_abort_of_a_stream_ends_all_awaits(model: acl.Model, stream: acl.Stream) -> None:
     """The waits end with an error, although running work on the stream continues."""
     async def main() -> None:
         with Gate(stream) as gate:
@@ -272,7 +272,7 @@ def test_timeout_ends_the_wait_and_not_the_run(model: acl.Model, stream: acl.Str
     run(main())
 
 
-def test_run_that_is_cancelled_before_it_is_queued_is_none(model: acl.Model, stream: acl.Stream) -> None:
+def test_run_cancelled_before_it_is_queued_never_runs(model: acl.Model, stream: acl.Stream) -> None:
     async def cancelled() -> None:
         with Gate(stream), acl.Model(small_model().to_bytes()) as new:
             first = asyncio.ensure_future(new.arun(X, stream=stream))       # waits, as its shapes are unknown
@@ -297,7 +297,7 @@ def test_run_that_is_cancelled_before_it_is_queued_is_none(model: acl.Model, str
     assert works_of(cancelled()) < works_of(nothing()) + 3
 
 
-def test_run_that_is_cancelled_at_work_gives_its_outputs_back(
+def test_run_cancelled_while_it_executes_frees_its_outputs(
     model: acl.Model, stream: acl.Stream, pool: acl.Pool
 ) -> None:
     async def main() -> None:
@@ -315,7 +315,7 @@ def test_run_that_is_cancelled_at_work_gives_its_outputs_back(
 
 
 @pytest.mark.parametrize("pooled", [True, False])
-def test_cancelled_run_lets_its_outputs_go_without_a_wait(
+def test_cancelled_run_frees_its_outputs_without_a_wait(
     pooled: bool, model: acl.Model, stream: acl.Stream
 ) -> None:
     with acl.Pool(0) as pool:
@@ -336,7 +336,7 @@ def test_cancelled_run_lets_its_outputs_go_without_a_wait(
 @pytest.mark.parametrize(
     ("timeout", "error"),
     [("1", TypeError), (True, TypeError), (0, ValueError), (-1.0, ValueError), (float("nan"), ValueError)])
-def test_timeout_that_is_none_is_named(
+def test_wrong_timeout_is_refused_by_name(
     timeout: Any, error: type[Exception], model: acl.Model, stream: acl.Stream
 ) -> None:
     made = model.run_async(X, stream)
@@ -373,7 +373,7 @@ def test_forked_child_cannot_await(model: acl.Model) -> None:
     assert (done.stdout.split(), done.returncode) == (["0", "done"], 0), done.stderr
 
 
-def test_exit_waits_for_no_device() -> None:
+def test_process_exit_does_not_wait_for_the_device() -> None:
     done = run_python(
         """
         import asyncio, sys, threading
@@ -433,7 +433,9 @@ def test_every_wait_has_a_timeout(wait: str, model: acl.Model, stream: acl.Strea
 # ---- outputs in memory of the caller ------------------------------------------------------------
 
 @pytest.mark.parametrize("kind", ["array", "buffer", "larger"])
-def test_run_writes_where_it_is_told(kind: str, model: acl.Model, stream: acl.Stream, pool: acl.Pool) -> None:
+def test_run_writes_its_outputs_to_the_given_memory(
+    kind: str, model: acl.Model, stream: acl.Stream, pool: acl.Pool
+) -> None:
     own: Any = {"array": lambda: pool.empty((2, 8), "float32", stream), "buffer": lambda: pool.alloc(64, stream),
                 "larger": lambda: pool.alloc(4096, stream)}[kind]()
     memory = own.buffer if isinstance(own, acl.Array) else own
@@ -447,7 +449,7 @@ def test_run_writes_where_it_is_told(kind: str, model: acl.Model, stream: acl.St
     assert not memory.closed
 
 
-def test_memory_for_outputs_that_cannot_be_is_named(model: acl.Model, stream: acl.Stream, pool: acl.Pool) -> None:
+def test_unusable_memory_for_outputs_is_refused_by_name(model: acl.Model, stream: acl.Stream, pool: acl.Pool) -> None:
     closed = pool.alloc(64, stream)
     closed.close()
     for out, text in (([pool.alloc(63, stream)], "out for 'y' must have 64 bytes for this run, not 63"),
@@ -458,7 +460,7 @@ def test_memory_for_outputs_that_cannot_be_is_named(model: acl.Model, stream: ac
     np.testing.assert_array_equal(model(X, stream=stream, out=[None])[0], X + 1)
 
 
-def test_array_becomes_numpys(stream: acl.Stream) -> None:
+def test_array_is_converted_to_a_numpy_array(stream: acl.Stream) -> None:
     (y,) = acl.Op("Relu")(X, stream=stream)
     np.testing.assert_array_equal(np.asarray(y), X)
     assert np.asarray(y, np.float64).dtype == np.float64
@@ -470,7 +472,7 @@ def test_array_becomes_numpys(stream: acl.Stream) -> None:
 
 # ---- operators ----------------------------------------------------------------------------------
 
-def test_run_of_an_operator_is_awaited_while_the_loop_goes_on(stream: acl.Stream) -> None:
+def test_run_of_an_operator_can_be_awaited_without_blocking_the_event_loop(stream: acl.Stream) -> None:
     async def main() -> None:
         relu, x = acl.Op("Relu"), np.array([-1, 2], np.float32)
         (on_device,) = acl.Op("Neg")(-x, stream=stream)     # a copy from memory that is not pinned would wait

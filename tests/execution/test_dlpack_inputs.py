@@ -36,7 +36,7 @@ def on_device(pool: acl.Pool, stream: acl.Stream) -> acl.Array:
 
 
 @pytest.mark.parametrize("place", ["host", "device"])
-def test_run_of_a_foreign_array_is_that_of_its_numbers(place: str) -> None:
+def test_run_on_a_foreign_array_gives_the_result_for_its_numbers(place: str) -> None:
     with acl.Stream() as stream, acl.Pool(0) as pool, acl.Model(small_model().to_bytes()) as model:
         array = on_device(pool, stream)
         value = Foreign(X if place == "host" else array)
@@ -49,7 +49,7 @@ def test_run_of_a_foreign_array_is_that_of_its_numbers(place: str) -> None:
         array.close()
 
 
-def test_run_of_a_foreign_array_copies_no_device_memory() -> None:
+def test_run_on_a_foreign_array_copies_no_device_memory() -> None:
     with acl.Stream() as stream, acl.Pool(0) as pool, acl.Model(small_model().to_bytes()) as model:
         pool.register(stream)
         with on_device(pool, stream) as array, model.run_async([Foreign(array)], stream)[0]:
@@ -58,7 +58,7 @@ def test_run_of_a_foreign_array_copies_no_device_memory() -> None:
 
 
 @pytest.mark.parametrize("run", ["model", "op"])
-def test_run_of_memory_of_another_kind_of_device_is_refused(run: str) -> None:
+def test_run_on_memory_of_another_kind_of_device_is_refused(run: str) -> None:
     with acl.Stream() as stream, acl.Model(small_model().to_bytes()) as model:
         with pytest.raises(acl.InvalidArgumentError, match=r"input .*device type 2"):
             if run == "model":
@@ -67,7 +67,7 @@ def test_run_of_memory_of_another_kind_of_device_is_refused(run: str) -> None:
                 acl.Op("Relu")(Foreign(X, 2), stream=stream)
 
 
-def test_run_of_memory_that_is_of_another_kind_than_its_library_says_names_the_input() -> None:
+def test_run_on_memory_whose_kind_is_declared_wrongly_names_the_input() -> None:
     class Wrong(Foreign):
         def __dlpack__(self, **options: Any) -> Any:
             return self.whole.__dlpack__()

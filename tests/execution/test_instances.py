@@ -74,14 +74,16 @@ def test_instances_of_a_model_without_weights_run(no_leaks: None) -> None:
 
 @pytest.mark.parametrize(
     "function", ["aclmdlQuerySizeFromMem", "aclmdlLoadFromMemWithMem", "aclmdlGetDesc", "aclrtMalloc"])
-def test_instance_that_cannot_be_loaded_leaves_none(content: bytes, function: str, sim: Any, no_leaks: None) -> None:
+def test_failed_load_of_one_instance_unloads_all_instances(
+    content: bytes, function: str, sim: Any, no_leaks: None
+) -> None:
     nth = 1 if function in ("aclmdlQuerySizeFromMem", "aclrtMalloc") else 2
     with sim.fault(function, nth=nth) as fault, pytest.raises(acl.AclError):
         acl.Model.instances(content, 3)
     assert fault.hits == 1
 
 
-def test_instances_of_what_is_no_model_are_refused(content: bytes) -> None:
+def test_instances_of_an_object_that_is_not_a_model_are_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="count must be at least 1, not 0"):
         acl.Model.instances(content, 0)
     with pytest.raises(TypeError, match="source must be a path or a model's content, not int"):
@@ -94,7 +96,7 @@ def test_instances_of_what_is_no_model_are_refused(content: bytes) -> None:
     (2.5, "count must be an int, not float"), ("3", "count must be an int, not str"),
     (None, "count must be an int"), (True, "count must be an int, not bool"),
 ])
-def test_instances_of_no_whole_number_are_refused_by_name(content: bytes, count: Any, text: str) -> None:
+def test_number_of_instances_that_is_not_an_int_is_refused_by_name(content: bytes, count: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):
         acl.Model.instances(content, count)
 

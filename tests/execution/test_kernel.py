@@ -53,19 +53,19 @@ def words(stream: acl.Stream) -> Iterator[acl.Buffer]:
         yield made
 
 
-def test_plain_numbers_with_types_lie_as_in_a_struct(module, words, stream):
+def test_kernel_arguments_with_types_are_laid_out_like_a_c_struct(module, words, stream):
     types = (ctypes.c_void_p, ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint16, ctypes.c_double, ctypes.c_float)
     module.kernel("mixed", types).launch(1, words, 200, 70000, 40000, 2.5, 0.25, stream=stream)
     np.testing.assert_array_equal(acl.to_numpy(words, "float64", (5,)), [200, 70000, 40000, 2.5, 0.25])
 
 
-def test_scalars_of_ctypes_and_numpy_bring_their_sizes(module, words, stream):
+def test_kernel_arguments_from_ctypes_and_numpy_have_their_own_sizes(module, words, stream):
     module.kernel("mixed").launch(
         1, words, ctypes.c_uint8(7), np.uint32(8), ctypes.c_uint16(9), np.float64(10), np.float32(11), stream=stream)
     np.testing.assert_array_equal(acl.to_numpy(words, "float64", (5,)), [7, 8, 9, 10, 11])
 
 
-def test_arguments_are_passed_one_by_one_where_the_call_is_missing(sim, module, words, stream):
+def test_kernel_arguments_are_passed_one_by_one_if_the_runtime_lacks_the_array_call(sim, module, words, stream):
     with sim.fault("aclrtLaunchKernelWithHostArgs", code=207000):
         module.kernel("mixed").launch(
             1, words, np.uint8(7), np.uint32(8), np.uint16(9), np.float64(10), np.float32(11), stream=stream)
@@ -74,13 +74,13 @@ def test_arguments_are_passed_one_by_one_where_the_call_is_missing(sim, module, 
 
 
 @pytest.mark.parametrize("blocks", [1, 3, 200])
-def test_each_block_runs_once(module, words, stream, blocks):
+def test_each_block_of_a_kernel_runs_once(module, words, stream, blocks):
     module.kernel("mark").launch(blocks, words, stream=stream)
     seen = acl.to_numpy(words, "uint32", (1024,))
     np.testing.assert_array_equal(seen, [1 + blocks] * blocks + [0] * (1024 - blocks))
 
 
-def test_launches_keep_the_streams_order(module, words, stream):
+def test_kernel_launches_run_in_the_order_of_their_stream(module, words, stream):
     doubled, increased = module.kernel("doubled"), module.kernel("increased")
     expected = 0
     for i in range(40):
@@ -89,7 +89,7 @@ def test_launches_keep_the_streams_order(module, words, stream):
     assert acl.to_numpy(words, "uint32", (1,))[0] == expected
 
 
-def test_arguments_are_copied_and_buffers_wait(module, stream):
+def test_closing_a_buffer_waits_for_the_kernel_launch_that_uses_the_buffer(module, stream):
     gate = threading.Event()
     words = acl.Buffer(4096, stream=stream)
     acl.fill(words, 0)
@@ -101,7 +101,7 @@ def test_arguments_are_copied_and_buffers_wait(module, stream):
     assert gate.is_set(), "closing waits for the launch"
 
 
-def test_device_arguments(module, words, stream):
+def test_kernel_can_take_its_arguments_from_device_memory(module, words, stream):
     with acl.Buffer(8, stream=stream) as arguments:
         acl.copy(arguments, struct.pack("Q", words.address))
         module.kernel("mark").launch_device(5, arguments, stream=stream)
@@ -111,7 +111,7 @@ def test_device_arguments(module, words, stream):
             module.kernel("mark").launch_device(5, arguments, stream=stream)
 
 
-def test_a_module_from_a_file(tmp_path, binary, words):
+def test_kernel_module_can_be_loaded_from_a_file(tmp_path, binary, words):
     path = tmp_path / "k.so"
     path.write_bytes(binary)
     with acl.Module(path) as loaded:
@@ -128,12 +128,12 @@ def test_a_module_from_a_file(tmp_path, binary, words):
         (("x",), TypeError, "argument 0 must be"),
     ],
 )
-def test_arguments_without_a_size_are_refused(module, stream, arguments, error, text):
+def test_kernel_arguments_without_a_size_are_refused(module, stream, arguments, error, text):
     with pytest.raises(error, match=text):
         module.kernel("mark").launch(1, *arguments, stream=stream)
 
 
-def test_types_are_checked(module, words, stream):
+def test_kernel_arguments_are_checked_against_their_types(module, words, stream):
     kernel = module.kernel("mark", (ctypes.c_uint32,))
     with pytest.raises(TypeError, match="takes 1 arguments, got 2"):
         kernel.launch(1, 1, 2, stream=stream)
@@ -142,13 +142,13 @@ def test_types_are_checked(module, words, stream):
 
 
 @pytest.mark.parametrize("blocks", [0, -1, 2**32, 2**70])
-def test_a_number_of_blocks_that_cannot_be(module, words, stream, blocks):
+def test_impossible_number_of_kernel_blocks_is_refused(module, words, stream, blocks):
     for launch in (module.kernel("mark").launch, module.kernel("mark").launch_device):
         with pytest.raises(ValueError, match=f"blocks must be from 1 to 4294967295, not {blocks}"):
             launch(blocks, words, stream=stream)
 
 
-def test_counts_that_are_none(module, words, stream):
+def test_kernel_launch_refuses_wrong_block_and_byte_counts(module, words, stream):
     kernel = module.kernel("mark")
     with pytest.raises(TypeError, match="blocks must be an int, not str"):
         kernel.launch("1", words, stream=stream)
@@ -158,7 +158,7 @@ def test_counts_that_are_none(module, words, stream):
         kernel.launch_device(1, words, words.size + 1, stream)
 
 
-def test_options_are_named(module, words, stream):
+def test_unknown_or_wrong_kernel_launch_options_are_refused_by_name(module, words, stream):
     kernel = module.kernel("mark")
     with pytest.raises(TypeError, match="no option 'speed'; there are schem_mode"):
         kernel.launch(1, words, stream=stream, speed=1)
@@ -168,7 +168,7 @@ def test_options_are_named(module, words, stream):
     assert acl.to_numpy(words, "uint32", (1,))[0] == 2
 
 
-def test_unknown_functions_and_files(module, tmp_path):
+def test_unknown_kernel_functions_and_files_are_refused(module, tmp_path):
     with pytest.raises(acl.AclError, match="aclrtBinaryGetFunction"):
         module.kernel("nothing")
     with pytest.raises(acl.AclError, match="aclrtBinaryLoadFromFile"):
@@ -177,7 +177,7 @@ def test_unknown_functions_and_files(module, tmp_path):
         acl.Module(b"no binary at all")
 
 
-def test_use_after_close(module, words, stream):
+def test_closed_kernel_module_refuses_use(module, words, stream):
     kernel = module.kernel("mark")
     module.close()
     module.close()
@@ -188,7 +188,7 @@ def test_use_after_close(module, words, stream):
         module.kernel("mark")
 
 
-def test_close_waits_for_launches(module, words, stream):
+def test_close_of_a_kernel_module_waits_for_its_launches(module, words, stream):
     gate = threading.Event()
     stream.launch(gate.wait, 20)
     module.kernel("mark").launch(1, words, stream=stream)
@@ -197,7 +197,7 @@ def test_close_waits_for_launches(module, words, stream):
     assert acl.to_numpy(words, "uint32", (1,))[0] == 2
 
 
-def test_a_crash_is_the_streams_error(module, words):
+def test_crash_of_a_kernel_is_raised_as_an_error_of_its_stream(module, words):
     with acl.Stream(0) as lane:
         module.kernel("crash").launch(1, words, stream=lane)
         with pytest.raises(acl.AclError):
@@ -217,12 +217,12 @@ def test_a_dropped_stream_is_not_kept_by_the_module(no_leaks, module, words):
     acl.Device(0).synchronize()
 
 
-def test_nothing_leaks(no_leaks, binary):
+def test_kernel_launch_leaves_no_handle_behind(no_leaks, binary):
     with acl.Stream(0) as lane, acl.Buffer(4096, stream=lane) as words, acl.Module(binary) as loaded:
         loaded.kernel("mark").launch(3, words, stream=lane)
 
 
-def test_a_module_that_is_left_at_exit(tmp_path, binary):
+def test_process_exit_with_an_open_kernel_module_prints_nothing(tmp_path, binary):
     path = tmp_path / "k.so"
     path.write_bytes(binary)
     done = run_python(f"""

@@ -76,7 +76,7 @@ class Gate:
 
 @pytest.mark.parametrize("streams", [1, 4])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_architectures_are_right_on_any_shapes(sim, pool, name, streams):
+def test_model_architectures_give_right_results_for_any_shapes(sim, pool, name, streams):
     build, make = ARCHITECTURES[name]
     rng, built = random(21), build()
     sim.configure(latency="memory")
@@ -95,7 +95,7 @@ def test_architectures_are_right_on_any_shapes(sim, pool, name, streams):
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_call_waits_and_gives_arrays(name):
+def test_model_call_waits_and_returns_numpy_arrays(name):
     build, make = ARCHITECTURES[name]
     rng, built = random(22), build()
     with acl.Model(built.to_bytes()) as loaded:
@@ -104,7 +104,7 @@ def test_a_call_waits_and_gives_arrays(name):
             assert_close(loaded(*inputs), evaluate(built, *inputs))
 
 
-def test_threads_share_a_model(pool):
+def test_threads_can_run_one_model_concurrently(pool):
     built = transformer_encoder()
     make = ARCHITECTURES["encoder"][1]
     failures: list[BaseException] = []
@@ -129,7 +129,7 @@ def test_threads_share_a_model(pool):
     assert not failures, failures[0]
 
 
-def test_threads_share_a_models_own_stream(model):
+def test_threads_can_share_the_own_stream_of_a_model(model):
     failures: list[BaseException] = []
 
     def serve(value: int) -> None:
@@ -148,14 +148,14 @@ def test_threads_share_a_models_own_stream(model):
     assert not failures, failures[0]
 
 
-def test_a_result_feeds_the_next_run_on_the_device(pooled, model):
+def test_output_array_can_be_the_input_of_the_next_run_on_the_device(pooled, model):
     x = floats(random(1), 5, 8)
     first = model.run_async([x], pooled)[0]
     second = model.run_async([first], pooled)[0]
     np.testing.assert_allclose(second.numpy(), right(right(x)), rtol=1e-6)
 
 
-def test_inputs_may_be_changed_as_soon_as_the_call_returns(pooled, model):
+def test_input_arrays_may_be_changed_as_soon_as_run_async_returns(pooled, model):
     model(np.ones((3, 8), np.float32), stream=pooled)
     gate = Gate(pooled)
     x = np.ones((3, 8), np.float32)
@@ -165,14 +165,14 @@ def test_inputs_may_be_changed_as_soon_as_the_call_returns(pooled, model):
     np.testing.assert_array_equal(result.numpy(), np.full((3, 8), 2))
 
 
-def test_inputs_by_name_by_position_and_as_a_dict(model):
+def test_model_inputs_may_be_given_by_name_by_position_or_as_a_dict(model):
     x = np.ones((2, 8), np.float32)
     for results in (model(x), model(x=x), model.run_async({"x": x}), model.run_async(x)):
         got = results[0] if isinstance(results[0], np.ndarray) else results[0].numpy()
         np.testing.assert_array_equal(got, np.full((2, 8), 2))
 
 
-def test_lists_and_strided_arrays_are_taken(model):
+def test_model_inputs_may_be_lists_or_strided_arrays(model):
     x = floats(random(2), 8, 6).T
     np.testing.assert_allclose(model(x)[0], right(x), rtol=1e-6)
     np.testing.assert_array_equal(model([[1] * 8])[0], np.full((1, 8), 2))
@@ -186,7 +186,7 @@ def unary(kind: str, dtype: str, dims: list, opset: int = 17, **attributes) -> B
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "int64"])
-def test_element_types(dtype):
+def test_model_keeps_the_element_type_of_its_inputs(dtype):
     b = Builder()
     x = b.input("x", dtype, ["n"])
     b.add("Add", x, b.constant(np.array([3], dtype)), outputs=["y"])
@@ -198,12 +198,12 @@ def test_element_types(dtype):
         np.testing.assert_array_equal(got, np.arange(5, dtype=dtype) + 3)
 
 
-def test_bool():
+def test_model_accepts_and_returns_bool_arrays():
     with acl.Model(unary("Not", "bool", ["n"]).to_bytes()) as loaded:
         np.testing.assert_array_equal(loaded(np.array([True, False]))[0], [False, True])
 
 
-def test_bfloat16_comes_and_goes_as_its_bits():
+def test_bfloat16_arrays_are_passed_as_their_uint16_bits():
     with acl.Model(unary("Neg", "bfloat16", ["n"]).to_bytes()) as loaded:
         assert loaded.inputs[0].dtype == "bfloat16"
         bits = np.array([0x3F80, 0xC000], np.uint16)
@@ -212,20 +212,20 @@ def test_bfloat16_comes_and_goes_as_its_bits():
             loaded(np.ones(2, np.float32))
 
 
-def test_a_scalar_goes_in_and_comes_out():
+def test_model_accepts_and_returns_scalars():
     with acl.Model(unary("Neg", "float32", []).to_bytes()) as loaded:
         got = loaded(np.float32(3))[0]
         assert got.shape == () and got == -3
         assert loaded(3)[0] == -3
 
 
-def test_arrays_without_elements(model):
+def test_model_accepts_and_returns_arrays_without_elements(model):
     assert model(np.empty((0, 8), np.float32))[0].shape == (0, 8)
     np.testing.assert_array_equal(model(np.ones((2, 8), np.float32))[0], np.full((2, 8), 2))
     assert model(np.empty((0, 8), np.float32))[0].shape == (0, 8)
 
 
-def test_data_dependent_shapes():
+def test_output_shapes_may_depend_on_the_data():
     b = Builder()
     b.add("NonZero", b.input("x", "float32", ["n"]), outputs=["where"])
     b.output("where", "int64", [1, "found"])
@@ -236,7 +236,7 @@ def test_data_dependent_shapes():
                 np.testing.assert_array_equal(loaded(x)[0], [np.flatnonzero(x)])
 
 
-def test_outputs_of_no_declared_shape():
+def test_model_returns_outputs_whose_shape_is_not_declared():
     b = Builder()
     b.add("Reshape", b.input("x", "float32", ["a", "b"]), b.constant(np.array([-1], np.int64)), outputs=["y"])
     b.output("y")
@@ -247,7 +247,7 @@ def test_outputs_of_no_declared_shape():
 
 
 @pytest.mark.parametrize("dims", [None, [4]])
-def test_outputs_of_no_declared_type(dims):
+def test_model_returns_outputs_whose_type_is_not_declared(dims):
     b = Builder()
     b.add("Not", b.input("x", "bool", dims or ["n"]), outputs=["y"])
     data = b.to_bytes()
@@ -263,7 +263,7 @@ def test_outputs_of_no_declared_type(dims):
         assert loaded.outputs[0].dtype == "bool"
 
 
-def test_a_model_from_a_file_and_its_description(tmp_path):
+def test_model_loaded_from_a_file_describes_its_inputs_and_outputs(tmp_path):
     path = tmp_path / "encoder.onnx"
     path.write_bytes(transformer_encoder().to_bytes())
     with acl.Model(path) as loaded:
@@ -289,14 +289,14 @@ def test_a_model_from_a_file_and_its_description(tmp_path):
         ("text", r"'x': expected float32 \[any, 8\], got str"),
     ],
 )
-def test_a_wrong_input_is_named(model, value, text):
+def test_wrong_model_input_is_refused_by_name(model, value, text):
     with pytest.raises(acl.InvalidArgumentError, match=text) as raised:
         model(value)
     assert isinstance(raised.value, ValueError) and str(raised.value).startswith("input 'x'")
     np.testing.assert_array_equal(model(np.ones((1, 8), np.float32))[0], np.full((1, 8), 2))
 
 
-def test_missing_unknown_and_repeated_inputs_are_named(model):
+def test_missing_unknown_and_repeated_model_inputs_are_refused_by_name(model):
     x = np.ones((1, 8), np.float32)
     with pytest.raises(acl.InvalidArgumentError, match="inputs are missing: x"):
         model()
@@ -308,14 +308,14 @@ def test_missing_unknown_and_repeated_inputs_are_named(model):
         model(x, x)
 
 
-def test_an_array_of_another_shape_is_refused(pool, model):
+def test_input_array_of_a_wrong_shape_is_refused(pool, model):
     with pytest.raises(ValueError, match=r"'x': expected float32 \[any, 8\], got float32 \[8, 2\]"):
         model.run_async([pool.empty((8, 2))])
     with pytest.raises(ValueError, match="got a Buffer of 64 bytes"):
         model.run_async([pool.alloc(64)])
 
 
-def test_inputs_that_do_not_fit_together_are_refused_by_the_run(sim):
+def test_inputs_with_inconsistent_shapes_are_refused_by_the_run(sim):
     with acl.Model(transformer_encoder().to_bytes()) as loaded:
         with pytest.raises(acl.AclError, match="node"):
             loaded(np.ones((1, 4, 32), np.float32), np.ones((1, 5), np.float32))
@@ -323,7 +323,7 @@ def test_inputs_that_do_not_fit_together_are_refused_by_the_run(sim):
         assert loaded(x, mask)[0].shape == (1, 4, 32)
 
 
-def test_files_that_cannot_be_loaded(tmp_path):
+def test_model_files_that_cannot_be_loaded_are_refused(tmp_path):
     with pytest.raises(acl.AclError, match="aclmdlLoadFromFile"):
         acl.Model(tmp_path / "none.onnx")
     with pytest.raises(acl.AclError, match="aclmdlLoadFromMem"):
@@ -345,7 +345,7 @@ def test_an_unknown_operator_is_named():
 # ---- memory -------------------------------------------------------------------------------------
 
 
-def test_no_device_calls_once_the_shapes_repeat(sim, pooled):
+def test_runs_with_repeated_shapes_make_no_device_memory_calls(sim, pooled):
     build, make = ARCHITECTURES["encoder"]
     rng = random(31)
     work = [make(rng) for _ in range(10)]
@@ -379,7 +379,7 @@ def tensors_of(built: Builder, inputs: list) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["encoder", "resnet", "tagger"])
-def test_every_tensor_passes_through_the_callbacks(stream, name):
+def test_every_tensor_of_a_model_is_allocated_by_the_registered_callbacks(stream, name):
     build, make = ARCHITECTURES[name]
     rng, built = random(32), build()
     allocator = CountingAllocator(stream.handle)
@@ -398,7 +398,7 @@ def test_every_tensor_passes_through_the_callbacks(stream, name):
 
 
 @pytest.mark.parametrize("name", ["encoder", "decoder", "resnet", "tagger"])
-def test_runs_behind_a_blocked_stream_return_at_once(pool, stream, name):
+def test_runs_on_a_blocked_stream_are_queued_without_a_wait(pool, stream, name):
     build, make = ARCHITECTURES[name]
     rng, built = random(33), build()
     pool.register(stream)
@@ -425,7 +425,7 @@ def test_runs_behind_a_blocked_stream_return_at_once(pool, stream, name):
     del watch
 
 
-def test_memory_comes_back_when_results_go(pooled, pool, model):
+def test_memory_of_results_is_freed_when_the_results_are_dropped(pooled, pool, model):
     results = [model.run_async([np.ones((n, 8), np.float32)], pooled)[0] for n in range(1, 20)]
     for result in results:
         result.close()
@@ -433,7 +433,7 @@ def test_memory_comes_back_when_results_go(pooled, pool, model):
     assert pool.stats().requested == 0
 
 
-def test_out_of_memory_calls_the_hook_once_and_tries_again(sim, stream, model):
+def test_run_that_finds_no_memory_calls_the_hook_once_and_is_tried_again(sim, stream, model):
     model(np.ones((4, 8), np.float32))
     with acl.Pool(0, limit="64MiB") as pool:
         pool.register(stream)
@@ -454,7 +454,7 @@ def test_out_of_memory_calls_the_hook_once_and_tries_again(sim, stream, model):
         pool.unregister(stream)
 
 
-def test_out_of_memory_without_a_hook_is_a_memory_error(stream, model):
+def test_run_that_finds_no_memory_raises_a_memory_error_without_a_hook(stream, model):
     model(np.ones((4, 8), np.float32))
     with acl.Pool(0, limit="4MiB") as pool:
         pool.register(stream)
@@ -464,7 +464,7 @@ def test_out_of_memory_without_a_hook_is_a_memory_error(stream, model):
         pool.unregister(stream)
 
 
-def test_a_guess_of_the_outputs_that_finds_no_memory_is_no_failure(stream):
+def test_run_succeeds_although_the_predicted_output_size_finds_no_memory(stream):
     b = Builder()
     b.add("Relu", b.input("x", "float32", [None, 4]), outputs=["y"])
     b.output("y")                               # declares no shape: an extent of 4 may also be 2 + 2
@@ -504,7 +504,7 @@ def test_report_names_the_model_whose_failed_run_left_memory(stream, model):
 
 @pytest.mark.parametrize("function", ["aclrtMalloc", "aclrtMallocPhysical", "aclrtMapMem", "aclrtMemcpyAsync",
                                       "aclrtMallocHost", "aclmdlExecuteAsync"])
-def test_faults_are_raised_and_later_runs_are_right(sim, pool, function):
+def test_runtime_failures_in_a_run_are_raised_and_later_runs_are_right(sim, pool, function):
     build, make = ARCHITECTURES["encoder"]
     rng, built = random(34), build()
     failed = 0
@@ -524,7 +524,7 @@ def test_faults_are_raised_and_later_runs_are_right(sim, pool, function):
         pool.unregister(lane)
 
 
-def test_nothing_leaks(no_leaks):
+def test_model_run_leaves_no_handle_behind(no_leaks):
     with acl.Stream(0) as lane, acl.Pool(0) as pool:
         pool.register(lane)
         with acl.Model(small_model().to_bytes()) as loaded:
@@ -539,7 +539,7 @@ def test_nothing_leaks(no_leaks):
 # ---- close, drop, exit and fork -----------------------------------------------------------------
 
 
-def test_use_after_close(model):
+def test_closed_model_refuses_use(model):
     model.close()
     model.close()
     assert model.closed
@@ -549,7 +549,7 @@ def test_use_after_close(model):
         model.run_async([np.ones((1, 8), np.float32)])
 
 
-def test_close_waits_for_the_runs_under_way(pooled, model):
+def test_model_close_waits_for_runs_in_other_threads(pooled, model):
     x = np.ones((6, 8), np.float32)
     model(x, stream=pooled)
     gate = Gate(pooled)
@@ -577,7 +577,7 @@ def test_a_pool_may_be_closed_while_its_model_is(stream, model):
     np.testing.assert_array_equal(result.numpy(), np.full((6, 8), 2))
 
 
-def test_inputs_without_an_event_behind_them_are_kept_until_they_are_copied(model, sim):
+def test_inputs_are_kept_until_copied_if_no_event_can_be_recorded(model, sim):
     shape = (6, 8)
     with acl.Stream() as held, acl.Stream() as free:
         for stream in (held, free):
@@ -594,7 +594,7 @@ def test_inputs_without_an_event_behind_them_are_kept_until_they_are_copied(mode
         np.testing.assert_array_equal(first[0].numpy(), np.full(shape, 2))
 
 
-def test_close_waits_for_the_runs_under_way_before_it_unloads(stream, model, sim):
+def test_model_close_unloads_only_after_the_queued_runs(stream, model, sim):
     """There is no pool, and the unload fails, so only the first part of `close` can wait for the runs."""
     x = np.ones((6, 8), np.float32)
     model(x, stream=stream)
@@ -607,7 +607,7 @@ def test_close_waits_for_the_runs_under_way_before_it_unloads(stream, model, sim
 
 
 @pytest.mark.parametrize("device", [0, 1])
-def test_close_works_in_a_thread_without_a_context(device, stream):
+def test_model_can_be_closed_in_a_thread_without_a_context(device, stream):
     loaded = acl.Model(small_model().to_bytes(), device)
     x = np.ones((2, 8), np.float32)
     loaded(x)
@@ -618,7 +618,7 @@ def test_close_works_in_a_thread_without_a_context(device, stream):
     assert ended == [None] and loaded.closed
 
 
-def test_close_leaves_the_threads_device_as_it_is():
+def test_model_close_keeps_the_current_device_of_the_thread():
     loaded = acl.Model(small_model().to_bytes(), 1)
     acl.Device(0).use()
     loaded.close()
@@ -643,7 +643,7 @@ def test_an_unload_that_fails_leaves_the_model_loaded(model, sim):
     np.testing.assert_allclose(model(x)[0], right(x), rtol=1e-6)
 
 
-def test_host_memory_of_inputs_is_used_again_without_rounding(pooled, model):
+def test_pinned_memory_of_inputs_is_reused_without_rounding(pooled, model):
     pinned = default_pool()
     x = np.ones((1000, 8), np.float32)
     for _ in range(5):
@@ -669,7 +669,7 @@ def test_a_dropped_stream_is_not_kept_by_the_model(model, sim):
     assert sim.live_handles()["stream"] == before
 
 
-def test_close_waits_for_borrowed_streams(pooled, model):
+def test_model_close_waits_for_runs_on_borrowed_streams(pooled, model):
     x = np.ones((6, 8), np.float32)
     model(x)
     gate = Gate(pooled)
@@ -680,7 +680,7 @@ def test_close_waits_for_borrowed_streams(pooled, model):
     np.testing.assert_array_equal(result.numpy(), np.full((6, 8), 2))
 
 
-def test_close_waits_for_the_copies_of_a_run_that_failed(pooled, model, sim):
+def test_model_close_waits_for_the_copies_of_a_failed_run(pooled, model, sim):
     x = np.ones((6, 8), np.float32)
     model(x)
     gate = Gate(pooled)
@@ -691,7 +691,7 @@ def test_close_waits_for_the_copies_of_a_run_that_failed(pooled, model, sim):
     assert gate.event.is_set(), "it waited"
 
 
-def test_a_dropped_model_with_work_in_flight_is_safe(pooled):
+def test_model_can_be_dropped_while_its_work_is_queued(pooled):
     loaded = acl.Model(small_model().to_bytes())
     x = np.ones((6, 8), np.float32)
     loaded(x, stream=pooled)
@@ -724,7 +724,7 @@ def child(code: str):
     return run_python(head + dedent(code), timeout=300)
 
 
-def test_an_exit_with_a_model_in_flight_is_clean():
+def test_process_exit_with_a_queued_model_run_is_clean():
     done = child("""
         stream.launch(time.sleep, 0.2)
         results = [model.run_async([x], stream) for _ in range(5)]
@@ -733,7 +733,7 @@ def test_an_exit_with_a_model_in_flight_is_clean():
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "end", "")
 
 
-def test_an_exit_with_a_thread_inside_a_run_is_clean():
+def test_process_exit_with_a_thread_inside_a_model_run_is_clean():
     done = child("""
         def serve():
             while True:
@@ -745,7 +745,7 @@ def test_an_exit_with_a_thread_inside_a_run_is_clean():
     assert done.stdout.strip() == "end" and done.returncode == 0, done.stderr
 
 
-def test_a_forked_child_is_told():
+def test_forked_child_that_runs_a_model_gets_an_error_about_fork():
     done = child("""
         import os, warnings
         warnings.simplefilter("ignore")

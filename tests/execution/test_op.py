@@ -41,13 +41,13 @@ def one(op: acl.Op, *inputs, **options) -> np.ndarray:
     ],
     ids=lambda value: repr(value) if isinstance(value, acl.Op) else "",
 )
-def test_shapes_are_inferred_and_results_right(stream, op, inputs, expected):
+def test_operator_infers_output_shapes_and_gives_right_results(stream, op, inputs, expected):
     got = one(op, *inputs, stream=stream)
     assert got.shape == expected.shape and got.dtype == expected.dtype
     np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5)
 
 
-def test_random_shapes_and_broadcasting(stream):
+def test_operator_broadcasts_random_shapes_correctly(stream):
     seed = 9
     print("seed", seed)
     rng = np.random.default_rng(seed)
@@ -58,7 +58,7 @@ def test_random_shapes_and_broadcasting(stream):
         np.testing.assert_allclose(one(acl.Op("Mul"), x, y, stream=stream), x * y, rtol=1e-6)
 
 
-def test_outputs_may_be_given_or_described(stream):
+def test_operator_outputs_may_be_given_or_described(stream):
     with acl.Pool(0) as pool:
         pool.register(stream)
         target = pool.empty((3, 4), "float32", stream)
@@ -71,16 +71,16 @@ def test_outputs_may_be_given_or_described(stream):
         same.close()
 
 
-def test_results_feed_other_operators(stream):
+def test_result_of_an_operator_can_be_the_input_of_another(stream):
     total = acl.Op("Add")(A, B, stream=stream)[0]
     np.testing.assert_allclose(one(acl.Op("Relu"), total, stream=stream), np.maximum(A + B, 0))
 
 
-def test_a_default_stream_serves(stream):
+def test_operator_runs_without_a_given_stream(stream):
     np.testing.assert_array_equal(one(acl.Op("Add"), A, B), A + B)
 
 
-def test_threads(stream):
+def test_operators_can_run_in_several_threads(stream):
     failures: list[BaseException] = []
 
     def serve(value: int) -> None:
@@ -100,7 +100,7 @@ def test_threads(stream):
     assert not failures, failures[0]
 
 
-def test_workspace_comes_from_the_registered_allocator_in_order(stream):
+def test_operator_workspace_is_allocated_by_the_registered_callbacks_in_order(stream):
     allocator = CountingAllocator(stream.handle)
     x = np.ones((64, 64), np.float32)
     np.testing.assert_array_equal(one(acl.Op("MatMul"), x, x, stream=stream), x @ x)
@@ -115,7 +115,7 @@ def test_workspace_comes_from_the_registered_allocator_in_order(stream):
      {"_a": [True, False], "_b": [1, 2], "_c": [0.5], "_d": ["x", "yz"]},
      {"_a": [[1, 2], [3]], "_b": []}],
 )
-def test_attributes_of_every_kind(stream, attributes):
+def test_operator_accepts_attributes_of_every_type(stream, attributes):
     """Attributes that begin with an underscore do not change the result, so every operator accepts them."""
     op = acl.Op("Add", **attributes)
     np.testing.assert_array_equal(one(op, A, B, stream=stream), A + B)
@@ -123,12 +123,12 @@ def test_attributes_of_every_kind(stream, attributes):
 
 
 @pytest.mark.parametrize("value", [None, {}, [1, "x"], [None], b"bytes"])
-def test_attributes_of_no_kind_are_named(stream, value):
+def test_operator_attribute_of_an_unsupported_type_is_refused_by_name(stream, value):
     with pytest.raises(TypeError, match="'strange'"):
         acl.Op("Add", strange=value)(A, B, stream=stream)
 
 
-def test_refusals_name_the_operator(stream):
+def test_refused_operator_call_names_the_operator(stream):
     with pytest.raises(acl.AclError, match="Nonsense"):
         acl.Op("Nonsense")(A, outputs=[((3, 4), "float32")], stream=stream)
     with pytest.raises(acl.AclError):
@@ -143,7 +143,7 @@ def test_refusals_name_the_operator(stream):
         acl.Op("Relu")(closed, stream=stream)
 
 
-def test_faults_are_raised(sim, stream):
+def test_runtime_failures_in_an_operator_are_raised_and_later_calls_work(sim, stream):
     for function in ("aclrtMalloc", "aclopCompileAndExecuteV2", "aclopInferShape"):
         with sim.fault(function, nth=1), pytest.raises((acl.AclError, MemoryError)):
             acl.Op("Add")(A, B, stream=stream)
@@ -177,7 +177,7 @@ def own() -> Iterator[None]:
 
 
 @pytest_gcc
-def test_an_own_kernel_gets_workspaces_and_arguments(stream, binary, own):
+def test_user_kernel_gets_its_workspaces_and_arguments(stream, binary, own):
     acl.Op.add_kernel("OwnOp", "first", "own", binary)
     seen = []
 
@@ -195,7 +195,7 @@ def test_an_own_kernel_gets_workspaces_and_arguments(stream, binary, own):
 
 
 @pytest_gcc
-def test_workspaces_add_up_to_sixteen(stream, binary, own):
+def test_user_kernels_of_one_operator_may_use_16_workspaces_together(stream, binary, own):
     acl.Op.add_kernel("OwnOp", "idle", "idle", binary)
     sizes = []
 
@@ -213,7 +213,7 @@ def test_workspaces_add_up_to_sixteen(stream, binary, own):
 
 
 @pytest_gcc
-def test_an_error_in_the_compile_function_is_raised_by_the_call(stream, own):
+def test_error_in_a_compile_function_is_raised_by_the_operator_call(stream, own):
     kept = []
 
     @acl.Op.compiler("OwnOp")
@@ -228,7 +228,7 @@ def test_an_error_in_the_compile_function_is_raised_by_the_call(stream, own):
 
 
 @pytest_gcc
-def test_a_kernel_is_known_once(binary):
+def test_kernel_registered_twice_is_refused(binary):
     acl.Op.add_kernel("OwnTwice", "id", "idle", binary)
     with pytest.raises(acl.AclError, match="aclopCreateKernel"):
         acl.Op.add_kernel("OwnTwice", "id", "idle", binary)

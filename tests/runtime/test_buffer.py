@@ -24,7 +24,9 @@ def test_a_buffer_is_device_memory(no_leaks: None, sim: ModuleType) -> None:
 @pytest.mark.parametrize(("policy", "small", "large"), [
     ("huge_first", False, True), ("huge_only", True, True), ("normal_only", False, False),
 ])
-def test_policies(policy: str, small: bool, large: bool, no_leaks: None, sim: ModuleType) -> None:
+def test_buffer_policy_chooses_huge_or_normal_pages(
+    policy: str, small: bool, large: bool, no_leaks: None, sim: ModuleType
+) -> None:
     """The bytes that a buffer takes from the device show the page size: a multiple of 2 MiB, or less."""
     for size, huge in ((64 << 10, small), (3 << 20, large)):
         before = sim.physical_bytes()
@@ -34,7 +36,7 @@ def test_policies(policy: str, small: bool, large: bool, no_leaks: None, sim: Mo
         assert size < taken < size + ((2 << 20) if huge else (16 << 10))
 
 
-def test_a_wrong_policy_is_named() -> None:
+def test_wrong_buffer_policy_is_refused_by_name() -> None:
     with pytest.raises(
         ValueError, match="policy must be one of huge_first, huge_only, normal_only, not 'big'"
     ):
@@ -43,26 +45,26 @@ def test_a_wrong_policy_is_named() -> None:
 
 @pytest.mark.parametrize("kind", [acl.Buffer, acl.HostBuffer])
 @pytest.mark.parametrize("size", [0, -1])
-def test_sizes_that_are_refused(kind: type, size: int) -> None:
+def test_buffer_sizes_out_of_range_are_refused(kind: type, size: int) -> None:
     with pytest.raises(ValueError, match=f"size must be at least 1 byte, not {size}"):
         kind(size)
 
 
 @pytest.mark.parametrize("kind", [acl.Buffer, acl.HostBuffer])
 @pytest.mark.parametrize("size", ["1", None, 1.5])
-def test_sizes_of_a_wrong_type(kind: type, size: object) -> None:
+def test_buffer_sizes_of_a_wrong_type_are_refused(kind: type, size: object) -> None:
     with pytest.raises(TypeError):
         kind(size)
 
 
 @pytest.mark.parametrize("kind", [acl.Buffer, acl.HostBuffer])
-def test_a_size_beyond_size_t(kind: type) -> None:
+def test_buffer_size_beyond_size_t_is_refused(kind: type) -> None:
     with pytest.raises(ValueError, match=r"size must be .* below 2\*\*63"):
         kind(1 << 70)
 
 
 @pytest.mark.parametrize("kind", [acl.Buffer, acl.HostBuffer])
-def test_close_twice_and_use_after(kind: type, no_leaks: None) -> None:
+def test_closed_buffer_can_be_closed_again_and_refuses_use(kind: type, no_leaks: None) -> None:
     buffer = kind(64)
     assert not buffer.closed
     buffer.close()
@@ -80,40 +82,40 @@ def test_close_twice_and_use_after(kind: type, no_leaks: None) -> None:
 
 
 @pytest.mark.parametrize("kind", [acl.Buffer, acl.HostBuffer])
-def test_dropping_frees(kind: type, no_leaks: None) -> None:
+def test_dropping_a_buffer_frees_its_memory(kind: type, no_leaks: None) -> None:
     for _ in range(10):
         kind(1 << 20)
 
 
 @pytest.mark.parametrize("kind", [acl.Buffer, acl.HostBuffer])
-def test_init_twice_is_refused(kind: type, no_leaks: None) -> None:
+def test_second_init_of_a_buffer_is_refused(kind: type, no_leaks: None) -> None:
     buffer = kind(64)
     with pytest.raises(ValueError, match="exists already"):
         buffer.__init__(64)
 
 
 @pytest.mark.parametrize("kind", [acl.Buffer, acl.HostBuffer])
-def test_an_object_without_init_is_harmless(kind: type) -> None:
+def test_buffer_without_init_is_closed_and_can_be_closed(kind: type) -> None:
     buffer = kind.__new__(kind)
     assert buffer.closed
     buffer.close()
 
 
 @pytest.mark.parametrize("kind", [acl.Buffer, acl.HostBuffer])
-def test_freeing_from_a_thread_without_a_device(kind: type, no_leaks: None) -> None:
+def test_buffer_can_be_freed_in_a_thread_without_a_device(kind: type, no_leaks: None) -> None:
     held = [kind(1 << 20)]
     thread = threading.Thread(target=held.clear)
     thread.start()
     thread.join()
 
 
-def test_out_of_memory_leaves_nothing(no_leaks: None) -> None:
+def test_buffer_that_finds_no_memory_leaves_no_memory_behind(no_leaks: None) -> None:
     with pytest.raises(MemoryError) as raised:
         acl.Buffer(1 << 45)
     assert isinstance(raised.value, acl.OutOfMemoryError)
 
 
-def test_a_view_is_a_part(no_leaks: None) -> None:
+def test_view_of_a_buffer_is_a_part_of_its_memory(no_leaks: None) -> None:
     with acl.Buffer(100) as buffer:
         acl.copy(buffer, bytes(range(100)))
         part = buffer.view(10, 5)
@@ -123,7 +125,7 @@ def test_a_view_is_a_part(no_leaks: None) -> None:
         assert part.view(1, 2).address == buffer.address + 11
 
 
-def test_a_view_keeps_the_memory(no_leaks: None) -> None:
+def test_view_keeps_the_memory_of_its_buffer(no_leaks: None) -> None:
     part = acl.Buffer(100).view(10, 5)
     gc.collect()
     acl.fill(part, 3)
@@ -137,7 +139,7 @@ def test_a_view_keeps_the_memory(no_leaks: None) -> None:
         (90, 11, "size must be at most 10 at offset 90, not 11"),
     ],
 )
-def test_views_beyond_the_end(offset: int, size: int | None, message: str) -> None:
+def test_views_beyond_the_end_of_a_buffer_are_refused(offset: int, size: int | None, message: str) -> None:
     with acl.Buffer(100) as buffer, pytest.raises(ValueError, match=message):
         buffer.view(offset, size)
 
@@ -163,7 +165,7 @@ def test_address_0_is_refused() -> None:
         acl.Buffer.from_address(0, 100)
 
 
-def test_closing_waits_for_asynchronous_copies(stream: acl.Stream, sim: ModuleType) -> None:
+def test_closing_a_buffer_waits_for_asynchronous_copies(stream: acl.Stream, sim: ModuleType) -> None:
     gate, order = threading.Event(), []
     buffer, host = acl.Buffer(64), acl.HostBuffer(64)
     stream.launch(gate.wait, 30)
@@ -177,7 +179,7 @@ def test_closing_waits_for_asynchronous_copies(stream: acl.Stream, sim: ModuleTy
     assert order == ["copied", "closed"]
 
 
-def test_a_views_copies_are_waited_for_by_its_buffer(stream: acl.Stream) -> None:
+def test_closing_a_buffer_waits_for_copies_through_its_views(stream: acl.Stream) -> None:
     gate, order = threading.Event(), []
     buffer, host = acl.Buffer(64), acl.HostBuffer(16)
     part = buffer.view(0, 16)
@@ -191,7 +193,7 @@ def test_a_views_copies_are_waited_for_by_its_buffer(stream: acl.Stream) -> None
     assert order == ["copied", "closed"]
 
 
-def test_the_buffer_protocol(no_leaks: None) -> None:
+def test_host_buffer_has_the_python_buffer_protocol(no_leaks: None) -> None:
     with acl.HostBuffer(16) as host:
         with memoryview(host) as view:
             assert (view.nbytes, view.format, view.readonly, view.contiguous) == (
@@ -204,7 +206,7 @@ def test_the_buffer_protocol(no_leaks: None) -> None:
         assert bytes(host)[:4] == b"abcd"
 
 
-def test_a_numpy_array_shares_the_memory(no_leaks: None) -> None:
+def test_numpy_array_shares_the_memory_of_a_host_buffer(no_leaks: None) -> None:
     host = acl.HostBuffer(24)
     array = host.numpy("float32", (2, 3))
     array[:] = np.arange(6).reshape(2, 3)
@@ -216,14 +218,14 @@ def test_a_numpy_array_shares_the_memory(no_leaks: None) -> None:
     host.close()
 
 
-def test_an_array_keeps_the_memory(no_leaks: None) -> None:
+def test_numpy_array_keeps_the_memory_of_a_host_buffer(no_leaks: None) -> None:
     array = acl.HostBuffer(8).numpy()
     gc.collect()
     array[:] = 5
     assert array.sum() == 40
 
 
-def test_a_buffer_says_its_bytes_as_arrays_do(sim: ModuleType) -> None:
+def test_buffer_has_the_attribute_nbytes_like_arrays(sim: ModuleType) -> None:
     with acl.Buffer(1000) as buffer, acl.Pool(0) as pool, pool.alloc("1KiB") as block:
         assert buffer.nbytes == buffer.size == len(buffer) == 1000
         assert block.view(24).nbytes == 1000

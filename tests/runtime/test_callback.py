@@ -24,7 +24,7 @@ def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return seen
 
 
-def test_it_runs_on_another_thread_with_its_arguments(stream: acl.Stream) -> None:
+def test_callback_runs_on_another_thread_with_its_arguments(stream: acl.Stream) -> None:
     seen: list[object] = []
     stream.launch(lambda *arguments: seen.append((threading.get_ident(), arguments)), 1, "two")
     stream.synchronize()
@@ -33,7 +33,7 @@ def test_it_runs_on_another_thread_with_its_arguments(stream: acl.Stream) -> Non
     assert arguments == (1, "two")
 
 
-def test_an_exception_is_reported_and_raised_at_the_next_synchronize(
+def test_exception_in_a_callback_is_reported_and_raised_by_the_next_synchronize(
     stream: acl.Stream, unraisable: list[object]
 ) -> None:
     def fail() -> None:
@@ -46,7 +46,7 @@ def test_an_exception_is_reported_and_raised_at_the_next_synchronize(
     stream.synchronize()
 
 
-def test_each_exception_is_raised_once_in_order(
+def test_exceptions_of_callbacks_are_each_raised_once_in_order(
     stream: acl.Stream, unraisable: list[object]
 ) -> None:
     def fail(number: int) -> None:
@@ -61,7 +61,7 @@ def test_each_exception_is_raised_once_in_order(
     assert len(unraisable) == 3
 
 
-def test_work_goes_on_after_an_exception(stream: acl.Stream, unraisable: list[object]) -> None:
+def test_stream_goes_on_after_an_exception_in_a_callback(stream: acl.Stream, unraisable: list[object]) -> None:
     done: list[int] = []
     stream.launch(lambda: 1 / 0)
     stream.launch(done.append, 1)
@@ -70,12 +70,12 @@ def test_work_goes_on_after_an_exception(stream: acl.Stream, unraisable: list[ob
     assert done == [1]
 
 
-def test_not_callable(stream: acl.Stream) -> None:
+def test_launch_of_an_object_that_is_not_callable_is_refused(stream: acl.Stream) -> None:
     with pytest.raises(TypeError, match="function must be callable, not int"):
         stream.launch(3)  # type: ignore[arg-type]
 
 
-def test_what_a_callback_held_is_dropped_by_the_user(stream: acl.Stream) -> None:
+def test_objects_held_by_a_callback_are_dropped_in_the_launching_thread(stream: acl.Stream) -> None:
     thing, where = Thing(), []
     watch = weakref.finalize(thing, lambda: where.append(threading.get_ident()))
     stream.launch(lambda held: None, thing)
@@ -85,7 +85,7 @@ def test_what_a_callback_held_is_dropped_by_the_user(stream: acl.Stream) -> None
     assert not watch.alive
 
 
-def test_a_failed_launch_keeps_nothing(stream: acl.Stream, sim: ModuleType) -> None:
+def test_failed_launch_keeps_no_reference_to_its_arguments(stream: acl.Stream, sim: ModuleType) -> None:
     thing = Thing()
     gone = weakref.ref(thing)
     with sim.fault("aclrtLaunchHostFunc", nth=1), pytest.raises(acl.AclError):
@@ -95,7 +95,7 @@ def test_a_failed_launch_keeps_nothing(stream: acl.Stream, sim: ModuleType) -> N
     assert gone() is None
 
 
-def test_a_stream_dropped_with_a_callback_queued_is_no_crash(no_leaks: None) -> None:
+def test_stream_can_be_dropped_while_a_callback_is_queued(no_leaks: None) -> None:
     done: list[int] = []
     made = acl.Stream()
     made.launch(done.append, 1)
@@ -137,7 +137,7 @@ OLD_CANN = """
 """
 
 
-def test_callbacks_without_host_functions() -> None:
+def test_callbacks_work_on_a_cann_without_host_functions() -> None:
     done = run_python(OLD_CANN, ACL_WITHOUT="newer")
     assert done.stdout.split("\n")[:-1] == [
         "True",

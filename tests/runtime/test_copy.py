@@ -53,7 +53,7 @@ def content(thing: object) -> bytes:
 @pytest.mark.parametrize("on_stream", [False, True])
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_pair(
+def test_copy_works_between_every_pair_of_memory_kinds(
     source: str, target: str, on_stream: bool, stream: acl.Stream, no_leaks: None
 ) -> None:
     there = TARGETS[target](256)
@@ -63,7 +63,7 @@ def test_every_pair(
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_pair_asynchronously(
+def test_asynchronous_copy_works_between_every_pair_of_memory_kinds(
     source: str, target: str, stream: acl.Stream, no_leaks: None
 ) -> None:
     there, here = TARGETS[target](256), SOURCES[source](PATTERN)
@@ -72,7 +72,7 @@ def test_every_pair_asynchronously(
     assert content(there) == PATTERN
 
 
-def test_parts(no_leaks: None) -> None:
+def test_copy_of_a_part_uses_both_offsets(no_leaks: None) -> None:
     buffer = device(bytes(16))
     acl.copy(buffer, PATTERN, target_offset=3, source_offset=10, nbytes=4)
     assert acl.to_bytes(buffer) == bytes([0, 0, 0, 10, 11, 12, 13]) + bytes(9)
@@ -89,12 +89,14 @@ def test_parts(no_leaks: None) -> None:
     ],
 )
 @pytest.mark.parametrize("function", [acl.copy, acl.copy_async])
-def test_bounds(function: object, arguments: dict[str, int], message: str, no_leaks: None) -> None:
+def test_copy_beyond_the_bounds_of_a_side_is_refused(
+    function: object, arguments: dict[str, int], message: str, no_leaks: None
+) -> None:
     with acl.Buffer(100) as buffer, pytest.raises(ValueError, match=message):
         function(buffer, PATTERN, **arguments)  # type: ignore[operator]
 
 
-def test_sides_that_are_no_memory() -> None:
+def test_copy_refuses_a_side_that_is_not_memory() -> None:
     with acl.Buffer(8) as buffer:
         with pytest.raises(TypeError, match=r"source must be a Buffer, .* not str"):
             acl.copy(buffer, "text")
@@ -114,7 +116,7 @@ def test_arrays_of_any_type_and_order(no_leaks: None) -> None:
         assert acl.to_bytes(buffer) == made.tobytes("A")
 
 
-def test_to_numpy(no_leaks: None) -> None:
+def test_to_numpy_returns_an_array_of_the_given_type_and_shape(no_leaks: None) -> None:
     buffer = device(np.arange(6, dtype="int32").tobytes() + b"xy")
     assert acl.to_numpy(buffer, "int32").tolist() == [0, 1, 2, 3, 4, 5]
     assert acl.to_numpy(buffer, "int32", (2, 3)).tolist() == [[0, 1, 2], [3, 4, 5]]
@@ -123,7 +125,7 @@ def test_to_numpy(no_leaks: None) -> None:
         acl.to_numpy(buffer, "int32", (3, 3))
 
 
-def test_an_array_is_its_bytes(stream: acl.Stream, no_leaks: None) -> None:
+def test_arrays_are_copied_as_their_bytes(stream: acl.Stream, no_leaks: None) -> None:
     values = np.arange(6, dtype="float32").reshape(2, 3)
     with acl.Pool(0) as pool, pool.empty((2, 3), stream=stream) as array, pool.empty((2, 3)) as other:
         acl.copy(array, values)
@@ -143,7 +145,7 @@ def test_an_array_is_its_bytes(stream: acl.Stream, no_leaks: None) -> None:
         assert acl.to_bytes(buffer) == b"\1" * 4 + b"\7" * 60
 
 
-def test_no_bytes_is_nothing(no_leaks: None) -> None:
+def test_copy_and_fill_of_0_bytes_change_nothing(no_leaks: None) -> None:
     with acl.Buffer(8) as buffer:
         acl.fill(buffer, 7)
         acl.copy(buffer, b"")
@@ -152,7 +154,7 @@ def test_no_bytes_is_nothing(no_leaks: None) -> None:
         assert acl.to_bytes(buffer) == b"\7" * 8
 
 
-def test_an_asynchronous_copy_returns_at_once(stream: acl.Stream, no_leaks: None) -> None:
+def test_asynchronous_copy_returns_before_the_copy_is_done(stream: acl.Stream, no_leaks: None) -> None:
     gate = threading.Event()
     buffer, host = device(bytes(16)), pinned(b"sixteen bytes ok")
     stream.launch(gate.wait, 30)
@@ -174,7 +176,7 @@ def test_a_synchronous_copy_waits_for_copies_still_queued(
     assert acl.to_bytes(buffer) == b"late"
 
 
-def test_a_copy_to_pageable_memory_comes_after_what_c_queued_on_its_stream(stream: acl.Stream) -> None:
+def test_copy_to_pageable_memory_waits_for_work_queued_by_c_code_on_its_stream(stream: acl.Stream) -> None:
     """Without a wait, the runtime would copy at once; this package does not know the work that C code queued."""
     with acl.Pool(0) as pool, pool.alloc(256, stream) as buffer:
         acl.fill(buffer, 0)
@@ -184,7 +186,7 @@ def test_a_copy_to_pageable_memory_comes_after_what_c_queued_on_its_stream(strea
             assert acl.to_bytes(buffer) == b"\7" * 256
 
 
-def test_a_buffers_stream_orders_its_synchronous_copies(stream: acl.Stream, no_leaks: None) -> None:
+def test_synchronous_copies_run_in_the_order_of_the_stream_of_the_buffer(stream: acl.Stream, no_leaks: None) -> None:
     # The fill is queued behind a callback that waits; the copy must not run before the fill.
     gate = threading.Event()
     buffer = acl.Buffer(8, stream=stream)
@@ -199,7 +201,7 @@ def test_a_buffers_stream_orders_its_synchronous_copies(stream: acl.Stream, no_l
 
 
 @pytest.mark.parametrize("first", ["buffer", "host"])
-def test_after_a_failed_wait_closing_waits(
+def test_closing_a_buffer_waits_for_a_copy_whose_wait_failed(
     first: str, stream: acl.Stream, sim: ModuleType, no_leaks: None
 ) -> None:
     gate, order = threading.Event(), []
@@ -216,7 +218,7 @@ def test_after_a_failed_wait_closing_waits(
     assert order == ["copied", "closed"]
 
 
-def test_between_buffers_of_two_streams(stream: acl.Stream, no_leaks: None) -> None:
+def test_copy_between_buffers_of_two_streams_waits_for_both(stream: acl.Stream, no_leaks: None) -> None:
     gate = threading.Event()
     with (
         acl.Stream() as other,
@@ -230,7 +232,7 @@ def test_between_buffers_of_two_streams(stream: acl.Stream, no_leaks: None) -> N
         assert acl.to_bytes(there) == bytes([5] * 8)
 
 
-def test_fill(no_leaks: None) -> None:
+def test_fill_sets_bytes_at_an_offset(no_leaks: None) -> None:
     buffer = device(bytes(8))
     acl.fill(buffer, 255, offset=2, nbytes=3)
     assert acl.to_bytes(buffer) == bytes([0, 0, 255, 255, 255, 0, 0, 0])
@@ -239,7 +241,7 @@ def test_fill(no_leaks: None) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 256])
-def test_fill_values(value: int, no_leaks: None) -> None:
+def test_fill_refuses_values_outside_0_to_255(value: int, no_leaks: None) -> None:
     with (
         acl.Buffer(8) as buffer,
         pytest.raises(ValueError, match=f"value must be 0 to 255, not {value}"),
@@ -247,7 +249,7 @@ def test_fill_values(value: int, no_leaks: None) -> None:
         acl.fill(buffer, value)
 
 
-def test_fill_bounds(no_leaks: None) -> None:
+def test_fill_beyond_the_end_of_a_buffer_is_refused(no_leaks: None) -> None:
     with acl.Buffer(8) as buffer:
         with pytest.raises(ValueError, match="nbytes must be at most 6, not 7"):
             acl.fill(buffer, offset=2, nbytes=7)
@@ -256,7 +258,7 @@ def test_fill_bounds(no_leaks: None) -> None:
 
 
 @pytest.mark.parametrize("on_stream", [False, True])
-def test_rows(on_stream: bool, stream: acl.Stream, no_leaks: None) -> None:
+def test_copy_2d_copies_rows_with_both_pitches(on_stream: bool, stream: acl.Stream, no_leaks: None) -> None:
     queue = stream if on_stream else None
     grid = np.arange(48, dtype="u1").reshape(6, 8)
     buffer = device(bytes(6 * 5))
@@ -269,7 +271,7 @@ def test_rows(on_stream: bool, stream: acl.Stream, no_leaks: None) -> None:
     assert (back[:, :3] == grid[:, :3]).all()
 
 
-def test_rows_without_waiting(stream: acl.Stream, no_leaks: None) -> None:
+def test_copy_2d_without_wait_returns_before_the_copy_is_done(stream: acl.Stream, no_leaks: None) -> None:
     gate = threading.Event()
     buffer, host = device(bytes(8)), pinned(b"abcdefgh")
     stream.launch(gate.wait, 30)
@@ -288,12 +290,14 @@ def test_rows_without_waiting(stream: acl.Stream, no_leaks: None) -> None:
         (4, 4, 2**63 - 1, "target must have room"),
     ],
 )
-def test_rows_bounds(pitch: int, width: int, height: int, message: str, no_leaks: None) -> None:
+def test_copy_2d_beyond_the_bounds_of_a_side_is_refused(
+    pitch: int, width: int, height: int, message: str, no_leaks: None
+) -> None:
     with acl.Buffer(8) as buffer, pytest.raises(ValueError, match=message):
         acl.copy_2d(buffer, pitch, bytes(64), 64, width, height)
 
 
-def test_copies_from_a_thread_without_a_device(
+def test_copies_work_in_a_thread_without_a_device(
     stream: acl.Stream, sim: ModuleType, no_leaks: None
 ) -> None:
     with acl.Device(1), acl.Stream(1) as other, acl.Buffer(8, stream=other) as there:
@@ -303,7 +307,7 @@ def test_copies_from_a_thread_without_a_device(
         assert acl.to_bytes(there) == b"threaded"
 
 
-def test_a_fill_that_fails_leaves_asynchronous_copies_to_wait_for(sim: ModuleType, stream: acl.Stream) -> None:
+def test_failed_fill_does_not_forget_earlier_asynchronous_copies(sim: ModuleType, stream: acl.Stream) -> None:
     with acl.HostBuffer(64) as host, acl.Buffer(64, stream=stream) as buffer:
         acl.copy_async(buffer, host)
         with sim.fault("aclrtMemsetAsync", nth=1, code=507899), pytest.raises(acl.AclError):
@@ -313,7 +317,7 @@ def test_a_fill_that_fails_leaves_asynchronous_copies_to_wait_for(sim: ModuleTyp
         assert sim.counters()["aclrtSynchronizeStreamWithTimeout"] == 1
 
 
-def test_a_copy_that_was_waited_for_leaves_nothing_to_wait_for(sim: ModuleType, stream: acl.Stream) -> None:
+def test_closing_does_not_wait_again_for_a_synchronised_copy(sim: ModuleType, stream: acl.Stream) -> None:
     with acl.HostBuffer(64) as host, acl.Buffer(64, stream=stream) as buffer:
         acl.copy_async(buffer, host)
         acl.fill(buffer, 1)

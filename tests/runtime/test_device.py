@@ -30,7 +30,7 @@ def in_thread(function: object) -> object:
     return answers[0]
 
 
-def test_count_and_name(sim: ModuleType) -> None:
+def test_device_has_a_count_and_a_name(sim: ModuleType) -> None:
     assert acl.Device.count() == 2
     assert acl.Device(0).name == "Ascend910B1"
 
@@ -40,31 +40,31 @@ def test_a_new_thread_has_no_device() -> None:
     assert in_thread(acl.Context.current) is None
 
 
-def test_use_is_per_thread() -> None:
+def test_current_device_is_separate_for_each_thread() -> None:
     acl.Device(0).use()
     assert in_thread(lambda: (acl.Device(1).use(), acl.Device.current())[1]) == acl.Device(1)
     assert acl.Device.current() == acl.Device(0)
 
 
-def test_an_object_in_a_new_thread_takes_device_0() -> None:
+def test_objects_made_in_a_new_thread_use_device_0() -> None:
     assert in_thread(lambda: acl.Stream().device) == 0
 
 
-def test_with_restores_what_was_current() -> None:
+def test_with_block_of_a_device_restores_the_earlier_device() -> None:
     acl.Device(0).use()
     with acl.Device(1), acl.Device(0), acl.Device(1):
         assert acl.Device.current() == acl.Device(1)
     assert acl.Device.current() == acl.Device(0)
 
 
-def test_with_restores_after_an_error() -> None:
+def test_with_block_of_a_device_restores_the_earlier_device_after_an_error() -> None:
     acl.Device(0).use()
     with pytest.raises(ZeroDivisionError), acl.Device(1):
         raise ZeroDivisionError
     assert acl.Device.current() == acl.Device(0)
 
 
-def test_a_device_that_is_not_there() -> None:
+def test_use_of_a_missing_device_raises_an_error_with_a_hint() -> None:
     with pytest.raises(acl.InvalidArgumentError) as raised:
         acl.Device(77).use()
     assert raised.value.code == 107001
@@ -77,12 +77,12 @@ def test_a_context_names_the_device_that_it_refuses(device: object, error: type[
         acl.Context(device)  # type: ignore[arg-type]
 
 
-def test_a_negative_ordinal() -> None:
+def test_negative_device_ordinal_is_refused() -> None:
     with pytest.raises(ValueError, match="ordinal must be 0 or more, and below 2"):
         acl.Device(-1)
 
 
-def test_health_is_asked_without_memory_and_without_a_change_of_device(sim: ModuleType, no_leaks: None) -> None:
+def test_health_query_takes_no_memory_and_keeps_the_current_device(sim: ModuleType, no_leaks: None) -> None:
     acl.Device(0).use()
     free, _ = acl.Device(1).memory_info()
     assert acl.Device(1).healthy() is True and acl.Device.current() == acl.Device(0)
@@ -92,17 +92,17 @@ def test_health_is_asked_without_memory_and_without_a_change_of_device(sim: Modu
     assert in_thread(lambda: (acl.Device(1).healthy(), acl.Device.current())) == (True, None)
 
 
-def test_health_that_cannot_be_asked_is_an_error(sim: ModuleType) -> None:
+def test_health_query_that_fails_raises_an_error(sim: ModuleType) -> None:
     with sim.fault("aclrtQueryDeviceStatus", nth=1, code=500000), pytest.raises(acl.AclError, match="500000"):
         acl.Device(0).healthy()
 
 
-def test_health_of_a_device_that_is_not_there_is_an_error() -> None:
+def test_health_query_of_a_missing_device_raises_an_error() -> None:
     with pytest.raises(acl.InvalidArgumentError):
         acl.Device(77).healthy()
 
 
-def test_memory_info_is_of_that_device(no_leaks: None) -> None:
+def test_memory_info_of_a_device_does_not_depend_on_the_current_device(no_leaks: None) -> None:
     acl.Device(0).use()
     free, total = acl.Device(1).memory_info()
     with acl.Buffer(64 << 20):
@@ -111,7 +111,7 @@ def test_memory_info_is_of_that_device(no_leaks: None) -> None:
     assert acl.Device.current() == acl.Device(0)
 
 
-def test_synchronize_waits_for_the_work(stream: acl.Stream) -> None:
+def test_device_synchronize_waits_for_queued_work(stream: acl.Stream) -> None:
     gate, done = threading.Event(), []
     stream.launch(lambda: done.append(gate.wait(10)))
     threading.Timer(0.05, gate.set).start()
@@ -119,7 +119,7 @@ def test_synchronize_waits_for_the_work(stream: acl.Stream) -> None:
     assert done == [True]
 
 
-def test_synchronize_times_out(stream: acl.Stream) -> None:
+def test_device_synchronize_raises_after_its_timeout(stream: acl.Stream) -> None:
     gate = threading.Event()
     stream.launch(gate.wait, 10)
     with pytest.raises(acl.TimeoutError) as raised:
@@ -129,7 +129,7 @@ def test_synchronize_times_out(stream: acl.Stream) -> None:
     acl.Device(0).synchronize(timeout_ms=10_000)
 
 
-def test_device_wait_that_times_out_leaves_no_error_with_its_streams() -> None:
+def test_device_wait_that_times_out_leaves_no_error_on_the_streams() -> None:
     gate = threading.Event()
     with acl.Stream(0) as first, acl.Stream(0) as second, acl.Buffer(512) as one, acl.Buffer(512) as other:
         for stream, buffer in ((first, one), (second, other)):
@@ -152,13 +152,13 @@ def test_timeouts_that_the_runtime_refuses(timeout_ms: int, stream: acl.Stream) 
             wait(timeout_ms=timeout_ms)
 
 
-def test_equality_hash_and_repr() -> None:
+def test_device_objects_are_equal_if_their_ordinals_are() -> None:
     assert acl.Device(1) == acl.Device(1) != acl.Device(0)
     assert len({acl.Device(1), acl.Device(1), acl.Device(0)}) == 2
     assert repr(acl.Device(1)) == "Device(1)"
 
 
-def test_a_context_becomes_current_and_goes(no_leaks: None) -> None:
+def test_new_context_is_current_until_another_is_used_or_it_is_closed(no_leaks: None) -> None:
     before = acl.Context.current()
     context = acl.Context(1)
     assert acl.Context.current() == context
@@ -173,7 +173,7 @@ def test_a_context_becomes_current_and_goes(no_leaks: None) -> None:
     assert acl.Device.current() == acl.Device(0)
 
 
-def test_with_a_context(no_leaks: None) -> None:
+def test_with_block_of_a_context_restores_the_earlier_context(no_leaks: None) -> None:
     acl.Device(0).use()
     context = acl.Context(0)
     acl.Device(1).use()
@@ -192,7 +192,7 @@ def test_a_borrowed_context_is_not_destroyed(no_leaks: None) -> None:
         pass
 
 
-def test_init_by_somebody_else_is_success() -> None:
+def test_acl_initialised_earlier_by_foreign_code_is_accepted() -> None:
     from support.child import run_python
 
     done = run_python("""
@@ -228,7 +228,7 @@ def in_a_thread(body: Callable[[], None]) -> None:
     lambda: acl.Device(1).memory_info(), lambda: acl.Device(1).stream_priorities(),
     lambda: acl.Device(1).synchronize(), lambda: acl.Device(1).__enter__().__exit__(),
 ])
-def test_a_question_leaves_a_thread_without_a_device(question: Callable[[], object]) -> None:
+def test_device_queries_give_no_device_to_a_thread_without_one(question: Callable[[], object]) -> None:
     acl.Device(1).use()
     acl.Device(0).use()
 
@@ -240,7 +240,7 @@ def test_a_question_leaves_a_thread_without_a_device(question: Callable[[], obje
     in_a_thread(body)
 
 
-def test_a_block_of_one_device_restores_each_thread() -> None:
+def test_with_block_of_a_shared_device_restores_the_context_of_each_thread() -> None:
     shared, inside, go = acl.Device(0), threading.Event(), threading.Event()
     first = acl.Context(1)
     acl.Device(0).use()
@@ -264,7 +264,7 @@ def test_a_block_of_one_device_restores_each_thread() -> None:
     acl.Device(0).use()
 
 
-def test_questions_do_not_count_as_uses(sim: ModuleType) -> None:
+def test_device_queries_do_not_count_as_device_uses(sim: ModuleType) -> None:
     device = acl.Device(1)
     device.use()
     before = acl.Context.current()
@@ -280,7 +280,7 @@ def test_questions_do_not_count_as_uses(sim: ModuleType) -> None:
     acl.Device(0).use()
 
 
-def test_a_thread_goes_on_after_its_context_is_closed() -> None:
+def test_thread_can_allocate_after_its_current_context_is_closed() -> None:
     def body() -> None:
         acl.Context(0).close()
         assert acl.Buffer(16).device == 0
@@ -311,7 +311,7 @@ def use_of(kind: str, stream: acl.Stream) -> None:
 
 @pytest.mark.parametrize(
     "kind", ["model 'model'", "input 'x'", "input 'x' of bytes", "input 0 of Relu", "an output of Relu"])
-def test_what_is_on_another_device_than_the_stream_is_refused(kind: str) -> None:
+def test_models_and_arrays_on_another_device_than_the_stream_are_refused(kind: str) -> None:
     acl.Device(0).use()
     try:
         with acl.Device(1):

@@ -179,7 +179,7 @@ def leaked(sim: ModuleType, before: dict[str, int]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("function", sorted(set(CALLED) - ELSEWHERE))
-def test_each_function_fails_once_in_each_use(function: str, sim: ModuleType) -> None:
+def test_failure_of_each_runtime_function_is_handled_in_each_use(function: str, sim: ModuleType) -> None:
     reached = 0
     for action in ACTIONS:
         for nth in range(1, uses(sim, action, function) + 1):
@@ -200,7 +200,7 @@ def test_each_function_fails_once_in_each_use(function: str, sim: ModuleType) ->
 
 
 @pytest.mark.parametrize("function", sorted(CHECKED - ELSEWHERE - ANSWERS))
-def test_each_checked_function_raises(function: str, sim: ModuleType) -> None:
+def test_failure_of_each_checked_runtime_function_raises_an_error(function: str, sim: ModuleType) -> None:
     errors = [
         failures(sim, action, function, nth)
         for action in ACTIONS[:-1]
@@ -209,7 +209,7 @@ def test_each_checked_function_raises(function: str, sim: ModuleType) -> None:
     assert any(error is not None and error.function == function for error in errors)
 
 
-def test_everything_that_is_called_is_checked_or_known() -> None:
+def test_every_runtime_function_that_is_called_is_checked_or_listed_as_exempt() -> None:
     # If one of these functions fails, the user's call succeeds: no name, no context or no device is a valid result.
     answers = {"aclrtGetCurrentContext", "aclrtGetDevice", "aclrtGetSocName"}
     assert set(CALLED) - CHECKED - answers - LEAVES_ONE == {
@@ -219,7 +219,7 @@ def test_everything_that_is_called_is_checked_or_known() -> None:
     }
 
 
-def test_a_failing_start() -> None:
+def test_first_use_raises_the_error_of_acl_init_and_the_next_use_works() -> None:
     done = run_python(
         """
         import acl
@@ -234,7 +234,7 @@ def test_a_failing_start() -> None:
     assert (done.stdout.split(), done.returncode) == (["500000", "aclInit"], 0), done.stderr
 
 
-def test_a_failing_end_is_silent() -> None:
+def test_failing_finalize_at_process_exit_prints_nothing() -> None:
     done = run_python("""
         import acl, acl.sim
         from acl.bind.generated import _libacl
@@ -248,7 +248,7 @@ def test_a_failing_end_is_silent() -> None:
 @pytest.mark.parametrize(
     "function", ["aclrtLaunchCallback", "aclrtSubscribeReport", "aclrtUnSubscribeReport"]
 )
-def test_callbacks_of_an_older_cann_fail(function: str) -> None:
+def test_launch_on_an_older_cann_raises_the_failure_of_its_callback_functions(function: str) -> None:
     done = run_python(
         """
         import acl, threading, acl.sim

@@ -25,7 +25,7 @@ TAKERS: dict[str, Callable[[int], object]] = {
 
 @pytest.mark.parametrize("taker", TAKERS)
 @pytest.mark.parametrize("number", [1, 2, 4095, -3, 1 << 64])
-def test_number_below_every_object_is_refused_as_a_handle(taker: str, number: int) -> None:
+def test_small_number_that_cannot_be_an_address_is_refused_as_a_handle(taker: str, number: int) -> None:
     # The real runtime uses a handle as a pointer without a check: with stream=1, the process crashed.
     acl.Device(0).use()
     with pytest.raises(ValueError, match=rf"must be .*not {number}$"):
@@ -118,7 +118,7 @@ WITHOUT_GRAPHS = """
 """
 
 
-def test_chip_without_graphs_is_asked_once_and_leaves_no_error() -> None:
+def test_chip_without_graphs_is_queried_once_and_leaves_no_error() -> None:
     done = run_python(WITHOUT_GRAPHS)
     assert (done.stdout, done.stderr, done.returncode) == ("1 0\n0\n", "", 0)
 
@@ -176,7 +176,7 @@ ERROR_PATHS = """
 """
 
 
-def test_error_paths_import_nothing_late() -> None:
+def test_error_paths_import_no_further_modules() -> None:
     done = run_python(ERROR_PATHS)
     assert (done.stdout, done.stderr, done.returncode) == ("[]\n", "", 0)
 
@@ -184,7 +184,7 @@ def test_error_paths_import_nothing_late() -> None:
 # ---- ulimit -v ----------------------------------------------------------------------------------
 
 @pytest.mark.release_only        # sanitizers need more addresses
-def test_refusal_under_a_limit_of_addresses_names_it() -> None:
+def test_refusal_under_an_address_space_limit_names_the_limit() -> None:
     done = run_python("""
         import resource
         import acl.sim

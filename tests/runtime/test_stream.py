@@ -18,7 +18,7 @@ def hold(stream: acl.Stream) -> threading.Event:
     return gate
 
 
-def test_query_tells_whether_work_is_done(stream: acl.Stream) -> None:
+def test_stream_query_is_true_only_when_work_is_done(stream: acl.Stream) -> None:
     assert stream.query() is True
     gate = hold(stream)
     assert stream.query() is False
@@ -27,7 +27,7 @@ def test_query_tells_whether_work_is_done(stream: acl.Stream) -> None:
     assert stream.query() is True
 
 
-def test_synchronize_times_out_and_the_work_goes_on(stream: acl.Stream) -> None:
+def test_stream_synchronize_raises_after_its_timeout_and_the_work_goes_on(stream: acl.Stream) -> None:
     gate = hold(stream)
     with pytest.raises(acl.TimeoutError) as raised:
         stream.synchronize(timeout_ms=20)
@@ -36,7 +36,7 @@ def test_synchronize_times_out_and_the_work_goes_on(stream: acl.Stream) -> None:
     stream.synchronize(timeout_ms=10_000)
 
 
-def test_work_runs_in_order(stream: acl.Stream) -> None:
+def test_work_of_a_stream_runs_in_order(stream: acl.Stream) -> None:
     order: list[int] = []
     for number in range(50):
         stream.launch(order.append, number)
@@ -44,7 +44,7 @@ def test_work_runs_in_order(stream: acl.Stream) -> None:
     assert order == list(range(50))
 
 
-def test_streams_run_side_by_side(stream: acl.Stream) -> None:
+def test_streams_run_their_work_concurrently(stream: acl.Stream) -> None:
     with acl.Stream() as other, acl.Buffer(16) as buffer:
         gate = hold(stream)
         acl.fill(buffer, 7, stream=other)
@@ -67,7 +67,7 @@ def test_an_event_orders_two_streams(stream: acl.Stream) -> None:
         assert order == ["first", "second"]
 
 
-def test_event_query_and_synchronize(stream: acl.Stream) -> None:
+def test_event_query_is_true_only_after_its_work_and_synchronize_waits(stream: acl.Stream) -> None:
     with acl.Event() as event:
         gate = hold(stream)
         event.record(stream)
@@ -80,13 +80,13 @@ def test_event_query_and_synchronize(stream: acl.Stream) -> None:
         assert event.query() is True
 
 
-def test_record_makes_an_event(stream: acl.Stream) -> None:
+def test_stream_record_returns_a_new_event(stream: acl.Stream) -> None:
     with stream.record() as event:
         event.synchronize(timeout_ms=10_000)
         assert event.query()
 
 
-def test_elapsed_time(stream: acl.Stream) -> None:
+def test_elapsed_time_between_two_timing_events_is_measured(stream: acl.Stream) -> None:
     with acl.Event(timing=True) as start, acl.Event(timing=True) as end:
         start.record(stream)
         stream.launch(time.sleep, 0.03)
@@ -95,7 +95,7 @@ def test_elapsed_time(stream: acl.Stream) -> None:
         assert start.elapsed_ms(end) >= 25
 
 
-def test_elapsed_time_needs_timing(stream: acl.Stream) -> None:
+def test_elapsed_time_of_events_without_timing_is_refused(stream: acl.Stream) -> None:
     with (
         acl.Event() as start,
         acl.Event(timing=True) as end,
@@ -104,7 +104,7 @@ def test_elapsed_time_needs_timing(stream: acl.Stream) -> None:
         start.elapsed_ms(end)
 
 
-def test_the_default_stream(no_leaks: None) -> None:
+def test_default_stream_has_handle_0_and_runs_work(no_leaks: None) -> None:
     default = acl.Stream.default()
     assert (default.handle, repr(default)) == (0, "<Stream default of device 0>")
     done: list[int] = []
@@ -115,21 +115,21 @@ def test_the_default_stream(no_leaks: None) -> None:
     default.close()
 
 
-def test_priority_flags_and_failure_mode(no_leaks: None) -> None:
+def test_stream_accepts_priority_flags_and_stop_on_failure(no_leaks: None) -> None:
     least, greatest = acl.Device(0).stream_priorities()
     with acl.Stream(priority=greatest, flags=1, stop_on_failure=True) as made:
         assert made.query()
     assert least >= greatest
 
 
-def test_a_stream_on_another_device(no_leaks: None) -> None:
+def test_stream_on_another_device_makes_that_device_current(no_leaks: None) -> None:
     with acl.Stream(1) as made:
         assert made.device == 1
         assert acl.Device.current() == acl.Device(1)
     acl.Device(0).use()
 
 
-def test_close_waits_and_may_be_called_twice(no_leaks: None) -> None:
+def test_stream_close_waits_for_work_and_may_be_called_twice(no_leaks: None) -> None:
     made, done = acl.Stream(), []
     made.launch(lambda: (time.sleep(0.05), done.append(1)))
     made.close()
@@ -156,7 +156,7 @@ def test_close_waits_and_may_be_called_twice(no_leaks: None) -> None:
         lambda s: acl.copy(acl.Buffer(1), acl.Buffer(1), stream=s),
     ],
 )
-def test_use_after_close(use: object, no_leaks: None) -> None:
+def test_closed_stream_refuses_use(use: object, no_leaks: None) -> None:
     made = acl.Stream()
     made.close()
     with pytest.raises(ValueError, match="the Stream is closed"):
@@ -174,7 +174,7 @@ def test_use_after_close(use: object, no_leaks: None) -> None:
         lambda e: acl.Stream.default().wait_event(e),
     ],
 )
-def test_use_of_a_closed_event(use: object, no_leaks: None) -> None:
+def test_closed_event_refuses_use(use: object, no_leaks: None) -> None:
     event = acl.Event()
     event.close()
     event.close()
@@ -182,7 +182,7 @@ def test_use_of_a_closed_event(use: object, no_leaks: None) -> None:
         use(event)  # type: ignore[operator]
 
 
-def test_dropping_destroys(no_leaks: None) -> None:
+def test_dropping_a_stream_or_event_destroys_its_handle(no_leaks: None) -> None:
     made, event = acl.Stream(), acl.Event()
     del made, event
     gc.collect()
@@ -210,7 +210,7 @@ def test_a_stream_ends_in_a_thread_without_a_context(end: str, no_leaks: None) -
     acl.Device(0).synchronize()                 # finishes the end of the stream, which the thread could not
 
 
-def test_a_thread_without_a_context_gets_the_streams(no_leaks: None) -> None:
+def test_thread_without_a_context_gets_the_context_of_the_stream(no_leaks: None) -> None:
     seen: list[object] = []
 
     def body() -> None:
@@ -234,7 +234,7 @@ def test_a_borrowed_stream_is_not_destroyed(stream: acl.Stream) -> None:
     assert stream.query()
 
 
-def test_a_borrowed_handle_that_is_no_stream() -> None:
+def test_borrowed_handle_that_is_not_a_stream_is_refused() -> None:
     with pytest.raises(acl.InvalidArgumentError) as raised:
         acl.Stream.from_handle(0x1234560).query()
     assert raised.value.code == 107017
@@ -247,7 +247,7 @@ def test_stream_of_another_context_is_refused(stream: acl.Stream) -> None:
     assert "context" in raised.value.hint
 
 
-def test_init_twice_is_refused(stream: acl.Stream) -> None:
+def test_second_init_of_a_stream_is_refused(stream: acl.Stream) -> None:
     with pytest.raises(ValueError, match="exists already"):
         stream.__init__()  # type: ignore[misc]
     event = acl.Event()
@@ -255,13 +255,13 @@ def test_init_twice_is_refused(stream: acl.Stream) -> None:
         event.__init__()  # type: ignore[misc]
 
 
-def test_objects_without_init_are_harmless() -> None:
+def test_event_without_init_is_closed_and_can_be_closed() -> None:
     with pytest.raises(ValueError, match="closed"):
         acl.Event.__new__(acl.Event).query()
     acl.Event.__new__(acl.Event).close()
 
 
-def test_made_hooks_see_new_streams(no_leaks: None) -> None:
+def test_hooks_for_new_streams_are_called_with_each_new_stream(no_leaks: None) -> None:
     seen: list[int] = []
     hook = lambda made: seen.append(made.handle)  # noqa: E731
     _stream.made_hooks.append(hook)
@@ -272,7 +272,7 @@ def test_made_hooks_see_new_streams(no_leaks: None) -> None:
         _stream.made_hooks.remove(hook)
 
 
-def test_on_close_gets_the_handle_after_the_end(sim: ModuleType) -> None:
+def test_on_close_hook_gets_the_handle_after_the_stream_is_destroyed(sim: ModuleType) -> None:
     made, seen = acl.Stream(), []
     handle = made.handle
     before = sim.live_handles()["stream"]
@@ -281,7 +281,7 @@ def test_on_close_gets_the_handle_after_the_end(sim: ModuleType) -> None:
     assert seen == [(handle, before - 1)]
 
 
-def test_many_threads_on_one_stream(stream: acl.Stream) -> None:
+def test_many_threads_can_launch_on_one_stream(stream: acl.Stream) -> None:
     done: list[int] = []
 
     def body() -> None:
@@ -299,7 +299,7 @@ def test_many_threads_on_one_stream(stream: acl.Stream) -> None:
     assert len(done) == 400
 
 
-def test_synchronize_drops_the_gil(stream: acl.Stream) -> None:
+def test_stream_synchronize_releases_the_gil(stream: acl.Stream) -> None:
     gate, beats = hold(stream), []
     waiter = threading.Thread(target=stream.synchronize)
     waiter.start()

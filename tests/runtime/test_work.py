@@ -88,7 +88,7 @@ def test_memory_of_a_queued_copy_is_kept_if_the_next_copy_fails(
 
 @pytest.mark.parametrize(
     ("written", "read"), [("buffer", "view"), ("view", "buffer"), ("view", "view"), ("buffer", "alias")])
-def test_a_copy_through_one_name_is_seen_through_another(
+def test_copy_through_one_view_is_waited_for_by_reads_through_another_view(
     stream: acl.Stream, pinned: acl.PinnedPool, written: str, read: str
 ) -> None:
     host = filled(pinned, b"Z")
@@ -124,7 +124,7 @@ def test_closing_memory_under_a_copy_gives_it_back_after_the_copy(stream: acl.St
             new.close()
 
 
-def test_the_owner_of_borrowed_memory_stays_until_its_copy_is_done(stream: acl.Stream) -> None:
+def test_owner_of_borrowed_memory_is_kept_alive_until_its_copy_is_done(stream: acl.Stream) -> None:
     class Owner:
         pass
 
@@ -142,7 +142,7 @@ def test_the_owner_of_borrowed_memory_stays_until_its_copy_is_done(stream: acl.S
     assert done == [True]
 
 
-def test_a_pending_default_stream_is_waited_for_in_its_own_context(pinned: acl.PinnedPool) -> None:
+def test_busy_default_stream_is_waited_for_in_its_own_context(pinned: acl.PinnedPool) -> None:
     acl.Device(0).use()
     host, device = filled(pinned, b"A"), acl.Buffer(4096)
     try:
@@ -175,7 +175,7 @@ def test_a_copy_waits_for_the_default_stream_of_another_device() -> None:
         acl.Device(0).use()
 
 
-def test_memory_keeps_no_stream_alive(sim: ModuleType) -> None:
+def test_buffer_does_not_keep_the_stream_of_an_earlier_copy_alive(sim: ModuleType) -> None:
     constant, host = acl.Buffer(64), acl.HostBuffer(64)
     acl.Stream(0).close()
     before = sim.live_handles()["stream"]
@@ -197,7 +197,7 @@ def test_a_view_of_closed_memory_is_closed(stream: acl.Stream) -> None:
 
 # ---- the garbage collector ----------------------------------------------------------------------
 
-def test_the_collector_in_a_callback_waits_for_nothing(
+def test_garbage_collection_in_a_callback_waits_for_no_copy(
     stream: acl.Stream, pinned: acl.PinnedPool, no_leaks: None
 ) -> None:
     """A callback may drop objects that work behind it on its stream uses.
@@ -247,7 +247,7 @@ MAKERS: dict[str, tuple[int, Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("function", MAKERS)
-def test_object_refused_for_want_of_room_is_made_once_what_was_dropped_is_back(
+def test_object_that_finds_no_memory_is_made_after_dropped_buffers_are_freed(
     function: str, stream: acl.Stream, sim: ModuleType
 ) -> None:
     code, make = MAKERS[function]
@@ -279,7 +279,7 @@ def test_stream_closed_by_two_threads_is_destroyed_once(sim: ModuleType) -> None
         assert stream.closed
 
 
-def test_view_of_many_views_is_one_step_from_the_memory() -> None:
+def test_chain_of_many_views_refers_directly_to_the_buffer() -> None:
     with acl.Buffer(64) as buffer:
         view = buffer
         for _ in range(300_000):                # a chain of this length would overflow the C stack
@@ -302,7 +302,7 @@ def test_array_of_objects_is_refused_as_a_side_of_a_copy(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["run", "close"])
-def test_hook_that_uses_the_model_at_work_raises(stream: acl.Stream, call: str) -> None:
+def test_out_of_memory_hook_that_uses_the_running_model_raises(stream: acl.Stream, call: str) -> None:
     told: list[BaseException] = []
     x = np.ones((2**17, 8), np.float32)
     with acl.Model(small_model().to_bytes()) as model, acl.Pool(0, limit="16MiB") as pool:
@@ -391,12 +391,12 @@ SIGNALS = """
 """
 
 
-def test_signal_handler_that_raises_at_any_line_loses_nothing() -> None:
+def test_signal_handler_that_raises_at_any_line_loses_no_memory_or_work() -> None:
     done = run_python(SIGNALS)
     assert (done.stdout, done.stderr, done.returncode) == ("True True 0\n", "", 0)
 
 
-def test_collecting_at_every_allocation_breaks_nothing() -> None:
+def test_garbage_collection_at_every_allocation_breaks_no_call() -> None:
     done = run_python(
         """
         import gc, threading
@@ -420,7 +420,7 @@ def test_collecting_at_every_allocation_breaks_nothing() -> None:
 
 # ---- failures -----------------------------------------------------------------------------------
 
-def test_runs_queued_since_the_last_known_one_fail_each_with_its_own_error(
+def test_queued_runs_of_a_failed_stream_each_raise_their_own_error(
     model: acl.Model, stream: acl.Stream, sim: ModuleType
 ) -> None:
     first = model.run_async(X, stream)
@@ -468,7 +468,7 @@ def test_a_run_is_the_tuple_of_its_outputs(model: acl.Model, stream: acl.Stream)
     assert (run.outcome, run.error) == ("done", None)
 
 
-def test_operators_and_copies_fail_alike(stream: acl.Stream, sim: ModuleType) -> None:
+def test_failed_operators_and_fills_raise_an_error_that_names_them(stream: acl.Stream, sim: ModuleType) -> None:
     run = acl.Op("Relu")(X, stream=stream)
     copy = acl.Buffer(64, stream=stream)
     acl.fill(copy, 1, wait=False)
@@ -481,7 +481,9 @@ def test_operators_and_copies_fail_alike(stream: acl.Stream, sim: ModuleType) ->
     assert set(acl.to_bytes(copy)) == {2}
 
 
-def test_a_failure_that_nobody_was_told_is_the_next_synchronizes(stream: acl.Stream, sim: ModuleType) -> None:
+def test_failure_found_while_closing_a_buffer_is_raised_by_the_next_synchronize(
+    stream: acl.Stream, sim: ModuleType
+) -> None:
     buffer = acl.Buffer(64)
     acl.fill(buffer, 1, stream=stream, wait=False)
     sim.fail_stream(stream.handle)
@@ -491,7 +493,7 @@ def test_a_failure_that_nobody_was_told_is_the_next_synchronizes(stream: acl.Str
     stream.synchronize()
 
 
-def test_the_first_run_of_a_model_does_not_tell_of_work_before_it(
+def test_first_run_of_a_model_does_not_raise_the_failure_of_earlier_work(
     model: acl.Model, stream: acl.Stream, sim: ModuleType
 ) -> None:
     failed = model.run_async(X, stream)
@@ -503,7 +505,7 @@ def test_the_first_run_of_a_model_does_not_tell_of_work_before_it(
     stream.synchronize()
 
 
-def test_the_first_run_of_a_model_does_not_raise_a_callbacks_exception(
+def test_first_run_of_a_model_does_not_raise_the_exception_of_a_callback(
     stream: acl.Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.unraisablehook", lambda told: None)
@@ -514,7 +516,7 @@ def test_the_first_run_of_a_model_does_not_raise_a_callbacks_exception(
         stream.synchronize()
 
 
-def test_a_lost_device_is_not_out_of_memory(model: acl.Model, stream: acl.Stream, sim: ModuleType) -> None:
+def test_lost_device_is_not_reported_as_out_of_memory(model: acl.Model, stream: acl.Stream, sim: ModuleType) -> None:
     with sim.device_lost(0), pytest.raises(acl.DeviceLostError):
         stream.synchronize()
 
@@ -547,7 +549,7 @@ def test_exception_of_a_callback_is_raised_by_its_stream_only(model: acl.Model, 
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("kind", ["default", "handle"])
-def test_a_callbacks_exception_is_told_through_any_name_of_its_stream(kind: str, stream: acl.Stream) -> None:
+def test_exception_of_a_callback_is_raised_through_any_object_of_its_stream(kind: str, stream: acl.Stream) -> None:
     def name() -> acl.Stream:
         return acl.Stream.default() if kind == "default" else acl.Stream.from_handle(stream.handle)
 
@@ -558,7 +560,7 @@ def test_a_callbacks_exception_is_told_through_any_name_of_its_stream(kind: str,
     assert hash(name()) == hash(name())
 
 
-def test_closing_tells_all_who_asked_and_raises_at_the_end() -> None:
+def test_stream_close_calls_all_hooks_before_it_raises_the_error_of_one() -> None:
     told: list[int] = []
     stream, pool = acl.Stream(0), acl.Pool(0)
     pool.register(stream)
@@ -574,7 +576,7 @@ def test_closing_tells_all_who_asked_and_raises_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("wait", ["stream", "event", "device", "copy", "close"])
-def test_a_signal_ends_every_wait(wait: str, sim: ModuleType) -> None:
+def test_signal_ends_every_kind_of_wait(wait: str, sim: ModuleType) -> None:
     stream, buffer = acl.Stream(0), acl.Buffer(64)
     with Gate(stream):
         acl.fill(buffer, 1, stream=stream, wait=False)
