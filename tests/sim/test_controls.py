@@ -70,6 +70,13 @@ def test_each_function_has_its_own_count(sim: ModuleType) -> None:
         assert malloc() == 207001
 
 
+def test_function_that_allocates_fails_as_out_of_memory_by_default(sim: ModuleType) -> None:
+    place = out()
+    with sim.fault("aclrtMemAllocManaged"), sim.fault("aclrtMallocHost"):
+        assert api.aclrtMemAllocManaged(ctypes.byref(place), 4096, 1) == 207001
+        assert api.aclrtMallocHost(ctypes.byref(place), 4096) == 207001
+
+
 def test_a_fault_of_all_functions(sim: ModuleType) -> None:
     count = ctypes.c_uint32()
     with sim.fault("*", nth=2, code=507000):

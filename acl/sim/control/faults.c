@@ -8,8 +8,8 @@
        device1:lost=507899                each call for device 1 fails with that code
 
    Without nth, every and p, each call fails.  The default code is 207001 (out of memory) for functions with
-   Malloc, MapMem, ReserveMem or MemPool in their name, and 507899 (driver) for all other functions.  Rules are
-   separated by commas.
+   Malloc, MemAlloc, MapMem, ReserveMem or MemPool in their name, and 507899 (driver) for all other functions.
+   Rules are separated by commas.
 
    A rule's number is never given to another rule.  So to remove a rule a second time, or after all rules were
    cleared, never ends a newer rule.  The hits of a removed rule can be read until its slot is reused.
@@ -56,8 +56,9 @@ static int function_find(const char *name)
 
 static aclError default_code(const char *function)
 {
-    bool memory = strstr(function, "Malloc") != NULL || strstr(function, "MapMem") != NULL ||
-                  strstr(function, "ReserveMem") != NULL || strstr(function, "MemPool") != NULL;
+    bool memory = strstr(function, "Malloc") != NULL || strstr(function, "MemAlloc") != NULL ||
+                  strstr(function, "MapMem") != NULL || strstr(function, "ReserveMem") != NULL ||
+                  strstr(function, "MemPool") != NULL;
     return memory ? ACL_ERROR_RT_MEMORY_ALLOCATION : ACL_ERROR_RT_DRV_INTERNAL_ERROR;
 }
 
