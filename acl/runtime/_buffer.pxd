@@ -67,7 +67,7 @@ cdef Buffer buffer_wrap(
 cdef class HostBuffer:
     cdef void *address              # NULL once closed
     cdef size_t size                # requested bytes
-    cdef Py_ssize_t shape           # `size` in the type of the buffer protocol
+    cdef Py_ssize_t shape           # `size` as a Py_ssize_t, which the buffer protocol needs
     cdef Py_ssize_t exports         # number of memory views; above 0 it cannot be closed
     cdef BufferRelease release      # frees the memory; NULL if it is borrowed
     cdef BufferSettle settle    # gets the unfinished works at `close`; NULL: `close` waits for them

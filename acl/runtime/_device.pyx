@@ -492,7 +492,7 @@ cdef int reset_tell(int32_t ordinal, object context) except -1:
     if status != 0:
         ended_tell(looked)
         return 0
-    defaults[ordinal] = context                # not reset: `reset` was called less often than `use`
+    defaults[ordinal] = context         # the device was not reset: `use` was called more often
     return context_back(before)
 
 

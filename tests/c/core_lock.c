@@ -193,7 +193,7 @@ static void test_who_steps_down_is_no_owner_until_it_may(void)
     for (int i = 0; i < 2 * LOCK_FIRST_STREAK; i++) {
         section_take();
     }
-    lock_step_down(&lock); /* it owns again at once if it was in no section since */
+    lock_step_down(&lock); /* if the thread enters no section, it becomes the owner again at once */
     section_take();
 #ifndef LOCK_NO_BIAS
     bool owned = lock_enter_biased(&lock);

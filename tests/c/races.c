@@ -246,7 +246,7 @@ static void value(void)
         OK(aclrtValueWait(word, 1, ACL_STREAM_WAIT_VALUE_EQ, two));
     }
     read_on(two);
-    write_on(three); /* the value orders only one and two, not three */
+    write_on(three); /* the value orders only the streams one and two, not three */
     OK(aclrtSynchronizeStream(three));
     OK(aclrtValueWrite(word, 1, 0, one));
     OK(aclrtSynchronizeDevice());

@@ -302,7 +302,7 @@ static void count_down(void *argument)
     uint64_t left;
     (void)argument;
     rounds++;
-    memcpy(&left, condition, 8); /* the simulator's device memory is the host's, unless strict */
+    memcpy(&left, condition, 8); /* except in strict mode, the host can read the simulator's device memory */
     left--;
     memcpy(condition, &left, 8);
 }

@@ -1,5 +1,5 @@
-/* Models, single operators and kernels under threads: each thread has its own stream, all use one model, and
- * others are loaded and unloaded meanwhile.  The results are checked; other errors are left to the sanitizers. */
+/* Models, single operators and kernels in several threads: each thread has its own stream, all use one model, and
+ * load and unload other models.  The program checks the results; the sanitizers find other errors. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -87,7 +87,7 @@ static Bytes model_make(void)
     return model;
 }
 
-/* ---- what a thread works with ------------------------------------------------------------------ */
+/* ---- the objects of a thread ------------------------------------------------------------------- */
 
 static aclrtContext context;
 static uint32_t shared_model;

@@ -1,5 +1,5 @@
-/* Work of one stream runs in order, whichever threads submit it; streams do not wait for each other
- * unless told to. */
+/* Work of one stream runs in order, even if several threads submit it; a stream does not wait for another
+ * stream, except by an event. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* Smaller parts of the API under threads: allocator registry, limits, faults and trace while calls run,
+/* Smaller parts of the API in several threads: allocator registry, limits, faults and trace while calls run,
  * shared buffers, random numbers, IPC events.  The assertions hold for every interleaving;
  * other errors are left to the sanitizers. */
 #include <pthread.h>

@@ -46,7 +46,7 @@ static void expect(aclError status, const char *call)
 }
 #define TRY_CALL(call) expect((call), #call)
 
-/* As expect; for a destroyed pool some calls also return an internal error. */
+/* Checks a code as `expect` does; for a destroyed pool, some calls may also return an internal error. */
 static void pool_expect(aclError status)
 {
     if (status != ACL_ERROR_RT_INTERNAL_ERROR) {

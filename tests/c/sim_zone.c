@@ -118,7 +118,7 @@ static void checker_notices(void)
     zone.blocks[3].back = 7;
     CHECK(zone_check(&zone) == 1);
     zone.blocks[3].back = 4;
-    zone.blocks[4].state = BLOCK_FREE; /* in no bin, and beside a free one */
+    zone.blocks[4].state = BLOCK_FREE; /* the block is in no bin, and beside a free block */
     CHECK(zone_check(&zone) == 3);
     bin_insert(&zone, 4);
     CHECK(zone_check(&zone) == 2);

@@ -135,7 +135,7 @@ def test_free_frames_return_to_their_first_mapping_when_no_block_is_live() -> No
     assert whole(rig)
 
 
-FEW_PLACES = 100 * PAGE         # bytes of addresses, few enough for `churn` to fill them with inactive mappings
+FEW_PLACES = 100 * PAGE         # bytes of addresses; so few that `churn` fills them with inactive mappings
 
 
 def churn(rig: Rig, seed: int, steps: int = 400) -> None:

@@ -275,7 +275,7 @@ def test_timeout_ends_the_wait_and_not_the_run(model: acl.Model, stream: acl.Str
 def test_run_cancelled_before_it_is_queued_never_runs(model: acl.Model, stream: acl.Stream) -> None:
     async def cancelled() -> None:
         with Gate(stream), acl.Model(small_model().to_bytes()) as new:
-            first = asyncio.ensure_future(new.arun(X, stream=stream))       # waits, as its shapes are unknown
+            first = asyncio.ensure_future(new.arun(X, stream=stream))       # waits, because its shapes are unknown
             other = asyncio.ensure_future(model.arun(X, stream=stream))
             await asyncio.sleep(0)
             other.cancel()

@@ -104,7 +104,7 @@ def test_a_snapshot_is_plain_and_complete(opened: tuple[acl.Pool, acl.Stream, Do
 
 
 def test_distributions_agree_with_the_histograms(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
-    """Each size is counted below the right bound, and the times agree with those of the slow allocations."""
+    """Each size is counted below the right bound, and the times agree with the times of the slow allocations."""
     pool, _, door = opened
     sizes = [1, 512, 513, 2048, 32768, 131072, 140_000, 2 * MIB, 2_200_000, 33 * MIB]
     for size in sizes:

@@ -42,7 +42,7 @@ def python_code(text: str) -> list[str]:
             if pending is not None and token.type != tokenize.NEWLINE:
                 found.append(pending)
             pending = None
-            # An indentation's width says nothing, its change does.
+            # The width of an indentation does not matter, only that it changes.
             found.append(token.string if token.type not in STATEMENT_ENDS else tokenize.tok_name[token.type])
         begins = token.type in STATEMENT_ENDS
     return found
@@ -55,12 +55,12 @@ def c_code(text: str) -> list[str]:
 
 
 def code(name: str, text: str) -> object:
-    """Return what of a file's text a compiler or an interpreter acts on, to be compared."""
+    """Return the code of a file, without comments and docstrings, in a form that can be compared."""
     suffix = Path(name).suffix
     try:
         return python_code(text) if suffix in PYTHON else c_code(text) if suffix in C else text
     except (tokenize.TokenError, IndentationError):
-        return text             # not to be read as Python: each line counts
+        return text             # the text cannot be read as Python, so every line counts as code
 
 
 def git(*arguments: str) -> str | None:

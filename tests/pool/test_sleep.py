@@ -60,7 +60,7 @@ def test_sleep_returns_the_memory_to_the_device() -> None:
 
 
 def test_many_small_blocks_sleep_in_few_calls(no_leaks: None, sim: ModuleType) -> None:
-    """Adjacent blocks of one tag share pinned memory and are copied together; each tag wakes by itself."""
+    """Adjacent blocks of one tag share pinned memory and are copied together; each tag can wake alone."""
     with acl.Pool(0) as pool:
         weights = [made(pool, 40 * 1024 + 512 * (number % 3), 1 + number % 250, "weights") for number in range(400)]
         cache = [made(pool, 3000, 251, "kv") for _ in range(100)]

@@ -92,7 +92,7 @@ def test_failed_wake_takes_no_page_that_was_not_mapped() -> None:
         pool.sleep("sleeps")                                # the page stays mapped: the neighbour in it is awake
         with pool.alloc(20 * MIB, stream), Slow(stream):
             fill(neighbour.address, 300 * KIB, stream)
-            neighbour.close()                               # while its last use is queued
+            neighbour.close()                               # now, while its last use is queued but has not run
             with pytest.raises(acl.OutOfMemoryError):
                 pool.wake("sleeps")
         stream.synchronize()                                # raises if the page was unmapped

@@ -240,7 +240,7 @@ def test_pages_are_stolen_while_their_owner_allocates() -> None:
         assert pool.check() == 0
         assert pool.stats().allocated == 0
         assert physical() == pool.stats().reserved <= 16 * MIB
-        for each in (door, doors[1]):           # one of these two needs pages of the other, even if none moved before
+        for each in (door, doors[1]):           # one of them needs pages of the other, even if no page has moved yet
             before = pool.stats().total("donated")
             block = each.alloc(14 * MIB)
             assert block

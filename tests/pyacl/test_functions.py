@@ -1,4 +1,4 @@
-"""Every function of the pyACL surface: arguments, results, failures, wrong types, its signature.
+"""Every function of pyACL: its arguments, results, failures, wrong types and signature.
 
 The recording library reports the values that C received.  The expected values follow from the names and
 the order of the parameters in the table of the C API, not from the generator's own binding.

@@ -1,6 +1,6 @@
 """Small numbers are refused as handles, before the runtime gets them.
 
-Libraries that lack functions, graphs, addresses.
+Also errors of a library without some functions, of a chip without graphs, and of a process without enough addresses.
 """
 
 from __future__ import annotations

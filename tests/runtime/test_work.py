@@ -589,7 +589,7 @@ def test_signal_ends_every_kind_of_wait(wait: str, sim: ModuleType) -> None:
         with pytest.raises(KeyboardInterrupt):
             killer.start()
             waits[wait]()
-        assert not event.query()                # the work itself goes on
+        assert not event.query()                # the work itself continues
     stream.close()
 
 

@@ -1,4 +1,4 @@
-"""acl.serving: which failures are retried, how often, and what happens after a run that hangs."""
+"""acl.serving: which failed requests are tried again, and how often; and the engine after a run that hangs."""
 
 from __future__ import annotations
 

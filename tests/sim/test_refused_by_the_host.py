@@ -118,7 +118,7 @@ def test_a_host_that_counts_reservations_whole_serves(tmp_path: Path) -> None:
 
 
 def test_a_shared_file_is_reserved_whole(tmp_path: Path) -> None:
-    """If the file were sparse and the disk full, an access to a page would be a bus error."""
+    """If the file were sparse and the disk were full, an access to a page would cause a bus error."""
     shared = tmp_path / "devices"
     done = run_python("import acl; acl.Stream(0)", ACL_SIM_SHARED=str(shared))
     assert done.returncode == 0, done.stderr

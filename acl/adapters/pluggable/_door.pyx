@@ -604,7 +604,7 @@ def attach(Pool pool, *, bint early, bint own=False, bint blind=False):
     Returns
     -------
     int
-        The number N of the seat.  The names of its symbols end in ``_N``; for seat 0, without it.
+        The number N of the seat.  The names of its symbols end in ``_N``; those of seat 0 do not.
     """
     cdef int seat = 0
     cdef Front *front

@@ -43,7 +43,7 @@ def packed(rows: Sequence[tuple[int, int]]) -> bytes:
 # ---- replacements ----
 
 def replacing(subject: Subject, slots: int, sizes: Sequence[int], count: int, seed: int) -> Load:
-    """Return a full load of random replacements, at least four for each slot."""
+    """Return a load of random replacements with all slots in use, and at least four replacements for each slot."""
     load = Load.random(subject, slots, sizes, max(count, STEPS_PER_SLOT * slots), seed)
     load.fill()
     return load

@@ -1,4 +1,4 @@
-"""A model without gears: input shapes by tensor descriptions, outputs allocated by the runtime."""
+"""A model with any input shapes, not only listed ones: tensor descriptions set them, the runtime allocates outputs."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The usual helper class around a model: load, describe, datasets, gears, execute, release."""
+"""The usual helper class around a model: it loads, describes, makes datasets, sets the gear, executes, releases."""
 
 import sys
 

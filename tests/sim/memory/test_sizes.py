@@ -313,7 +313,7 @@ def test_neighbours_keep_their_bytes_when_a_block_goes_back() -> None:
 
 
 def test_blocks_below_a_page_have_addresses_for_the_whole_device() -> None:
-    """Such blocks have their own address zone, and pages follow it: its length limits their total size."""
+    """Blocks smaller than a page have their own range of addresses; its length limits their total size."""
     done = run_python("""
         import ctypes
         from support.calls import api

@@ -361,7 +361,7 @@ def test_pages_of_freed_memory_go_back() -> None:
     assert api.aclrtMemset(base, 64 * GRANULE, 1, 64 * GRANULE) == 0
     assert backed() - start >= 64 * GRANULE
     unmap(base)
-    assert backed() - start >= 64 * GRANULE  # still held by the handle
+    assert backed() - start >= 64 * GRANULE  # the handle still holds the memory
     free(handle)
     assert backed() - start < GRANULE
     release(base)

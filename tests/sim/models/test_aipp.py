@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def parameters_model() -> bytes:
-    """Return a model with an image and, as a further input, its parameters, which are also an output, unchanged."""
+    """Return a model with two inputs, an image and its parameters; the parameters are also an output, unchanged."""
     made = Builder()
     made.input("image", "float32", [2])
     made.input("ascend_dynamic_aipp_data", "uint8", [HEAD + 2 * IMAGE])

@@ -194,7 +194,7 @@ KNOWN: list[tuple[str, Test, str]] = [
     ),
 ]
 
-#: Models that the built-in engine refuses although one of the others runs them, and why.
+#: Models that the built-in engine refuses although ONNX Runtime or the reference runs them, and why.
 REFUSED: list[tuple[str, Test, str]] = [
     (
         "Softmax",
@@ -371,7 +371,7 @@ def shown(results: Results, why: str) -> str:
 
 
 def work(seed: int, first: int, end: int, until: float, only: str) -> None:
-    """Run the cases from `first` to before `end`, while there is time; print a line before and after each."""
+    """Run the cases from `first` to `end` - 1, until the time is over; print a line before and after each."""
     from support.calls import api
 
     assert api.aclInit(None) in (0, 100002)

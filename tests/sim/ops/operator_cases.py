@@ -1,7 +1,7 @@
 """Random models of one operator each, for differential.py: shapes, types, attributes and values.
 
-A recipe is a function that takes a `Dice` and returns a Case; RECIPES lists the recipes by operator.  A case
-depends only on the dice, which depend only on two numbers, so it can be repeated.
+A recipe is a function that takes a `Dice` and returns a Case; RECIPES has the recipes by operator.  A case depends only
+on its `Dice`, which depends only on two numbers (seed and index), so a case can be repeated.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ ODD_WHOLE = [-1, 0, 1, 2, 7, 9, -9, 2**20, 2**40, -(2**40), 2**63 - 1, -(2**63)]
 
 
 def spoil_attribute(d: Dice, case: Case) -> None:
-    """Make one attribute out of range, of another kind, or unknown."""
+    """Change one attribute: to a value out of range, to another type, or to an unknown name."""
     if not case.attributes or d.chance(0.1):
         case.attributes[d.one("axis", "axes", "foo", "alpha")] = d.one(1, [1, 0], 0.5, "x")
         return
@@ -273,7 +273,7 @@ def spoil(d: Dice, case: Case) -> None:
 
 
 def make_case(seed: int, index: int, only: str = "") -> Case:
-    """Return the case of two numbers; of the operator `only` if it is given."""
+    """Return the case of a seed and an index; if `only` is given, its operator is `only`."""
     dice = Dice(seed, index)
     kind = only or dice.of(sorted(RECIPES))
     case = RECIPES[kind](dice, kind)

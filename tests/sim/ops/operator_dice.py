@@ -30,9 +30,9 @@ class Case:
     opset: int = 18
     domain: str = ""
     constants: frozenset[int] = frozenset()  # indices of inputs that are initializers
-    tolerance: float = 1.0  # a factor of the usual tolerance
+    tolerance: float = 1.0  # factor for the usual tolerance
     orders: bool = True  # False if rounding may select between results that are far apart
-    wild: bool = False  # spoiled: may be an invalid model
+    wild: bool = False  # the model may be invalid, because a part of it was changed
 
     def __str__(self) -> str:
         shown = ", ".join("none" if x is None else f"{x.dtype}{list(x.shape)}" for x in self.inputs)
@@ -92,7 +92,7 @@ class Dice:
         return np.asarray(made)
 
     def plain(self, dtype: str, shape: tuple[int, ...]) -> Array:
-        """Return values without special ones."""
+        """Return random values without special values such as NaN."""
         before, self.strange = self.strange, False
         made = self.values(dtype, shape)
         self.strange = before

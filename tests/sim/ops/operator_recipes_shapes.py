@@ -1,4 +1,4 @@
-"""Recipes of operators that move elements, of pictures, of nets, and of com.microsoft."""
+"""Recipes of operators that move elements, work on images, are layers of networks, or belong to com.microsoft."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def scatter_elements(d: Dice, kind: str) -> Case:
     length = x.shape[axis]
     how = d.one("none", "add", "mul", "max", "min")
     places = indices_for(d, length, shape)
-    if how == "none":  # each place once: with several writes the result is undefined
+    if how == "none":  # write each place once, because the result of several writes is undefined
         order = d.rng.random(shape).argsort(axis) if shape[axis] else np.zeros(shape)
         places = np.asarray(order).astype(places.dtype)
     return Case(

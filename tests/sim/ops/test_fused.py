@@ -286,7 +286,7 @@ def test_heads_with_what_is_past() -> None:
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
 def test_groups_share_a_cache(turned: bool, packed: bool) -> None:
-    """Of the two batches, one has fewer rows in its cache."""
+    """The batch has two sequences, one of which has fewer rows in its cache."""
     q, k, v = normal(2, 1, 32), normal(2, 1, 16), normal(2, 1, 16, seed=1)
     past_k, past_v = normal(2, 2, 6, 8), normal(2, 2, 6, 8, seed=1)
     cosine, sine = normal(9, 4), normal(9, 4, seed=1)

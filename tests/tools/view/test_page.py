@@ -340,7 +340,7 @@ def test_scopes_narrow_the_list(shown: Any) -> None:
     assert number(said.split(" of ")[0]) == len(truth.live_rows(2000))
 
 
-# ---- what happened ----
+# ---- events ----
 
 def test_an_oom_is_told_with_its_reason_and_leads_there(shown: Any) -> None:
     page = shown.page
