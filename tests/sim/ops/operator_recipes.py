@@ -1,4 +1,4 @@
-"""Recipes of operators that compute element by element, along axes, in windows, as products, or on quantised numbers."""
+"""Recipes of operators that compute element by element, along axes, in windows, as products, or with quantisation."""
 
 from __future__ import annotations
 
