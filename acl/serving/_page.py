@@ -95,7 +95,7 @@ class EngineCollector:
         return metrics.families(Reading(info) for info in METRICS.values())
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics with their present values, for a scrape."""
+        """Return the metrics with their current values, for a scrape."""
         return metrics.families(readings(self.engine))
 
 

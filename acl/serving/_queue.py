@@ -24,13 +24,13 @@ class Job:
     item: Any
     nbytes: int                         # bytes of its input if it is alone in its batch
     priority: int = 0
-    deadline: float | None = None       # time.monotonic() after which its answer is of no use; None for no limit
-    expires: float | None = None        # time.monotonic() after which it has waited too long; None for no limit
+    deadline: float | None = None       # time.monotonic() after which the answer is useless; None for no limit
+    expires: float | None = None        # time.monotonic() after which the request has waited too long; None: no limit
     number: int = 0                     # number of the request in the order of arrival, from 1
     cost: int = 0                       # bytes of device memory that are promised to it while it runs
-    tried: int = 0                      # number of faults when it was alone in its batch and the device then worked
-    alone: bool = False                 # no other batch ran during its last try after it had run out of memory
-    over: bool = False                  # answered, failed, refused or cancelled
+    tried: int = 0                     # number of faults with the request alone in its batch, if the device then worked
+    alone: bool = False                 # it ran out of memory, and no other batch ran during its last try
+    over: bool = False                  # True if the request is answered, failed, refused or cancelled
     arrived: float = field(default_factory=time.monotonic)
     result: Future[Result] = field(default_factory=Future)
 
@@ -71,7 +71,7 @@ class Queue:
         return iter(self.jobs)
 
     def add(self, job: Job) -> None:
-        """Put a job at its place."""
+        """Insert a job at its place in the order of service."""
         self.arrivals += 1
         job.number = self.arrivals
         insort(self.jobs, job, key=lambda one: one.place)

@@ -1,11 +1,11 @@
 """`aclpool compare`: show which differences of two benchmark files are more than noise.
 
-It compares two JSON files of `aclpool bench` or of pytest-benchmark. The measurements of one round of a run
-depend on each other, so a round is resampled as a whole. For every way to divide the rounds of both files into
-two sides, the greatest difference of any row is noted. A row differs if its own difference is greater than all
-but 3 % of those, so that two files of the same state give "no difference" in 95 of 100 runs, over all rows
-together. A difference must also be greater than the threshold, and than that of the empty loop, which is due to
-the machine.
+It compares two JSON files of `aclpool bench` or of pytest-benchmark.  The measurements of one round depend on each
+other, so a round is resampled as a whole.  The rounds of both files are divided into two sides in every possible way.
+For each way, the greatest difference of any row is stored.  A row differs if its own difference is greater than 97 %
+of these stored differences.  So two files that measure one state give "no difference" in 95 of 100 comparisons, for
+all rows together.  A difference must also be greater than the threshold, and greater than the difference of the empty
+loop, which is caused by the machine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`aclpool completion`: what makes a shell complete `aclpool`'s tools, options and file names.
+"""`aclpool completion`: print a script with which a shell completes `aclpool`'s tools, options and file names.
 
-The script is made from the command line as it is at this moment, by the package `shtab`, which only
-this tool wants.
+The package `shtab` makes the script from the current command line of `aclpool`.  Only this tool needs `shtab`.
 """
 
 from __future__ import annotations

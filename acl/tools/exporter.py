@@ -1,6 +1,6 @@
-"""`aclpool exporter`: the metrics of all pools of a machine's services, on one port.
+"""`aclpool exporter`: serve the metrics of all pools of a machine's services on one port.
 
-A service is seen if it was started with ACL_POOL_TOP=1 or has called acl.serve_top(), as for `aclpool top`. Each
+A service is included if it was started with ACL_POOL_TOP=1 or has called acl.serve_top(), as for `aclpool top`.  Each
 point has the labels `process` (the process id) and `worker` (ACL_POOL_WORKER of the service, else the process id).
 """
 

@@ -1,7 +1,7 @@
-"""`aclpool ledger`: how much of each device is free, held by others, or by this very process.
+"""`aclpool ledger`: show how much memory of each device is free, held by other processes, or held by this process.
 
-A pool's own rows are told from inside its process: `acl.memory_ledger`, `aclpool top`, the metrics.
-From outside only the driver can be asked; what other processes hold is one sum.
+This command can ask only the driver, which reports one sum for all other processes.  The rows of a pool are known
+only in the pool's process: see `acl.memory_ledger`, `aclpool top`, and the metrics.
 """
 
 from __future__ import annotations

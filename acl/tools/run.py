@@ -1,10 +1,9 @@
 """`aclpool run PROGRAM.py ARGS`: run a pyACL program unchanged with this package's `acl`.
 
-The program's `import acl` gets this package, whatever comes earlier on the path, with the backend of
-choice.  With `--pool` every stream that the program makes is served by a pool of its device, and
-what the pools did is printed at the end.  A failed call whose pool found no memory is followed by the report, on
-standard error.  Our own options may stand before the program or among its arguments; those after `--` are the
-program's alone.
+The program's `import acl` gets this package, even if another `acl` is earlier on the path, with the chosen backend.
+With `--pool`, every stream that the program makes is served by a pool of its device, and a report about the pools is
+printed at the end.  If a call fails because a pool has no memory, the pool's report is printed to standard error.
+Options of `aclpool run` may be before the program or among its arguments; options after `--` are only for the program.
 
 The program runs in this process, as `__main__`; its exit code is that of `aclpool run`.
 """

@@ -1,10 +1,9 @@
 """`aclpool sim run -- PROGRAM ARGS`: run any program, C or Python, on the simulator.
 
-This process executes the program in an environment in which `libascendcl.so` is the simulator's: its folder is
-the first on the loader's path, so a program that links against CANN's libraries, opens them by name, or starts
-other programs that do, gets the simulator.  Nothing is preloaded, because frameworks behave differently
-when LD_PRELOAD is set.  The options become the `ACL_SIM_*` variables that the library reads; without an
-option its variable keeps the value that the environment has.
+The program is executed with the simulator's folder as the first one on the loader's path.  So it gets the simulator's
+`libascendcl.so` if it links against CANN's libraries or opens them by name, and so do programs that it starts.
+Nothing is preloaded, because frameworks behave differently when LD_PRELOAD is set.  The options become `ACL_SIM_*`
+variables, which the library reads.  A variable whose option is not given is not changed.
 """
 
 from __future__ import annotations

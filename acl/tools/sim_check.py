@@ -1,11 +1,11 @@
 """`aclpool sim check -- PROGRAM ARGS`: run a program, C or Python, on the simulator, and report misuse.
 
-The simulator finds misuse and writes a line for each report to a file. This process reads the file while the
-program runs, finds the source lines of C frames (by addr2line, if it is installed), leaves out the reports that
-a suppression matches, and writes text to standard error, and JSON or SARIF to files.
+The simulator finds misuse, and writes a line for each report to a file.  This process reads the file while the program
+runs.  It finds the source lines of C frames (with addr2line, if that is installed), and leaves out reports that a
+suppression matches.  It writes text to standard error, and JSON or SARIF to files.
 
-A file of suppressions has lines `RULE:PATTERN`: a rule or a tool (both may have wildcards), and a pattern for
-the message or for a line of a stack, such as `leak:*libtorch*`.
+A file of suppressions has lines `RULE:PATTERN`, such as `leak:*libtorch*`.  RULE is a rule or a tool and may have
+wildcards.  PATTERN is compared with the message and with each line of a stack.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """`aclpool sim faults --sweep -- PROGRAM ARGS`: let each call of a program fail once, and see what it does.
 
-The program runs once undisturbed, which shows what it calls.  Then it runs again for the first, the second and
-the last call of each function, with that call failing. It is listed if it
+The program first runs without a fault, which shows its calls.  Then it runs again for the first, the second and the
+last call of each function, with this call failing.  A run is listed if the program
 
     crashed     ended by a signal
     hung        was not done in time, and was ended
-    leaked      left objects or memory behind that it gives back when nothing fails
-    unnoticed   ended with status 0, as if nothing had failed
+    leaked      left objects or memory that it releases if no call fails
+    unnoticed   ended with status 0, as if no call had failed
 
-Ending with another status is what it should do.  The exit status is 1 if anything crashed, hung or leaked.  A call
-that is counted in several processes fails in each of them.
+The right outcome is that the program ends with another status.  The exit status is 1 if a run crashed, hung or leaked.
+If several processes make the call with this number, it fails in each of them.
 """
 
 from __future__ import annotations

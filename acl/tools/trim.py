@@ -1,7 +1,7 @@
-"""`aclpool trim PID`: asks the pools of one running service to give back the memory that is idle.
+"""`aclpool trim PID`: ask the pools of one running service to return idle memory to the driver.
 
-The service is asked over the socket of `aclpool top`, so it was started with ACL_POOL_TOP=1 or has called
-acl.serve_top(). Only streams with nothing in flight give back memory; nothing is waited for.
+The service is asked over the socket of `aclpool top`.  So it must have been started with ACL_POOL_TOP=1, or have
+called acl.serve_top().  Only memory of idle streams is returned; the service does not wait for streams.
 """
 
 from __future__ import annotations

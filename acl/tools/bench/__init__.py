@@ -1,9 +1,8 @@
 """`aclpool bench`: measure the cost of an allocation, through the C function pointers that ACL itself gets.
 
-Each row is measured in a process of its own, once in each round, and each round shuffles the rows. All
-allocators are driven by the same compiled loops, so an allocator's own cost is its row minus the row
-`floor` (empty callbacks). Progress is written to standard error. `--json -` writes the JSON document to
-standard output, and nothing else.
+Each row is measured in its own process, once in each round; each round has another order of the rows.  All allocators
+are called by the same compiled loops.  So the cost of an allocator is its row minus the row `floor`, which has empty
+callbacks.  Progress is written to standard error.  `--json -` writes only the JSON document to standard output.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`aclpool demo`: dynamic-shape inference on the simulator, with and without the pool, in seconds.
 
-Two small models (made here, nothing is downloaded) answer requests of changing shapes on several
-streams, three ways: with no allocator registered, with one written in Python, and with `acl.Pool`. Every
-output is compared with an independent computation. A table is written to standard output, the timelines of
-memory to one HTML file, progress to standard error.
+Two small models answer requests of changing shapes on several streams.  They are made here; nothing is downloaded.
+The requests are served in three ways: without a registered allocator, with an allocator written in Python, and with
+`acl.Pool`.  Every output is compared with an independent computation.  A table is written to standard output, the
+timelines of memory to one HTML file, and the progress to standard error.
 """
 
 from __future__ import annotations

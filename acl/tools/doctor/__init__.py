@@ -1,7 +1,7 @@
-"""`aclpool doctor`: which `acl` and which library this machine uses, what is missing, what to do.
+"""`aclpool doctor`: say which `acl` and which library this machine uses, what is missing, and what to do.
 
-Looks, opens the library, and runs small self-tests on the current device; changes nothing.  Each
-finding has a verdict: ok, note (works, but know it) or bad; one bad finding makes the exit code 1.
+The doctor opens the library and runs small self-tests on the current device; it changes nothing.  Each finding
+has a verdict: ok, note (it works, with a restriction) or bad.  The exit code is 1 if a finding is bad.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`aclpool replay`: replay a trace of allocations against the pool and against other policies.
 
-The pool is the real one, on the simulator, with one registered stream for each stream of the trace. It is
-called through the pointers that ACL gets. Of other policies only the bookkeeping runs, on the same events.
-Progress is written to standard error. `--json -` writes the JSON document to standard output, nothing else.
+The pool is a real pool on the simulator, with one registered stream for each stream of the trace.  It is called
+through the pointers that ACL gets.  For other policies, only their bookkeeping runs, with the events of the trace.
+Progress is written to standard error.  `--json -` writes only the JSON document to standard output.
 """
 
 from __future__ import annotations

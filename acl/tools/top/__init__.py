@@ -1,7 +1,7 @@
 """`aclpool top`: show pools of running services, live in a terminal, or as plain text or JSON.
 
-A service can be seen once it was started with `ACL_POOL_TOP=1` or has called `acl.serve_top()`.  The screen is
-drawn with curses, which is imported only for that: if Python was built without it, text is printed.
+A service is shown if it was started with `ACL_POOL_TOP=1` or has called `acl.serve_top()`.  The screen is drawn with
+curses, which is imported only for that.  If Python was built without curses, text is printed.
 """
 
 from __future__ import annotations

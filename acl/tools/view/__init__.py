@@ -1,8 +1,8 @@
-"""`aclpool view`: show a recording, a trace or a PyTorch memory snapshot as one page that can be passed on.
+"""`aclpool view`: show a recording, a trace or a PyTorch memory snapshot as one page, which can be sent to others.
 
-The page holds its data and loads nothing from anywhere. Progress is written to standard error; `-o -` writes the
-page, and `--json -` the summary, to standard output. `sources` reads files, `pack` packs the numbers for the
-page, and the page's scripts are in `web/`.
+The page contains its data and loads nothing else.  Progress is written to standard error.  `-o -` writes the page,
+and `--json -` the summary, to standard output.  `sources` reads files, `pack` packs the numbers for the page, and the
+page's scripts are in `web/`.
 """
 
 from __future__ import annotations
