@@ -46,7 +46,7 @@ class HostStats:
     requested: int  #: requested bytes of live blocks, and the adapter's header of 64 bytes for each block
     requested_peak: int  #: sum of the arenas' own peaks of `requested`
     cached: int  #: free bytes in blocks that are kept for requests of exactly their size
-    free: int  #: other free bytes
+    free: int  #: free bytes that are not in `cached`
     limit: int  #: most bytes that the pool may hold; 0 for no limit
     live_blocks: int
     hits: int  #: number of allocations that the cache served

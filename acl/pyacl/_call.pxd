@@ -25,7 +25,8 @@ cdef extern from *:
     """
     ctypedef struct PyMethodDef:
         const char *ml_name
-    # The C types of a function with parameters, and of one without, which ignores its arguments.
+    # The C types of functions with parameters, and of functions without, which ignore their
+    # arguments.
     ctypedef object (*Taking "AclpoolTaking")(object, PyObject *const *, Py_ssize_t, PyObject *)
     ctypedef object (*Plain "AclpoolPlain")(object, PyObject *const *, Py_ssize_t)
     PyMethodDef taking "aclpool_taking"(const char *name, Taking call, const char *doc)

@@ -59,7 +59,7 @@ cdef inline bint value_fast(char kind, PyObject *given, Value *out) noexcept:
     if kind == c"I":
         if not PyLong_CheckExact(given):
             return False
-        out.u = <unsigned int> PyLong_AsUnsignedLongLongMask(given)     # masked, as pyACL does
+        out.u = <unsigned int> PyLong_AsUnsignedLongLongMask(given)   # pyACL cuts it to 32 bits too
         return True
     if kind == c"O":
         out.o = given

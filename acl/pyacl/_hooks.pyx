@@ -119,7 +119,7 @@ cdef aclError on_init(const char *config, size_t size, void *given) noexcept nog
     entry.n[0] = <int64_t> size
     entry.status = 0
     guarded(init_run, &entry)
-    return <aclError> entry.status      # a status
+    return <aclError> entry.status      # the number is a status
 
 
 cdef void init_run(void *place) noexcept with gil:
@@ -134,7 +134,7 @@ cdef aclError on_finalize(void *given) noexcept nogil:
     entry.p[0] = given
     entry.status = 0
     guarded(finalize_run, &entry)
-    return <aclError> entry.status      # a status
+    return <aclError> entry.status      # the number is a status
 
 
 cdef void finalize_run(void *place) noexcept with gil:
@@ -224,7 +224,7 @@ cdef uint32_t on_snapshot(int32_t device, void *given) noexcept nogil:
     entry.n[0] = device
     entry.status = 0
     guarded(snapshot_run, &entry)
-    return <uint32_t> entry.status      # a status
+    return <uint32_t> entry.status      # the number is a status
 
 
 cdef void snapshot_run(void *place) noexcept with gil:
@@ -325,7 +325,7 @@ cdef aclError on_compile(
     entry.n = [slot, max(ins, 0), max(outs, 0)]
     entry.status = ACL_ERROR_INTERNAL_ERROR
     guarded(compile_run, &entry)
-    return <aclError> entry.status      # a status
+    return <aclError> entry.status      # the number is a status
 
 
 cdef void compile_run(void *place) noexcept with gil:

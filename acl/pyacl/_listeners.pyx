@@ -113,7 +113,7 @@ cdef object rt_launch_callback(object self, PyObject *const *args, Py_ssize_t n,
     take(what, args, n, names, a)
     need_callable(<object> a[0].o, what, 1)
     call = call_of(a[0].o, a[1].o)
-    Py_INCREF(call)         # the callback's own
+    Py_INCREF(call)         # a reference for the queued callback
     given = <void *> call
     with nogil:
         ret = aclrtLaunchCallback(on_once, given, <aclrtCallbackBlockType> a[2].i, a[3].p)
@@ -130,7 +130,7 @@ cdef object rt_launch_host_func(object self, PyObject *const *args, Py_ssize_t n
     take(what, args, n, names, a)
     need_callable(<object> a[1].o, what, 2)
     call = call_of(a[1].o, a[2].o)
-    Py_INCREF(call)         # the callback's own
+    Py_INCREF(call)         # a reference for the queued callback
     given = <void *> call
     with nogil:
         ret = aclrtLaunchHostFunc(a[0].p, on_once, given)
@@ -288,7 +288,7 @@ cdef int32_t on_task_abort(
     entry.n = [device, <int> stage, timeout]
     entry.status = 0
     guarded(task_abort_run, &entry)
-    return <int32_t> entry.status       # call_status gave an int
+    return <int32_t> entry.status       # `call_status` returned an int
 
 
 cdef void task_abort_run(void *place) noexcept with gil:
@@ -365,7 +365,7 @@ cdef int32_t on_dump(const acldumpChunk *chunk, int32_t size) noexcept nogil:
     entry.p[0] = <void *> chunk
     entry.status = 0
     guarded(dump_run, &entry)
-    return <int32_t> entry.status       # call_status gave an int
+    return <int32_t> entry.status       # `call_status` returned an int
 
 
 cdef void dump_run(void *place) noexcept with gil:

@@ -25,7 +25,7 @@ cdef class Buffer:
     cdef Stream stream              # the stream that orders the memory's use, or None
     cdef object pending             # works on the memory (see `_work`); unused in a view
     cdef object writers        # works that wrote the memory and failed, or whose outcome is unknown
-    cdef int device                 # ordinal; -1 if unknown
+    cdef int device                 # number of the device; -1 if unknown
     cdef int made                   # fork_count when it was made
     cdef int uses                   # number of calls that use the memory now; unused in a view
     cdef bint blocking              # `release` must be called without the GIL
@@ -68,7 +68,7 @@ cdef class HostBuffer:
     cdef void *address              # NULL once closed
     cdef size_t size                # requested bytes
     cdef Py_ssize_t shape           # `size` as a Py_ssize_t, which the buffer protocol needs
-    cdef Py_ssize_t exports         # number of memory views; above 0 it cannot be closed
+    cdef Py_ssize_t exports         # number of memory views; while above 0, `close` fails
     cdef BufferRelease release      # frees the memory; NULL if it is borrowed
     cdef BufferSettle settle    # gets the unfinished works at `close`; NULL: `close` waits for them
     cdef void *owner                # first argument of `release` and `settle`

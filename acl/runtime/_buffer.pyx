@@ -103,7 +103,7 @@ cdef class Uses:
         return 0
 
     def __dealloc__(self):
-        if self.roots:                          # the call failed before `end`
+        if self.roots:                          # `end` was not called, because the call failed
             self.end(None)
 
 

@@ -217,7 +217,7 @@ cdef Stream stream_of(Stream given, Side target, Side source):
     """Return the stream of a copy: the one given, else a buffer's own, else None."""
     cdef aclrtStream raw
     if given is not None:
-        stream_raw(given, &raw)                 # raises if it is closed
+        stream_raw(given, &raw)                 # raises an error if the stream is closed
         return given
     if is_open(target.stream):
         return target.stream

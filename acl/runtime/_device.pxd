@@ -20,7 +20,7 @@ cdef int runtime_start() except -1
 cdef int current_ensure(aclrtContext preferred) except -1
 # Raise an error if the thread is in a callback of a stream, because a callback must not call ACL.
 cdef int callback_check() except -1
-# Called around each Python callback on a stream.
+# Called before and after each Python callback on a stream.
 cdef void callback_enter() noexcept nogil
 cdef void callback_leave() noexcept nogil
 # Make a device current.  With `counts`, the call counts as a `use`, which `reset` must match;
@@ -49,4 +49,4 @@ cdef class Context:
     cdef aclrtContext raw           # NULL once closed
     cdef bint owned                 # True if `close` destroys the context
     cdef int made                   # fork_count when it was made
-    cdef readonly int device        # ordinal of its device; -1 if unknown
+    cdef readonly int device        # number of the context's device; -1 if unknown

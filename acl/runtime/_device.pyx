@@ -85,7 +85,7 @@ cdef enum:
 cdef int readiness = 1
 # The default contexts of the devices that this process has made current, by ordinal.
 cdef dict defaults = {}
-# By thread: (object, context to go back to) of each open `with` block, the innermost last.
+# In each thread: for each open `with` block, (object, previous context), the innermost block last.
 cdef object blocks = threading.local()
 # A function to call with the handle of each destroyed context; `_work` sets it.
 context_gone = None

@@ -418,7 +418,7 @@ cdef int stream_release(Stream stream, object error) except -1:
     cdef Progress progress = stream.progress
     cdef aclrtStream raw = stream.raw
     cdef aclError status = 0
-    if stream.is_closed:                        # by another thread, while this one waited
+    if stream.is_closed:                        # another thread has closed it while this one waited
         return 0
     stream.is_closed = True
     stream.raw = NULL

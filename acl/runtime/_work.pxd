@@ -21,7 +21,7 @@ cdef class Progress:
     cdef aclrtContext context       # the stream's context; NULL if unknown
     cdef int device                 # number of the stream's device; -1 if unknown
     cdef int made                   # fork_count when it was made
-    cdef readonly bint ended        # the stream or its context is destroyed
+    cdef readonly bint ended        # True if the stream or its context is destroyed
     cdef uint64_t queued           # number of the work that was queued last; the first has number 1
     cdef uint64_t done              # the device has finished the works up to this number
     cdef list entering              # numbers of works that threads are queueing at this moment
@@ -44,7 +44,7 @@ cdef class Work:
     cdef readonly Progress progress
     cdef Span span
     cdef uint64_t number            # the work's number on the stream; 0 if it was never queued
-    cdef readonly str what          # for messages, such as "a run of model 'resnet'"
+    cdef readonly str what          # the work's name in messages, such as "a run of model 'resnet'"
 
     cdef object failure(self)
     cdef bint is_failed(self) noexcept

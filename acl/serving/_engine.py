@@ -397,7 +397,7 @@ class Engine:
     def turn_away(self, job: Job, event: str, error: BaseException) -> None:
         """Fail an accepted request with an error, and count it as `event`, or as "cancelled" if it was cancelled."""
         if self.settle(job, "cancelled" if job.result.cancelled() else event):
-            with suppress(InvalidStateError):           # the future was cancelled
+            with suppress(InvalidStateError):           # raised if the future was cancelled
                 job.result.set_exception(error)
 
     # -- the lanes
@@ -467,7 +467,7 @@ class Engine:
                 if late := self.take_late():
                     self.late += late
                     self.timed.notify()
-                if not self.queue:                      # another lane took the requests
+                if not self.queue:                      # another lane has taken the requests
                     continue
                 if batch := self.gather():
                     return batch

@@ -78,5 +78,5 @@ class Tally:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.batches: Counter[int] = Counter()      # batches that succeeded, by their number of requests
+        self.batches: Counter[int] = Counter()      # number of successful batches, by the number of their requests
         self.waited, self.took = Histogram(), Histogram()

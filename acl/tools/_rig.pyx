@@ -67,7 +67,7 @@ cdef struct Books:
     uint64_t busy        # 0: streams are idle; 1: busy, a synchronisation times out; 2: it succeeds
     uint64_t capturing
     uint64_t events
-    uint64_t segments[4096]     # bytes of each segment, by the number in its address
+    uint64_t segments[4096]     # bytes of each segment, by its number (see `fake_malloc`)
     uint64_t next_segment
     bint logging
     size_t noted                # number of entries in `map_notes` since the last `take_maps`

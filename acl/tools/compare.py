@@ -54,7 +54,7 @@ class Comparison:
     faster: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     more_memory: dict[str, tuple[float, float]] = field(default_factory=dict)       # by row: reserved/live in each file
     less_memory: dict[str, tuple[float, float]] = field(default_factory=dict)
-    vanished: list[str] = field(default_factory=list)           # rows only in the first file
+    vanished: list[str] = field(default_factory=list)           # rows that are only in the first file
     new: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)       # by row: why it was not compared
     subjects: list[str] = field(default_factory=list)           # texts on allocators whose version or build changed

@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["add_parser", "run"]
 
 SHELLS = ("bash", "zsh", "tcsh")
-#: Names that the help of these tools gives to arguments that are files.
+#: The names (metavars) of arguments that are files, in the help texts of the tools.
 FILES = ("FILE", "PAGE", "PICTURE", "SUMMARY", "TRACE", "PATH", "PROGRAM.py ARGS")
 
 

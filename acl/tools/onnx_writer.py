@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Builder", "Node", "Reference", "TYPES"]
 
-#: ONNX's numbers of data types, by NumPy's names.
+#: ONNX's numbers of data types, by the types' names in NumPy.
 TYPES = {
     "float32": 1,
     "uint8": 2,

@@ -41,7 +41,7 @@ def check_process(pid: int) -> None:
         raise Refused(f"PID: there is no process {pid}")
     try:
         owner = Path(f"/proc/{pid}").stat().st_uid
-    except OSError:                         # the process has just ended, or /proc is not mounted; the socket will show
+    except OSError:                         # it has just ended, or /proc is not mounted: asking will show which
         return
     if os.geteuid() not in (owner, 0):
         raise Refused(f"PID: process {pid} belongs to user {owner}; only that user and root may ask it, "

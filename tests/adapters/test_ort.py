@@ -104,7 +104,7 @@ def test_free_pages_serve_another_shape() -> None:
             pool.free(address)
             held -= size
     assert pool.check() == 0
-    assert pool.stats()["reserved_peak"] <= 1.12 * peak  # 9 % more if a pool has several arenas
+    assert pool.stats()["reserved_peak"] <= 1.12 * peak  # with several arenas, it would be 9 % more
     for address, _, _ in live:
         pool.free(address)
 

@@ -160,7 +160,7 @@ def test_a_sleep_whose_release_fails_can_be_finished_or_undone(books: Books) -> 
     handle = books.take(2 * MIB)
     with acl.sim.fault("aclrtFreePhysical", code=507899), pytest.raises(acl.AclError, match="aclrtFreePhysical"):
         camem.python_unmap_and_release(*handle)
-    camem.python_create_and_map(*handle)  # with the memory that was not freed
+    camem.python_create_and_map(*handle)  # uses the memory that was not freed
     assert physical() == 2 * MIB
     camem.python_unmap_and_release(*handle)
     assert physical() == 0
@@ -336,7 +336,7 @@ def test_what_sleeps_is_the_pools_to_use(pool: acl.Pool, tagged: TaggedBooks) ->
         camem.python_create_and_map(*first)
     assert pool.stats().asleep == 12 * MIB
     other.close()
-    camem.python_create_and_map(*first)  # with the page that the closed block left
+    camem.python_create_and_map(*first)  # uses the page of the closed block
     assert pool.stats().asleep == 0
     acl.rt.memset(first[2], first[1], 7, first[1])
     acl.rt.memset(second[2], second[1], 9, second[1])

@@ -74,7 +74,7 @@ static void overflow_set(void)
     OK(aclrtSynchronizeStream(one));
 }
 
-/* A block that the driver rounds up. */
+/* An overflow within the bytes by which the driver rounds a block up. */
 static void overflow_small(void)
 {
     void *small;
@@ -149,7 +149,7 @@ static void freed_async(void)
     }
 }
 
-/* A new block of the same size was allocated meanwhile. */
+/* A new block of equal size was allocated at the address of the freed block. */
 static void freed_reused(void)
 {
     char *gone, *next;

@@ -11,8 +11,8 @@
 #include "check.h"
 
 static const size_t GRANULE = (size_t)2 << 20;
-static void *bare; /* of the host, without access rights */
-static void *hole; /* of a device, reserved but not mapped */
+static void *bare; /* host addresses without access rights */
+static void *hole; /* device addresses that are reserved but not mapped */
 
 static void constants(void *address)
 {

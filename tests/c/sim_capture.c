@@ -181,7 +181,7 @@ static void built_with_labels(void)
     OK(aclmdlRIBindStream(graph, bound, ACL_MODEL_STREAM_FLAG_HEAD));
     OK(aclrtSetLabel(labels[0], bound));
     OK(aclrtLaunchHostFunc(bound, add_one, &count));
-    OK(aclrtMemsetAsync(index, 64, 1, 4, bound)); /* 0x01010101: the last label */
+    OK(aclrtMemsetAsync(index, 64, 1, 4, bound)); /* the index 0x01010101 is too large, so the last label is used */
     OK(aclrtSwitchLabelByIndex(index, 2, list, bound));
     OK(aclrtLaunchHostFunc(bound, add_one, &count)); /* skipped by the jump */
     OK(aclrtSetLabel(labels[1], bound));

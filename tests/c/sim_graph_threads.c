@@ -162,7 +162,7 @@ static void *capturer(void *argument)
             OK(aclrtStreamWaitEvent(streams[0], own));
         }
         OK(aclrtRecordEvent(event, streams[lanes]));
-        /* The other thread may have recorded the event meanwhile: then the wait joins nothing. */
+        /* If the other thread has recorded the event since then, the wait joins nothing. */
         aclError joined = aclrtStreamWaitEvent(streams[0], event);
         aclError ended = aclmdlRICaptureEnd(streams[0], &graph);
         CHECK(ended == (joined == ACL_SUCCESS ? ACL_SUCCESS : ACL_ERROR_RT_STREAM_UNJOINED));

@@ -1,4 +1,4 @@
-/* Threads that allocate, look up, copy, map and pool at the same time, each checking its own bytes.
+/* Threads that allocate, look up, copy, map and use pools at the same time; each checks its own bytes.
  */
 #include <pthread.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
-/* A notify between two processes: exported, allowed, imported, recorded there and waited for here. */
+/* A notify between two processes: this process exports it, allows the other one and waits; the other one imports and
+   records it. */
 #include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>

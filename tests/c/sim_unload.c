@@ -29,7 +29,7 @@ static atomic_bool over;
 static atomic_ulong uses;
 static char long_name[NAME_BYTES];
 
-/* A call that is held inside: it copies a name into memory that is write-protected for now. */
+/* A call that stays inside the library: it copies a name into memory that is write-protected at first. */
 static char *barred;
 static atomic_bool inside, go_on;
 

@@ -25,7 +25,7 @@ class BestFit:
     """An address range that only grows.  An allocation takes the smallest free piece that fits, the lowest if equal."""
 
     def __init__(self) -> None:
-        self.free: list[tuple[int, int]] = []       # size, address
+        self.free: list[tuple[int, int]] = []       # free pieces: (size, address)
         self.starts: dict[int, int] = {}            # address of a free piece -> its size
         self.ends: dict[int, int] = {}              # end of a free piece -> its address
         self.top = 0
@@ -165,7 +165,7 @@ def test_busy_streams_wait_once_for_all_pages_of_a_burst() -> None:
 
 
 def test_allocations_of_random_sizes_seldom_flush_the_cache() -> None:
-    """Medium-sized allocations that the cache cannot serve do not flush it each time."""
+    """An allocation of medium size that the cache cannot serve does not flush the cache each time."""
     rig, count = Rig(), 100_000
     load = bench_workloads.random_sizes(_loops.Subject("1", rig.arena(1), *function_addresses()), count)
     _loops.run_here(load, 1)

@@ -19,7 +19,7 @@ from acl.pool._findings import reports
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 Elsewhere = Callable[[], AbstractContextManager[None]]
-EIGHT = 8 * MIB - 64             # bytes; four pages with the padding
+EIGHT = 8 * MIB - 64             # bytes; with the padding, four pages
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def test_every_live_block_keeps_its_pattern(sim: ModuleType, seed: int) -> None:
                 host = acl.HostBuffer(min(buffer.size, 4096))
                 read_async(host, buffer, stream)
                 expected.append((host, value))
-                buffer.close()                                  # while its work is still queued
+                buffer.close()                                  # its work is still queued
             for gate in gates:
                 gate.set()
             one.synchronize()
@@ -86,7 +86,7 @@ def test_block_used_on_a_stream_that_was_not_recorded_is_overwritten(sim: Module
                 one.synchronize()
                 if told:
                     pool.record_stream(buffer, two)
-                read_async(host, buffer, two)                   # stays queued: the stream is held
+                read_async(host, buffer, two)                   # the copy stays queued, because the stream is stopped
                 buffer.close()
                 again = pool.alloc(1 * MIB, one)
                 fill_async(again, 2, one)

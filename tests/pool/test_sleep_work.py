@@ -12,7 +12,7 @@ import acl
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
-SIZE = 8 * MIB - 64             # bytes; four pages with the padding
+SIZE = 8 * MIB - 64             # bytes; with the padding, four pages
 KIB = 1 << 10
 
 

@@ -97,7 +97,7 @@ def test_pages_move_within_an_arena_only_after_its_stream_was_waited_for() -> No
             threading.Timer(0.1, lambda: (state.append(stream.query()), slow.go_on())).start()
             large = door.alloc(12 * MIB)
         assert large
-        assert state == [False]  # the stream was at work when the timer ended the wait
+        assert state == [False]  # the stream was still busy when the timer ended the wait
         assert pool.stats().total("steals") >= 6
         assert pool.check() == 0
         for block in (large, *held[1::2]):
@@ -624,7 +624,7 @@ def test_a_stream_may_end_with_live_blocks() -> None:
 
 def test_streams_created_and_destroyed_repeatedly_leave_no_memory_behind() -> None:
     with acl.Pool() as pool:
-        for _ in range(1100):  # more than a pool has arenas
+        for _ in range(1100):  # more streams than a pool has arenas
             with acl.Stream() as stream:
                 assert acl.allocator_of(stream) is None
                 pool.register(stream)

@@ -150,7 +150,7 @@ def test_streams_destroyed_while_busy_do_not_fill_the_pool(pool: acl.Pool) -> No
             assert handle.value is not None
             pool.alloc(1000, acl.Stream.from_handle(handle.value)).close()
             assert api.aclrtMemsetAsync(scratch.address, 16 * MIB, 1, 16 * MIB, handle) == 0
-            assert api.aclrtDestroyStream(handle) == 0      # at work: the runtime drains it
+            assert api.aclrtDestroyStream(handle) == 0      # the stream is busy; the runtime waits for its work
         assert len(pool.stats().streams) <= 80
         acl.Device(0).synchronize()
 
@@ -234,10 +234,10 @@ def test_destroyed_pools_leave_no_host_mappings_behind(pool: acl.Pool) -> None:
     assert mappings() - before < 50
 
 
-if os.environ.get("ACLPOOL_LONG") == "1":       # as the tests above, with many more captures and streams
+if os.environ.get("ACLPOOL_LONG") == "1":       # the tests above, with many more captures and streams
 
     @pytest.mark.long
-    @pytest.mark.release_only       # a sanitizer's memory grows by itself
+    @pytest.mark.release_only       # because a sanitizer's own memory grows
     @pytest.mark.parametrize("watched", [False, True])
     def test_memory_does_not_grow_over_100000_captures(watched: bool) -> None:
         with acl.Pool(0, watch_captures=watched) as pool, acl.Stream() as stream:
@@ -258,7 +258,7 @@ if os.environ.get("ACLPOOL_LONG") == "1":       # as the tests above, with many 
             assert resident_bytes() - before < 4 * MIB
 
     @pytest.mark.long
-    @pytest.mark.release_only       # a sanitizer's memory grows by itself
+    @pytest.mark.release_only       # because a sanitizer's own memory grows
     def test_memory_does_not_grow_over_100000_streams_dropped_while_busy(pool: acl.Pool) -> None:
         with acl.Buffer(4 * MIB) as scratch, acl.sim.races_muted():
             def turns(count: int) -> None:
@@ -266,7 +266,7 @@ if os.environ.get("ACLPOOL_LONG") == "1":       # as the tests above, with many 
                     stream = acl.Stream()
                     pool.alloc(1000 + number % 7 * MIB, stream).close()
                     assert api.aclrtMemsetAsync(scratch.address, 4 * MIB, 1, 4 * MIB, stream.handle) == 0
-                    del stream                          # while its fill runs
+                    del stream                          # its fill is still running
 
             turns(2000)
             before = resident_bytes()

@@ -98,7 +98,7 @@ def test_a_python_allocator_supplies_memory(queue: int, desc: int) -> None:
     fill(desc, allocator)
     assert acl.rt.allocator_register(queue, desc) == 0
     consumer = Consumer(queue)
-    size = (1 << 32) + 5        # the vendor's functions truncate it to 32 bits
+    size = (1 << 32) + 5        # CANN's functions truncate it to 32 bits
     allocator.blocks[1] = b""
     block = consumer.alloc(64)
     assert consumer.address(block) == acl.util.bytes_to_ptr(allocator.blocks[1])

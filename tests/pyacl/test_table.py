@@ -56,4 +56,4 @@ def test_our_own_names_collide_with_none_of_pyacls() -> None:
 
 def test_vendor_modules_are_not_ours() -> None:
     assert not [name for name in TABLE["vendor_modules"] if name != "media" and hasattr(acl, name)]
-    assert set(acl.media.__all__) == {"dvpp_free", "dvpp_malloc"}      # the stand-ins of the simulator
+    assert set(acl.media.__all__) == {"dvpp_free", "dvpp_malloc"}      # the functions that the simulator has

@@ -207,7 +207,7 @@ def test_a_stream_ends_in_a_thread_without_a_context(end: str, no_leaks: None) -
     thread.start()
     thread.join()
     made.clear()
-    acl.Device(0).synchronize()                 # finishes the end of the stream, which the thread could not
+    acl.Device(0).synchronize()                 # destroys the stream, which the thread could not do
 
 
 def test_thread_without_a_context_gets_the_context_of_the_stream(no_leaks: None) -> None:

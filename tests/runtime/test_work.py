@@ -80,7 +80,7 @@ def test_memory_of_a_queued_copy_is_kept_if_the_next_copy_fails(
         with sim.fault("aclrtMemcpyAsync", nth=1, code=507899), pytest.raises(acl.AclError):
             acl.copy_async(device, host, other)
         del host
-        taken = filled(pinned, b"B")            # must not get the memory that the first copy still reads
+        taken = filled(pinned, b"B")            # this buffer must not get the memory that the first copy still reads
         gate.open()
         assert set(acl.to_bytes(device)) == {ord("A")}
         del taken
@@ -255,7 +255,7 @@ def test_object_that_finds_no_memory_is_made_after_dropped_buffers_are_freed(
     with Gate(stream) as gate:
         acl.copy_async(buffer, host, stream)
         held = sim.live_handles()
-        del buffer, host                        # in use by the copy, so freed later
+        del buffer, host                        # the copy still uses them, so their memory is freed later
         gate.open(after=0.05)
         with sim.fault(function, nth=1, code=code) as fault:
             make().close()
@@ -430,7 +430,7 @@ def test_queued_runs_of_a_failed_stream_each_raise_their_own_error(
     third = model.run_async(X, stream)
     np.testing.assert_array_equal(first[0].numpy(), RIGHT)
     errors = []
-    for run in (third, second):                 # in any order
+    for run in (third, second):                 # the order does not matter
         for read in (run[0].numpy, run[0].__dlpack__, lambda run=run: acl.to_bytes(run[0].buffer)):
             with pytest.raises(acl.AclError, match="a run of model") as caught:
                 read()

@@ -305,7 +305,7 @@ def test_a_load_with_faults_loses_nothing(serve: Callable[..., Client]) -> None:
 
 
 def test_overload_is_answered(serve: Callable[..., Client]) -> None:
-    server = serve("--queue", "2", "--lanes", "1", "--batch", "1", "--layers", "6")   # slower than it accepts
+    server = serve("--queue", "2", "--lanes", "1", "--batch", "1", "--layers", "6")   # slow enough to fill its queue
     found = server.burst(64) + server.burst(64)
     assert set(found) == {200, 429}
     assert found.total() == 128

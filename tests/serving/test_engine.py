@@ -187,7 +187,7 @@ def test_memory_that_runs_out(expected: list[Any], sim: Any) -> None:
 def test_a_batch_that_is_too_large_is_halved(expected: list[Any]) -> None:
     with engine(limit="2MiB", lanes=1, queue=100) as service:
         service.models["text"].costs.learn = lambda *of, **how: None       # type: ignore[method-assign]
-        service.models["text"].costs.ratio = 0.1                           # so batches that do not fit are run
+        service.models["text"].costs.ratio = 0.1                  # with this ratio, batches that do not fit are run too
         asked = [(4, service.submit(TASK.item(TEXTS[4]))) for _ in range(24)]
         check(asked, expected)
         assert service.counts["ooms"] > 0
@@ -258,7 +258,7 @@ def test_lanes_that_want_the_memory_alone_do_not_wait_for_each_other(monkeypatch
 
         def wait_alone() -> None:
             relieve(service, job, acl.OutOfMemoryError(207001, "test", "none"))
-            with service.changed:               # as `work` does after the batch
+            with service.changed:               # `work` also calls this after a batch
                 service.running -= 1
                 service.changed.notify_all()
 
@@ -470,7 +470,7 @@ def test_no_memory_for_one_request_fails_no_other(expected: list[Any], monkeypat
 
 def test_a_request_that_needs_more_than_the_limit_is_told_soon(expected: list[Any]) -> None:
     with engine(limit="2MiB", lanes=1, patience_s=600) as service:
-        service.models["text"].costs.ratio = 1.0               # so every batch seems to fit
+        service.models["text"].costs.ratio = 1.0               # with this ratio, every batch seems to fit
         large = service.submit(TASK.item("x" * 512))
         with pytest.raises(Refused) as raised:
             large.result(300)
@@ -487,7 +487,7 @@ def out_of_memory(report: OomReport | None) -> acl.OutOfMemoryError:
 def test_request_above_the_limit_is_413_though_its_deadline_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_attempts, "is_late", lambda job: True)
     with engine(limit="2MiB", lanes=1) as service:
-        service.models["text"].costs.ratio = 1.0               # so every batch seems to fit
+        service.models["text"].costs.ratio = 1.0               # with this ratio, every batch seems to fit
         with pytest.raises(Refused) as raised:
             service.submit(TASK.item("x" * 512), deadline_s=300).result(300)
         assert raised.value.status == 413

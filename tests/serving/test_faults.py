@@ -93,7 +93,7 @@ def test_stream_that_is_destroyed_with_an_error_of_its_work_is_not_destroyed_aga
     broken = streams.make()
     with sim.fault("aclrtSynchronizeStreamWithTimeout", nth=1, code=507899) as fault:
         streams.destroy(broken)
-    assert fault.hits == 1 and streams.lost == []   # it was destroyed, though its work had no end
+    assert fault.hits == 1 and streams.lost == []   # the stream was destroyed although its work did not end
 
 
 def test_stream_of_a_device_that_stays_lost_is_destroyed_at_last(sim: Any, no_leaks: None) -> None:

@@ -48,7 +48,7 @@ def test_the_page_shows_and_follows_the_pool(service: tuple[Engine, str], page: 
         page.wait("document.getElementById('state').textContent.startsWith('1 answered')", 60)
         text = page.wait(
             "[...document.querySelectorAll('#rows tr')].map(r => r.innerText).find(t => t.includes('mine'))", 60)
-        assert "<b>mine</b>" in text and "10.0 MiB" in text     # as text, and not as HTML
+        assert "<b>mine</b>" in text and "10.0 MiB" in text     # the name is shown as text, not as HTML
         said = page.js("document.getElementById('state').textContent")
         assert "held of at most 64.0 MiB" in said
         page.wait("document.getElementById('reserved').getAttribute('points').trim().split(' ').length > 2", 60)

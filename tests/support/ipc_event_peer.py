@@ -22,7 +22,7 @@ def main(handle: Handle, steps: list[str]) -> None:
     lib.aclInit(None)
     lib.aclrtSetDevice(1)
     lib.aclrtCreateStream(ctypes.byref(stream))
-    gate = HOST_FUNCTION(lambda _: sys.stdin.readline() and None)  # holds the stream until a line is read
+    gate = HOST_FUNCTION(lambda _: sys.stdin.readline() and None)  # stops the stream until a line is read
     for step in steps:
         if step == "open":
             code = lib.aclrtIpcOpenEventHandle(handle, ctypes.byref(event))
@@ -35,7 +35,7 @@ def main(handle: Handle, steps: list[str]) -> None:
         elif step == "status":
             lib.aclrtQueryEventStatus(event, ctypes.byref(status))
             code = status.value
-        else:  # "die": end without cleaning up
+        else:  # the step "die": exit without cleaning up
             sys.stdout.flush()
             os._exit(3)
         print(f"{step}:{code}", flush=True)

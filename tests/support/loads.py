@@ -124,7 +124,7 @@ def layers(t: Recorder, count: int, tokens: int, hidden: int, inner: int, kv: in
 
 def requests(t: Recorder, chunk: int, most: int) -> Iterator[int]:
     """Yield the tokens of each step of continuous batching; KV chunks are freed at the end of their request."""
-    running: list[list[int]] = []       # tokens left, tokens in the last chunk, then the chunks
+    running: list[list[int]] = []       # per request: tokens left, tokens in the last chunk, then the chunks
     while True:
         tokens = 0
         while len(running) < most and tokens < 4096 and t.random.random() < 0.35:

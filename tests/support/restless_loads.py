@@ -190,7 +190,7 @@ def jagged(t: Recorder, steps: int) -> None:
 
 def concatenating(t: Recorder, steps: int) -> None:
     """Add caches that each step allocates again, one token longer."""
-    running: list[list[int]] = []       # tokens, steps left, then the caches
+    running: list[list[int]] = []       # per request: tokens, steps left, then the caches
     for _ in range(steps):
         if len(running) < 4:
             running.append([t.random.randrange(16, 400), t.random.randrange(20, 200)])

@@ -109,7 +109,7 @@ def buckets(t: Recorder, steps: int) -> None:
 
 def regrown(t: Recorder, steps: int) -> None:
     """Add caches that each step allocates again, one token longer, as a concatenation does."""
-    running: list[list[int]] = []       # tokens, steps left, then the cache's tensors
+    running: list[list[int]] = []       # per request: tokens, steps left, then the cache's tensors
     for _ in range(steps):
         if len(running) < 4 and t.random.random() < 0.05:
             running.append([t.random.randrange(16, 700), t.random.randrange(20, 200)])
@@ -131,7 +131,7 @@ def regrown(t: Recorder, steps: int) -> None:
 
 def concatenated(t: Recorder, steps: int) -> None:
     """Add caches as `regrown` does, of more sequences, and keep the old tensors until all new ones are allocated."""
-    running: list[list[int]] = []       # tokens, steps left, then the cache's tensors
+    running: list[list[int]] = []       # per request: tokens, steps left, then the cache's tensors
     for _ in range(steps):
         if len(running) < 8:
             running.append([t.random.randrange(16, 700), t.random.randrange(100, 800)])

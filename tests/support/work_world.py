@@ -153,7 +153,7 @@ class World:
         self.values = 0
         self.random = random.Random(0)
 
-    # Helpers of the actions.
+    # ---- helpers of the actions
 
     @contextmanager
     def failing(self) -> Iterator[None]:
@@ -221,7 +221,7 @@ class World:
         with self.failing():
             self.give(held)
 
-    # Actions.
+    # ---- the actions
 
     def alloc(self) -> None:
         """Allocate a buffer through `Pool.alloc`."""

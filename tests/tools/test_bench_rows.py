@@ -146,11 +146,11 @@ class Watched:
 
     def __init__(self) -> None:
         self.allocated: set[int] = set()
-        self.freed_by_itself: set[bool] = set()     # blocks not allocated by `home`: freed by their allocator?
+        self.freed_by_itself: set[bool] = set()     # for blocks of other threads: did their own thread free them?
         self.home = threading.get_ident()
 
     def subject(self) -> Subject:
-        """Its callbacks."""
+        """Return the allocator for the loops."""
         watched = self
 
         class Block:

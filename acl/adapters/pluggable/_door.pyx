@@ -152,7 +152,7 @@ cdef c_bool (*queue_drain)(c_bool check_error) noexcept nogil
 cdef void *(*queue_mark)(int device, void *stream) noexcept nogil
 cdef c_bool (*queue_mark_done)(void *mark) noexcept nogil
 cdef void (*queue_mark_drop)(void *mark) noexcept nogil
-# The Pools of all seats, which are kept alive.
+# The Pools of all seats; the dict keeps them alive.
 held = {}
 SEATS = DOOR_SEATS
 
@@ -485,7 +485,7 @@ cdef void on_fraction(uint32_t seat, int device, double fraction) noexcept nogil
         front = front_first(seat, device)
     if front is not NULL and device_enter(device, &previous):
         if aclrtGetMemInfo(memory_kind(), &room, &total) == 0:
-            limit_share(front, <size_t> (fraction * <double> total))        # at most 1
+            limit_share(front, <size_t> (fraction * <double> total))       # `fraction` is at most 1
         device_leave(previous)
 
 
@@ -538,7 +538,7 @@ cdef c_bool on_why(uint32_t seat, int device, size_t size, char *text, size_t ro
         return False
     size_text(words[0], sizeof(words[0]), size)
     size_text(words[1], sizeof(words[1]), stale_read(&pool.source.reserved))
-    size_text(words[2], sizeof(words[2]), <size_t> front.stats.bytes[0].current)   # not negative
+    size_text(words[2], sizeof(words[2]), <size_t> front.stats.bytes[0].current)  # not negative
     if pool.options.limit == 0:
         snprintf(words[3], sizeof(words[3]), b"none")
     else:
@@ -576,7 +576,7 @@ calls_fill()
 cdef Front *front_of(int seat, int device) except? NULL:
     if not 0 <= seat < DOOR_SEATS:
         raise ValueError(f"seat must be 0 to {DOOR_SEATS - 1}, not {seat}")
-    return front_find(<uint32_t> seat, device)      # not negative
+    return front_find(<uint32_t> seat, device)      # `seat` is not negative
 
 
 def path():
@@ -647,7 +647,7 @@ cdef int fronts_adopt() except -1:
     cdef int device, seat
     for seat in range(DOOR_SEATS):
         for device in range(DOOR_DEVICES):
-            front = front_find(<uint32_t> seat, device)         # not negative
+            front = front_find(<uint32_t> seat, device)         # `seat` is not negative
             if front is not NULL and not front.adopted:
                 front.adopted = True         # set before `pool_adopt`, which lets other threads run
                 held[seat, device] = pool_adopt(front.pool)
@@ -713,13 +713,13 @@ def empty(int seat=0):
     """Empty the framework's queue, and return a seat's free memory to the devices."""
     front_of(seat, 0)
     with nogil:
-        on_empty(<uint32_t> seat)                   # not negative
+        on_empty(<uint32_t> seat)                   # `seat` is not negative
 
 
 def reset(int device, *, bint peaks, int seat=0):
     """If `peaks`, set the peaks to the current values; else set the accumulated counters to 0."""
     front_of(seat, device)
-    on_reset(<uint32_t> seat, device, peaks)        # not negative
+    on_reset(<uint32_t> seat, device, peaks)        # `seat` is not negative
 
 
 def refused():
@@ -738,7 +738,7 @@ def stats(int device, *, int seat=0):
     cdef DoorStats found
     cdef int kind
     front_of(seat, device)
-    if not on_stats(<uint32_t> seat, device, &found):       # not negative
+    if not on_stats(<uint32_t> seat, device, &found):       # `seat` is not negative
         return None
     return {
         "blocks": [stat_dict(&found.blocks[kind]) for kind in range(DOOR_KINDS)],

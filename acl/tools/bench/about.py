@@ -26,7 +26,7 @@ BUILDS = re.compile(r"[-_](debug|secure|asan|tsan)\b")
 
 
 def about_ours() -> About:
-    """Describe this package: pools, policies and the floor."""
+    """Describe this package, as the source of the pools, the policies and the floor."""
     return {"version": acl.__version__, "build": _peers.build_type()}
 
 

@@ -39,7 +39,7 @@ class Effort:
 
     rounds: int = 4                 # processes for each row; `aclpool compare` needs four
     samples: int = 3                # timed runs in each process
-    run_ns: int = 10_000_000        # target time of one run
+    run_ns: int = 10_000_000        # time that one run should take
     least: int = 200                # least number of pairs in a run
     warm_runs: int = 30
     warm_ns: int = 300_000_000    # most processor time of the warm-up
@@ -109,7 +109,7 @@ def sample_alone(load: Load, effort: Effort, passes: int = 1) -> Sampled:
 
 
 Windows = Sequence[tuple[int, int]]
-Run = tuple[float, float, float, float]         # cpu, wall, instructions, overlap
+Run = tuple[float, float, float, float]         # one run: CPU time, wall time, instructions, overlap
 
 
 def overlap(windows: Windows, of: int | None = None) -> float:

@@ -46,10 +46,10 @@ class Opened:
     subject: Subject
     another: Callable[[], Subject] | None = None    # makes a second arena of the same allocator
     close: Callable[[], None] = lambda: None
-    reserved_peak: Callable[[], int] | None = None  # returns the most bytes reserved so far
-    reserved: Callable[[], int] | None = None       # returns the bytes reserved now
+    reserved_peak: Callable[[], int] | None = None  # returns the peak of the reserved bytes
+    reserved: Callable[[], int] | None = None       # returns the bytes that are reserved now
     under_test: PoolUnderTest | None = None
-    host: bool = False                              # blocks are memory of this process
+    host: bool = False                              # the blocks are memory of this process
     python: bool = False                            # the allocator's callbacks run Python code
     call: Callable[[int], Any] | None = None        # allocates from Python; dropping the result frees it
     about: dict[str, Any] = field(default_factory=dict)     # version, build, and other data that identify the allocator

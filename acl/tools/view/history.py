@@ -158,9 +158,9 @@ class MappedRanges:
     """The mappings at one event, by address, while changes are read in order; ended mappings become rows of spans."""
 
     def __init__(self) -> None:
-        self.starts: list[int] = []                       # addresses, sorted
-        self.held: dict[int, tuple[int, int]] = {}        # address to (bytes, event of the mapping)
-        self.rows: list[tuple[int, int, int, int]] = []   # address, bytes, start, end
+        self.starts: list[int] = []                       # start addresses of the mappings, sorted
+        self.held: dict[int, tuple[int, int]] = {}        # by start address: (bytes, event of the mapping)
+        self.rows: list[tuple[int, int, int, int]] = []   # ended mappings: address, bytes, first event, last event
 
     def add(self, address: int, size: int, began: int) -> None:
         """Map memory at a range."""

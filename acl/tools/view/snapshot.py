@@ -53,7 +53,7 @@ def stream_name(handle: int) -> str:
 class Reading:
     """The data that was read so far, while the entries are read in order."""
 
-    rows: list[list[int]] = field(default_factory=list)   # start, end, size, stream, tag, stack, address
+    rows: list[list[int]] = field(default_factory=list)   # blocks: start, end, size, stream, tag, stack, address
     open: dict[int, int] = field(default_factory=dict)    # live blocks: index in `rows` by address
     changes: list[tuple[int, int, int]] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)

@@ -8,7 +8,7 @@
 
 enum { BYTES = 4 << 20, KEY = 65 };
 
-/* What one process sends to the other through the pipe. */
+/* The message that one process sends to the other through the pipe. */
 typedef struct Message {
     char memory_key[KEY];
     uint64_t shareable;

@@ -104,7 +104,7 @@ class Net:
         return result.reshape(array.shape[0], -1)
 
     def __del__(self):
-        # The order in which many programs release: the model first, its memory last.
+        # Many programs release in this order: the model first, its memory last.
         check_ret("acl.mdl.unload", acl.mdl.unload(self.model_id))
         check_ret("acl.mdl.destroy_desc", acl.mdl.destroy_desc(self.model_desc))
         while self.input_data + self.output_data:

@@ -531,4 +531,4 @@ def test_single_allocations_have_lines_where_few_events_are_shown(layered: Any) 
     layered.settle()
     low, high = window(layered)
     assert high - low < 400
-    assert len(column(layered)) >= whole + 5    # between six weights of 2 MiB
+    assert len(column(layered)) >= whole + 5    # there are edges between the six weights of 2 MiB

@@ -24,8 +24,8 @@ MIB = 1 << 20
 class Counted:
     """Counts that were made outside the pool during the recording."""
 
-    requested: list[int] = field(default_factory=list)    # bytes, by the pool, after each event
-    physical: int = 0                                      # peak in bytes, by the simulator
+    requested: list[int] = field(default_factory=list)    # requested bytes after each event, from the pool
+    physical: int = 0                                      # peak of the physical bytes, from the simulator
     tags: dict[str, int] = field(default_factory=dict)     # requested bytes of the kept blocks, by tag
     oom: str = ""
 
@@ -105,7 +105,7 @@ def test_what_was_kept_is_told_by_tag(recorded: Any) -> None:
     told = bytes_by(history, "tag", kept)
     for tag in ("kv", "activations", ""):
         size = told[tag or "no tag"]
-        assert counted.tags[tag] <= size <= counted.tags[tag] + 64 * len(kept)   # the SoC's padding
+        assert counted.tags[tag] <= size <= counted.tags[tag] + 64 * len(kept)   # 64: the chip's padding of a block
 
 
 def test_every_live_byte_is_mapped_at_every_tenth_event(recorded: Any) -> None:
@@ -164,7 +164,7 @@ def test_sleep_is_told_and_sleeping_memory_is_not_held(sim: ModuleType, stream: 
 def test_the_history_knows_the_pools_limit(recorded: Any) -> None:
     folder, _ = recorded
     assert load_history(folder / "run.npz").limit == 400 * MIB
-    assert load_history(folder / "run.pickle").limit == 0       # a PyTorch snapshot has none
+    assert load_history(folder / "run.pickle").limit == 0       # a PyTorch snapshot has no limit
 
 
 def test_the_still_picture_has_the_longest_lived_below_and_the_limit(sim: ModuleType, tmp_path: Path) -> None:
