@@ -35,7 +35,7 @@ def program(code: str, **environment: str) -> str:
 # ---- bytes
 
 
-def test_a_block_is_padded_and_its_own() -> None:
+def test_framework_blocks_are_padded_and_do_not_overlap() -> None:
     program("""
         framework, stream = Framework(), acl.Stream()
         sizes = [1, 16, 308, 480, 481, 512, 4000, 5 * MIB + 3]
@@ -64,7 +64,7 @@ def test_padding_follows_the_chip(soc: str, bytes_: int) -> None:
     assert int(out) == bytes_
 
 
-def test_no_bytes_are_no_block() -> None:
+def test_framework_allocation_of_0_bytes_returns_null() -> None:
     program("""
         framework = Framework()
         assert framework.malloc(0) == 0
@@ -83,7 +83,7 @@ def test_an_absurd_size_is_refused(size: int) -> None:
     """)
 
 
-def test_what_is_not_live_is_refused_and_harms_nothing() -> None:
+def test_free_of_an_address_that_is_not_live_is_refused() -> None:
     program("""
         framework, stream = Framework(), acl.Stream()
         block = framework.malloc(1000, stream)
@@ -138,7 +138,7 @@ def test_each_device_has_a_pool_of_its_own() -> None:
     """)
 
 
-def test_a_pool_can_be_given() -> None:
+def test_framework_uses_a_pool_that_the_program_attached() -> None:
     program("""
         pool = acl.Pool(1, limit="8MiB")
         assert _door.attach(pool, early=True) == 0
@@ -152,7 +152,7 @@ def test_a_pool_can_be_given() -> None:
     """)
 
 
-def test_the_default_stream_has_a_part_of_its_own() -> None:
+def test_default_stream_has_an_arena_of_its_own() -> None:
     program("""
         framework, stream = Framework(), acl.Stream()
         one = framework.malloc(1000, None)
@@ -164,7 +164,7 @@ def test_the_default_stream_has_a_part_of_its_own() -> None:
     """)
 
 
-def test_a_block_may_come_back_after_its_stream_is_gone() -> None:
+def test_framework_block_can_be_freed_after_its_stream_is_destroyed() -> None:
     program("""
         framework, stream = Framework(), acl.Stream()
         block = framework.malloc(5 * MIB, stream)
@@ -178,7 +178,7 @@ def test_a_block_may_come_back_after_its_stream_is_gone() -> None:
     """)
 
 
-def test_threads_without_a_device_take_and_give_back() -> None:
+def test_threads_without_a_device_can_allocate_and_free() -> None:
     program("""
         framework, streams = Framework(), [acl.Stream() for _ in range(3)]
         handed, wrong = [], []
@@ -204,7 +204,7 @@ def test_threads_without_a_device_take_and_give_back() -> None:
     """)
 
 
-def test_the_current_device_of_a_thread_stays() -> None:
+def test_current_device_of_a_thread_is_not_changed_by_the_framework_adapter() -> None:
     program("""
         framework = Framework()
         mine = acl.Context(0)
@@ -256,7 +256,7 @@ def load(framework, pool, seed, steps):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("early", [False, True], ids=["a pool of ACL's streams too", "a pool of its own"])
-def test_what_is_freed_before_its_launch_keeps_its_pages(seed: int, early: bool) -> None:
+def test_block_freed_before_its_task_is_launched_keeps_its_pages(seed: int, early: bool) -> None:
     """Slow allocations, trims, decay steps and other streams take no page that work in the queue still uses."""
     program(QUEUE + f"""
 pool = acl.Pool(0, limit="24MiB", early_frees={early})
@@ -267,7 +267,7 @@ assert pool.check() == 0
 """)
 
 
-def test_slow_work_a_miss_and_a_second_stream() -> None:
+def test_allocation_takes_no_free_page_of_a_stream_with_queued_tasks() -> None:
     """While a task of stream one waits in the queue, stream two does not get stream one's free page."""
     program("""
         pool = acl.Pool(0, limit="8MiB")
@@ -289,7 +289,7 @@ def test_slow_work_a_miss_and_a_second_stream() -> None:
     """)
 
 
-def test_a_free_calls_nothing() -> None:
+def test_framework_free_calls_no_runtime_function() -> None:
     program("""
         framework, stream, other = Framework(), acl.Stream(), acl.Stream()
         blocks = [framework.malloc(size, stream) for size in (100, 100_000, 9 * MIB)]
@@ -301,7 +301,7 @@ def test_a_free_calls_nothing() -> None:
     """)
 
 
-def test_pages_go_once_the_queue_is_drained() -> None:
+def test_pages_are_released_only_after_the_task_queue_is_drained() -> None:
     program("""
         framework, stream = Framework(), acl.Stream()
         block = framework.malloc(9 * MIB, stream)
@@ -316,7 +316,7 @@ def test_pages_go_once_the_queue_is_drained() -> None:
     """)
 
 
-def test_emptying_drains_each_device() -> None:
+def test_emptying_the_cache_drains_the_queue_of_each_device() -> None:
     program("""
         framework = Framework()
         framework.can_drain()
@@ -334,7 +334,7 @@ def test_emptying_drains_each_device() -> None:
     """)
 
 
-def test_a_shortage_drains_before_it_fails() -> None:
+def test_allocation_short_of_memory_drains_the_queue_before_it_fails() -> None:
     """When the queue is empty, free pages of another stream are used; live blocks keep their pages."""
     program("""
         pool = acl.Pool(0, limit="16MiB")
@@ -357,7 +357,7 @@ def test_a_shortage_drains_before_it_fails() -> None:
     """)
 
 
-def test_a_drain_waits_in_the_context_of_the_work() -> None:
+def test_queue_drain_waits_in_the_context_of_the_work() -> None:
     """A synchronisation of the device covers only the streams of the current context."""
     program("""
         pool = acl.Pool(0, sync_timeout_ms=50)
@@ -381,7 +381,7 @@ def test_a_drain_waits_in_the_context_of_the_work() -> None:
     """)
 
 
-def test_what_is_freed_while_the_queue_drains_stays() -> None:
+def test_block_freed_while_the_queue_drains_keeps_its_pages() -> None:
     """The pages to return are chosen before the drain.  So a block that is freed during the drain keeps its pages."""
     program("""
         framework, stream = Framework(), acl.Stream()
@@ -409,7 +409,7 @@ def test_what_is_freed_while_the_queue_drains_stays() -> None:
     """)
 
 
-def test_a_drain_that_fails_takes_nothing() -> None:
+def test_failed_queue_drain_releases_no_page() -> None:
     program("""
         framework, stream = Framework(), acl.Stream()
         block = framework.malloc(9 * MIB, stream)
@@ -426,7 +426,7 @@ def test_a_drain_that_fails_takes_nothing() -> None:
 # ---- other streams
 
 
-def test_a_block_that_another_stream_uses_waits_for_the_drain() -> None:
+def test_block_used_by_another_stream_is_released_only_after_the_queue_drain() -> None:
     program("""
         framework, one, two = Framework(), acl.Stream(), acl.Stream()
         framework.can_drain()
@@ -450,7 +450,7 @@ def test_a_block_that_another_stream_uses_waits_for_the_drain() -> None:
     """)
 
 
-def test_a_mark_in_the_queue_releases_what_another_stream_used() -> None:
+def test_queue_marker_releases_a_block_that_another_stream_used() -> None:
     """The mark is set at the first slow allocation after the free; the block is released when the stream reaches it."""
     program("""
         framework, one, two = Framework(), acl.Stream(), acl.Stream()
@@ -486,7 +486,7 @@ def test_a_block_that_its_own_stream_uses_does_not_wait() -> None:
 # ---- out of memory, hooks
 
 
-def test_instead_of_a_null_the_hook_is_told_why() -> None:
+def test_error_hook_gets_the_reason_of_a_failed_allocation() -> None:
     out = program("""
         pool = acl.Pool(0, limit="8MiB")
         _door.attach(pool, early=True)
@@ -508,7 +508,7 @@ def test_instead_of_a_null_the_hook_is_told_why() -> None:
     assert "MemPool" in lines[2]
 
 
-def test_a_framework_whose_pool_was_closed_is_told_so() -> None:
+def test_allocation_from_a_closed_pool_gets_an_error_that_says_so() -> None:
     out = program("""
         pool = acl.Pool(0)
         _door.attach(pool, early=True)
@@ -525,7 +525,7 @@ def test_a_framework_whose_pool_was_closed_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("call", ["aclrtMallocPhysical", "aclrtMapMem", "aclrtReserveMemAddress"])
-def test_a_driver_that_fails_costs_one_allocation(call: str) -> None:
+def test_driver_failure_makes_only_one_allocation_fail(call: str) -> None:
     program(f"""
         framework, stream = Framework(), acl.Stream()
         assert framework.malloc(100, stream)
@@ -536,7 +536,7 @@ def test_a_driver_that_fails_costs_one_allocation(call: str) -> None:
     """)
 
 
-def test_peaks_and_totals_start_again() -> None:
+def test_framework_statistics_reset_peaks_and_totals() -> None:
     program("""
         framework, stream = Framework(), acl.Stream()
         blocks = [framework.malloc(MIB, stream) for _ in range(5)]
@@ -551,7 +551,7 @@ def test_peaks_and_totals_start_again() -> None:
     """)
 
 
-def test_a_fraction_is_a_limit() -> None:
+def test_memory_fraction_sets_the_limit_of_the_pool() -> None:
     program("""
         framework = Framework()
         framework.library.aclpool_fraction.argtypes = [ctypes.c_double, ctypes.c_int]
@@ -564,7 +564,7 @@ def test_a_fraction_is_a_limit() -> None:
 # ---- seats of single pools
 
 
-def test_a_seat_serves_its_own_pool() -> None:
+def test_framework_instance_allocates_from_its_own_pool() -> None:
     program("""
         first, second = acl.Pool(0, limit="8MiB"), acl.Pool(0, limit="32MiB")
         seats = [_door.attach(pool, early=False, own=True) for pool in (first, second)]
@@ -577,7 +577,7 @@ def test_a_seat_serves_its_own_pool() -> None:
     """)
 
 
-def test_a_seat_frees_what_the_device_has_done_with() -> None:
+def test_framework_instance_releases_pages_of_blocks_freed_after_their_work() -> None:
     """Such an instance moves pages as the pool itself does, because a block is freed only when its work is complete."""
     program("""
         pool = acl.Pool(0)
@@ -588,7 +588,7 @@ def test_a_seat_frees_what_the_device_has_done_with() -> None:
     """)
 
 
-def test_where_a_framework_names_the_wrong_device_the_threads_own_counts() -> None:
+def test_current_device_of_the_thread_is_used_if_the_framework_names_the_wrong_one() -> None:
     program("""
         pool = acl.Pool(1)
         acl.Device(0).use()
@@ -626,7 +626,7 @@ def test_more_pools_than_instances_are_refused() -> None:
 # ---- without Python's side
 
 
-def test_a_program_that_only_opens_the_library_is_told() -> None:
+def test_program_that_only_opens_the_library_gets_an_explaining_error() -> None:
     """The symbols refuse every call until the module is imported."""
     done = run_python("""
         import ctypes, importlib.util, sys
@@ -641,7 +641,7 @@ def test_a_program_that_only_opens_the_library_is_told() -> None:
     assert done.stderr.count("gives no memory") == 1
 
 
-def test_the_exit_with_live_blocks_is_silent() -> None:
+def test_process_exit_with_live_framework_blocks_is_silent() -> None:
     done = run_python(START + """
 framework, stream = Framework(), acl.Stream()
 keep = [framework.malloc(size, stream) for size in (100, 5 * MIB)]
@@ -654,7 +654,7 @@ framework.submit()
 # ---- what Python knows
 
 
-def test_a_pool_that_an_allocation_makes_is_known_at_once() -> None:
+def test_pool_made_by_a_framework_allocation_is_listed_immediately() -> None:
     out = program("""
         framework, stream = Framework(), acl.Stream()
         framework.malloc(1000, stream)
@@ -707,7 +707,7 @@ def test_a_forked_child_gets_no_memory() -> None:
     """)
 
 
-def test_why_a_seats_allocation_failed_is_told_once() -> None:
+def test_reason_of_a_failed_instance_allocation_is_reported_once() -> None:
     program("""
         seat = _door.attach(acl.Pool(0, limit="10MiB"), early=False, own=True)
         framework, stream = Framework(seat), acl.Stream()

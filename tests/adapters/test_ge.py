@@ -75,7 +75,7 @@ def ge(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     acl.ge.__dict__.pop("Allocator", None)
 
 
-def test_it_is_one_of_ges_allocators(ge: ModuleType, stream: acl.Stream) -> None:
+def test_ge_allocator_is_a_subclass_of_the_allocator_of_ge(ge: ModuleType, stream: acl.Stream) -> None:
     with acl.Pool(0) as pool:
         made = acl.ge.Allocator(pool, stream)
         assert isinstance(made, GeAllocator)
@@ -87,7 +87,7 @@ def test_it_is_one_of_ges_allocators(ge: ModuleType, stream: acl.Stream) -> None
         made.free(block)
 
 
-def test_the_memory_is_the_streams_and_without_padding(ge: ModuleType, stream: acl.Stream) -> None:
+def test_ge_blocks_come_from_the_arena_of_the_stream_without_padding(ge: ModuleType, stream: acl.Stream) -> None:
     with acl.Pool(0) as pool:
         made = acl.ge.Allocator(pool, stream)
         block = made.malloc(512)
@@ -99,7 +99,7 @@ def test_the_memory_is_the_streams_and_without_padding(ge: ModuleType, stream: a
         made.free(again)
 
 
-def test_free_finds_the_block_by_its_address(ge: ModuleType, stream: acl.Stream) -> None:
+def test_ge_free_finds_the_block_by_its_address(ge: ModuleType, stream: acl.Stream) -> None:
     with acl.Pool(0) as pool:
         made = acl.ge.Allocator(pool, stream)
         block = made.malloc(4096)
@@ -109,7 +109,7 @@ def test_free_finds_the_block_by_its_address(ge: ModuleType, stream: acl.Stream)
         assert pool.stats().allocated == 0
 
 
-def test_out_of_memory_is_a_memory_error(ge: ModuleType, stream: acl.Stream) -> None:
+def test_ge_allocation_without_memory_raises_a_memory_error(ge: ModuleType, stream: acl.Stream) -> None:
     with acl.Pool(0, limit=4 * MIB) as pool:
         made = acl.ge.Allocator(pool, stream)
         with pytest.raises(MemoryError) as caught:
@@ -121,12 +121,14 @@ def test_out_of_memory_is_a_memory_error(ge: ModuleType, stream: acl.Stream) -> 
 @pytest.mark.parametrize(
     ("size", "error"), [(-1, ValueError), (1 << 46, ValueError), ("5", TypeError), (True, TypeError)]
 )
-def test_sizes_are_checked(ge: ModuleType, stream: acl.Stream, size: Any, error: type[Exception]) -> None:
+def test_ge_allocation_of_a_wrong_size_is_refused(
+    ge: ModuleType, stream: acl.Stream, size: Any, error: type[Exception]
+) -> None:
     with acl.Pool(0) as pool, pytest.raises(error, match="size must be"):
         acl.ge.Allocator(pool, stream).malloc(size)
 
 
-def test_register_tells_the_session(ge: ModuleType, stream: acl.Stream) -> None:
+def test_ge_register_passes_the_allocator_to_the_session(ge: ModuleType, stream: acl.Stream) -> None:
     session = Session()
     with acl.Pool(0) as pool:
         made = acl.ge.register(session, pool, stream)
@@ -134,7 +136,7 @@ def test_register_tells_the_session(ge: ModuleType, stream: acl.Stream) -> None:
         assert acl.ge.register(session, pool, stream.handle) is not made
 
 
-def test_what_the_document_shows(ge: ModuleType) -> None:
+def test_example_of_the_ge_document_runs(ge: ModuleType) -> None:
     text = (Path(__file__).parents[2] / "docs/ge.md").read_text()
     (code,) = re.findall(r"```text\n(.*?)```", text, re.S)
     names: dict[str, Any] = {"acl": acl, "session": Session(), "graph_id": 1, "options": {}}
@@ -150,12 +152,14 @@ def test_what_the_document_shows(ge: ModuleType) -> None:
     (None, None, r"'pool' has incorrect type .*got NoneType"),
     ("", "first", "stream must be a Stream or the handle of one, not str"),
 ])
-def test_what_is_no_pool_or_stream_is_named(ge: ModuleType, pool: Any, stream: Any, text: str) -> None:
+def test_ge_allocator_names_an_argument_that_is_not_a_pool_or_stream(
+    ge: ModuleType, pool: Any, stream: Any, text: str
+) -> None:
     with acl.Pool(0) as real, pytest.raises(TypeError, match=text):
         acl.ge.Allocator(real if pool == "" else pool, stream)
 
 
-def test_many_blocks_come_back(ge: ModuleType, stream: acl.Stream) -> None:
+def test_ge_allocator_returns_the_memory_of_many_blocks(ge: ModuleType, stream: acl.Stream) -> None:
     with acl.Pool(0) as pool:
         made = acl.ge.Allocator(pool, stream)
         blocks = [made.malloc(32 + 512 * number) for number in range(300)]
@@ -166,14 +170,14 @@ def test_many_blocks_come_back(ge: ModuleType, stream: acl.Stream) -> None:
         assert (pool.check(), pool.stats().reserved, physical()) == (0, 0, 0)
 
 
-def test_without_cann_the_error_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ge_allocator_without_cann_raises_an_error_that_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     acl.ge.__dict__.pop("Allocator", None)
     monkeypatch.setitem(sys.modules, "ge", None)
     with pytest.raises(ImportError, match="PyPI is another one"):
         acl.ge.Allocator  # noqa: B018
 
 
-def test_another_package_of_the_name_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_package_named_ge_is_not_mistaken_for_that_of_cann(monkeypatch: pytest.MonkeyPatch) -> None:
     acl.ge.__dict__.pop("Allocator", None)
     other = ModuleType("ge")
     other.__path__ = []
@@ -183,6 +187,6 @@ def test_another_package_of_the_name_is_told_apart(monkeypatch: pytest.MonkeyPat
         acl.ge.Allocator  # noqa: B018
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_in_the_ge_module_raises_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         importlib.import_module("acl.ge").nonsense  # noqa: B018

@@ -38,7 +38,7 @@ def read(address: int, size: int) -> bytes:
 # ---- the pool -----------------------------------------------------------------------------------
 
 
-def test_blocks_are_aligned_apart_and_writable() -> None:
+def test_onnx_runtime_blocks_are_aligned_writable_and_do_not_overlap() -> None:
     pool = HostPool(granule=65536)
     blocks = {pool.alloc(size): size for size in (0, 1, 63, 64, 65, 4096, 70_000, 3 * MIB)}
     assert all(address % 64 == 0 for address in blocks)
@@ -109,7 +109,7 @@ def test_free_pages_serve_another_shape() -> None:
         pool.free(address)
 
 
-def test_the_limit_is_kept_and_malloc_serves_the_rest() -> None:
+def test_allocations_above_the_limit_are_served_by_malloc() -> None:
     pool = HostPool(limit=8 * MIB)
     first = pool.alloc(6 * MIB)
     second = pool.alloc(6 * MIB)
@@ -125,7 +125,7 @@ def test_the_limit_is_kept_and_malloc_serves_the_rest() -> None:
     pool.free(third)
 
 
-def test_weights_have_a_part_of_their_own() -> None:
+def test_weights_have_an_arena_of_their_own() -> None:
     pool = HostPool(arenas=1)
     weight, tensor = pool.alloc(MIB, weight=True), pool.alloc(MIB)
     assert abs(weight - tensor) > 1 << 30
@@ -163,7 +163,7 @@ def test_threads_allocate_and_free_for_each_other() -> None:
     assert pool.stats()["live_blocks"] == len(passed) == 0
 
 
-def test_a_pool_that_is_dropped_gives_everything_back() -> None:
+def test_dropped_host_pool_returns_all_memory() -> None:
     before = HostPool.physical_bytes()
     pool = HostPool()
     pool.free(pool.alloc(9 * MIB))
@@ -171,7 +171,7 @@ def test_a_pool_that_is_dropped_gives_everything_back() -> None:
     assert HostPool.physical_bytes() == before
 
 
-def test_a_pool_that_is_dropped_keeps_what_lives() -> None:
+def test_dropped_host_pool_keeps_live_blocks_valid() -> None:
     pool = HostPool()
     address = pool.alloc(MIB)
     fill(address, MIB, 4)
@@ -189,18 +189,18 @@ def test_a_pool_that_is_dropped_keeps_what_lives() -> None:
         ({"arenas": 65}, "arenas must be 1 to 64, not 65"),
     ],
 )
-def test_options_are_checked(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_of_a_host_pool_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         HostPool(**options)
 
 
 @pytest.mark.parametrize("name", ["limit", "granule", "arenas"])
-def test_options_of_another_type_are_named(name: str) -> None:
+def test_host_pool_option_of_a_wrong_type_is_refused_by_name(name: str) -> None:
     with pytest.raises(TypeError, match=f"{name} must be an int.*, not float"):
         HostPool(**{name: 1.5})
 
 
-def test_sizes_that_make_no_sense_are_named() -> None:
+def test_impossible_sizes_of_a_host_pool_are_refused_by_name() -> None:
     pool = HostPool()
     with pytest.raises(ValueError, match="size must be at least 0, not -1"):
         pool.alloc(-1)
@@ -208,7 +208,7 @@ def test_sizes_that_make_no_sense_are_named() -> None:
         pool.trim("some")
 
 
-def test_sizes_may_be_texts() -> None:
+def test_host_pool_sizes_may_be_texts() -> None:
     pool = HostPool("64MiB", "64KiB")
     assert (pool.limit, pool.granule) == (64 * MIB, 65536)
 
@@ -236,7 +236,7 @@ def test_the_child_of_a_fork_gets_malloc_and_leaves_the_parents_memory_alone() -
     assert done.stdout.splitlines() == ["RuntimeError", "True 1 0"], done.stderr
 
 
-def test_it_needs_no_device() -> None:
+def test_host_pool_needs_no_device() -> None:
     done = run_python(
         """
         import warnings
@@ -282,7 +282,7 @@ def session(options: Any = None) -> Any:
     return onnxruntime.InferenceSession(network(), options, providers=["CPUExecutionProvider"])
 
 
-def test_results_are_those_of_plain_onnx_runtime(installed: HostPool) -> None:
+def test_session_results_equal_those_of_plain_onnx_runtime(installed: HostPool) -> None:
     ours, plain = session(acl.ort.session_options()), session()
     rng = np.random.default_rng(1)
     for rows in (1, 7, 1000, 33, 5000, 2):
@@ -354,7 +354,7 @@ def test_a_second_install_is_refused(installed: HostPool) -> None:
     ({"pool": HostPool(), "granule": "2MiB"}, ValueError, "are options of a new pool"),
     ({"pool": HostPool(), "arenas": 1}, ValueError, "are options of a new pool"),
 ])
-def test_what_install_cannot_use_is_named(given: dict[str, Any], error: type[Exception], text: str) -> None:
+def test_install_names_an_argument_that_it_cannot_use(given: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         acl.ort.install(**given)
     acl.ort.install()                           # the refused install left nothing behind
@@ -362,24 +362,24 @@ def test_what_install_cannot_use_is_named(given: dict[str, Any], error: type[Exc
 
 
 @needs_onnxruntime
-def test_options_that_are_none_of_onnx_runtimes_are_named() -> None:
+def test_unknown_onnx_runtime_options_are_refused_by_name() -> None:
     with pytest.raises(TypeError, match=r"options must be onnxruntime\.SessionOptions or None, not dict"):
         acl.ort.session_options({})
 
 
-def test_without_install_there_are_no_stats() -> None:
+def test_onnx_runtime_has_no_pool_statistics_without_install() -> None:
     with pytest.raises(RuntimeError, match=r"acl\.ort\.install\(\) first"):
         acl.ort.stats()
 
 
-def test_without_the_package_install_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_without_onnx_runtime_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ImportError, match=r"pip install aclpool\[onnx\]"):
         acl.ort.install()
 
 
 @needs_onnxruntime
-def test_an_exit_with_sessions_and_results_is_silent() -> None:
+def test_process_exit_with_live_sessions_and_results_is_silent() -> None:
     done = run_python(f"""
         import numpy as np, onnxruntime
         import acl.ort
@@ -401,7 +401,7 @@ def library() -> Path:
     return next((Path(spec.origin).parent / "capi").glob("libonnxruntime.so.*"))
 
 
-def test_a_session_by_the_c_api_is_served() -> None:
+def test_session_made_by_the_c_api_uses_the_pool() -> None:
     """The test calls CreateEnv, the options and CreateSessionFromArray by ctypes, as a C program would."""
     path = library()
     pool = HostPool(arenas=1)
@@ -430,7 +430,7 @@ def test_a_session_by_the_c_api_is_served() -> None:
     assert pool.stats()["live_blocks"] > 0
 
 
-def test_a_library_that_is_not_there_or_not_it_is_told() -> None:
+def test_missing_or_wrong_onnx_runtime_library_is_reported() -> None:
     pool = HostPool()
     with pytest.raises(OSError, match="nowhere"):
         acl.ort.register(pool, "/nowhere/libonnxruntime.so")
@@ -440,7 +440,7 @@ def test_a_library_that_is_not_there_or_not_it_is_told() -> None:
         acl.ort.register(pool, 5)               # type: ignore[arg-type]
 
 
-def test_what_a_forked_child_writes_is_its_own_and_it_keeps_what_it_had() -> None:
+def test_forked_child_has_its_own_copy_of_the_host_memory() -> None:
     done = run_python("""
         import ctypes, os
         from acl.ort import HostPool

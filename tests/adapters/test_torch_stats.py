@@ -20,7 +20,7 @@ FRONT = {
 }
 
 
-def test_statistics_have_torchs_names() -> None:
+def test_torch_statistics_have_the_names_that_torch_uses() -> None:
     nested = _torch_stats.nested_stats(FRONT)
     assert nested["allocation"] == {"all": STAT, "small_pool": SMALL, "large_pool": LARGE}
     assert nested["allocated_bytes"]["large_pool"]["peak"] == 3 * 512
@@ -28,13 +28,13 @@ def test_statistics_have_torchs_names() -> None:
     assert (nested["num_ooms"], nested["num_alloc_retries"], nested["num_device_alloc"]) == (2, 1, 4)
 
 
-def test_a_device_without_a_front_reads_zero() -> None:
+def test_torch_statistics_of_an_unused_device_are_zero() -> None:
     nested = _torch_stats.nested_stats(None)
     assert set(nested) == set(_torch_stats.nested_stats(FRONT))
     assert nested["allocation"]["all"]["current"] == nested["reserved_bytes"]["all"]["peak"] == 0
 
 
-def test_a_snapshot_adds_up() -> None:
+def test_memory_snapshot_rows_add_up_to_the_totals() -> None:
     run = [(4096, 512, "live", 100), (4608, 1024, "waiting", 0), (5632, 512, "free", 0)]
     made = _torch_stats.snapshot({0: [(77, True, run)], 1: []})
     (segment,) = made["segments"]
@@ -45,7 +45,7 @@ def test_a_snapshot_adds_up() -> None:
 
 
 @pytest.mark.parametrize(("module", "package"), [("torch", "torch_npu"), ("mindspore", "mindspore")])
-def test_without_the_framework_the_import_says_so(module: str, package: str) -> None:
+def test_import_without_the_framework_raises_an_error_that_names_the_framework(module: str, package: str) -> None:
     if find_spec(package) is not None:
         pytest.skip(f"{package} is installed")
     done = run_python(f"""

@@ -64,7 +64,7 @@ def books(sim: ModuleType) -> Iterator[Books]:
     assert camem.segments() == []
 
 
-def test_a_segment_is_told_and_backed(books: Books) -> None:
+def test_camem_segment_is_backed_and_reported_to_its_callback(books: Books) -> None:
     device, size, address, record = books.take(5 * MIB)
     assert (device, size) == (0, 6 * MIB)
     assert physical() == 6 * MIB
@@ -72,7 +72,7 @@ def test_a_segment_is_told_and_backed(books: Books) -> None:
     assert camem.segments() == [(0, 6 * MIB, address, True)]
 
 
-def test_sleep_gives_the_memory_back_and_keeps_the_address(books: Books) -> None:
+def test_camem_sleep_returns_the_memory_and_keeps_the_address(books: Books) -> None:
     handle = books.take(4 * MIB)
     other = books.take(2 * MIB)
     camem.python_unmap_and_release(*handle)
@@ -87,7 +87,7 @@ def test_sleep_gives_the_memory_back_and_keeps_the_address(books: Books) -> None
     assert {handle[2], other[2], third[2]} == set(books.handles)
 
 
-def test_a_freed_segment_leaves_nothing(books: Books, no_leaks: None) -> None:
+def test_freed_camem_segment_leaves_no_memory_behind(books: Books, no_leaks: None) -> None:
     handle = books.take(2 * MIB)
     books.give(handle)
     assert camem.segments() == []
@@ -100,7 +100,7 @@ def test_a_sleeping_segment_can_be_freed(books: Books, no_leaks: None) -> None:
     assert camem.segments() == []
 
 
-def test_the_functions_are_held_while_a_segment_lives(sim: ModuleType) -> None:
+def test_camem_callbacks_are_kept_alive_while_a_segment_is_live(sim: ModuleType) -> None:
     first, second = Books(), Books()
     camem.init_module(first.on_malloc, first.on_free)
     handle = first.take(2 * MIB)
@@ -111,7 +111,7 @@ def test_the_functions_are_held_while_a_segment_lives(sim: ModuleType) -> None:
     assert kept == {} and camem.segments() == []
 
 
-def test_memory_is_on_the_device_asked_for(books: Books) -> None:
+def test_camem_segment_is_on_the_requested_device(books: Books) -> None:
     handle = books.take(2 * MIB, device=1)
     assert handle[0] == 1
     assert acl.Device.current() == acl.Device(0)
@@ -120,14 +120,14 @@ def test_memory_is_on_the_device_asked_for(books: Books) -> None:
     assert acl.Device.current() == acl.Device(0)
 
 
-def test_size_zero_and_less_give_nothing(books: Books) -> None:
+def test_camem_allocation_of_0_or_fewer_bytes_returns_null(books: Books) -> None:
     assert library.my_malloc(0, 0, None) is None
     assert library.my_malloc(-5, 0, None) is None
     assert books.handles == {}
 
 
 @pytest.mark.parametrize("call", ["aclrtReserveMemAddress", "aclrtMallocPhysical", "aclrtMapMem"])
-def test_a_failing_driver_gives_null_and_leaves_nothing(
+def test_camem_allocation_returns_null_if_a_driver_call_fails(
     books: Books, no_leaks: None, call: str, unraisable: list[BaseException]
 ) -> None:
     with acl.sim.fault(call, code=207001):
@@ -137,7 +137,7 @@ def test_a_failing_driver_gives_null_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("call", ["aclrtMallocPhysical", "aclrtMapMem"])
-def test_a_wake_that_fails_sleeps_on(books: Books, call: str) -> None:
+def test_segment_stays_asleep_if_a_wake_fails(books: Books, call: str) -> None:
     handle = books.take(2 * MIB)
     camem.python_unmap_and_release(*handle)
     with acl.sim.fault(call, code=207001), pytest.raises(acl.AclError, match=call):
@@ -147,7 +147,7 @@ def test_a_wake_that_fails_sleeps_on(books: Books, call: str) -> None:
     assert physical() == 2 * MIB
 
 
-def test_a_sleep_whose_unmap_fails_stays_awake(books: Books) -> None:
+def test_segment_stays_awake_if_the_unmap_of_a_sleep_fails(books: Books) -> None:
     handle = books.take(2 * MIB)
     with acl.sim.fault("aclrtUnmapMem", code=507899), pytest.raises(acl.AclError, match="aclrtUnmapMem"):
         camem.python_unmap_and_release(*handle)
@@ -166,7 +166,7 @@ def test_a_sleep_whose_release_fails_can_be_finished_or_undone(books: Books) -> 
     assert physical() == 0
 
 
-def test_a_function_that_raises_leaves_nothing(
+def test_camem_callback_that_raises_leaves_no_segment(
     books: Books, no_leaks: None, unraisable: list[BaseException]
 ) -> None:
     def refuse(handle: tuple[int, int, int, int]) -> None:
@@ -178,7 +178,7 @@ def test_a_function_that_raises_leaves_nothing(
 
 
 @pytest.mark.parametrize("answer", [None, (0, 1, 2, 3)])
-def test_a_free_function_that_is_wrong_is_told_and_the_memory_goes(
+def test_wrong_free_callback_is_reported_and_the_segment_is_freed(
     books: Books, no_leaks: None, unraisable: list[BaseException], answer: object
 ) -> None:
     camem.init_module(books.on_malloc, lambda address: answer)
@@ -188,7 +188,7 @@ def test_a_free_function_that_is_wrong_is_told_and_the_memory_goes(
     assert "expected" in str(unraisable[0])
 
 
-def test_a_foreign_address_is_told(books: Books, unraisable: list[BaseException]) -> None:
+def test_free_of_a_foreign_address_is_reported(books: Books, unraisable: list[BaseException]) -> None:
     library.my_free(0x12345000, 4096, 0, None)
     assert "no segment of this module" in str(unraisable[0])
 
@@ -205,7 +205,7 @@ def test_error_names_the_wrong_part_of_a_handle(books: Books, call: Callable[...
         call(-1, *handle[1:])
 
 
-def test_handles_are_checked(books: Books) -> None:
+def test_camem_handles_of_wrong_form_are_refused(books: Books) -> None:
     device, size, address, record = books.take(2 * MIB)
     for wrong in ((1, size, address, record), (device, size + 1, address, record), (device, size, 64, record)):
         with pytest.raises(ValueError, match="no segment of this module"):
@@ -217,12 +217,12 @@ def test_handles_are_checked(books: Books) -> None:
         camem.python_unmap_and_release(device, size, address, record)
 
 
-def test_what_is_no_function_is_refused() -> None:
+def test_camem_callback_that_is_not_callable_is_refused() -> None:
     with pytest.raises(TypeError, match="python_free must be callable, not int"):
         camem.init_module(print, 5)
 
 
-def test_before_init_module_there_is_no_memory() -> None:
+def test_camem_gives_no_memory_before_init_module() -> None:
     done = run_python("""
         import ctypes
         from acl.adapters.vllm import vllm_ascend_C as module
@@ -322,7 +322,7 @@ def test_the_ledger_knows_segments_of_the_drivers_too(sim: ModuleType) -> None:
         acl.vllm.uninstall()
 
 
-def test_what_sleeps_is_the_pools_to_use(pool: acl.Pool, tagged: TaggedBooks) -> None:
+def test_memory_of_sleeping_segments_can_be_used_by_the_pool(pool: acl.Pool, tagged: TaggedBooks) -> None:
     first, second = tagged.take(12 * MIB), tagged.take(16 * MIB)
     with pytest.raises(acl.OutOfMemoryError):
         pool.alloc(10 * MIB)
@@ -344,7 +344,7 @@ def test_what_sleeps_is_the_pools_to_use(pool: acl.Pool, tagged: TaggedBooks) ->
     assert physical() <= 32 * MIB
 
 
-def test_each_segment_sleeps_by_itself(pool: acl.Pool, tagged: TaggedBooks) -> None:
+def test_segments_of_a_pool_sleep_independently(pool: acl.Pool, tagged: TaggedBooks) -> None:
     handles = [tagged.take(2 * MIB) for _ in range(6)]
     for number, handle in enumerate(handles):
         acl.rt.memset(handle[2], handle[1], number, handle[1])
@@ -372,7 +372,7 @@ def test_a_freed_segment_of_a_pool_serves_others(pool: acl.Pool, tagged: TaggedB
 
 @pytest.mark.parametrize("call", ["aclrtMallocPhysical", "aclrtMapMem"])
 @pytest.mark.parametrize("nth", [1, 3])
-def test_a_wake_from_a_pool_that_fails_sleeps_on(
+def test_pool_segment_stays_asleep_if_a_wake_fails(
     pool: acl.Pool, tagged: TaggedBooks, call: str, nth: int
 ) -> None:
     handle = tagged.take(8 * MIB)
@@ -385,7 +385,7 @@ def test_a_wake_from_a_pool_that_fails_sleeps_on(
 
 
 @pytest.mark.parametrize(("rule", "asleep"), [({}, 0), ({"nth": 1}, 0), ({"nth": 3}, 8)])
-def test_a_sleep_in_a_pool_that_fails_can_be_undone(
+def test_failed_sleep_of_a_pool_segment_can_be_undone(
     pool: acl.Pool, tagged: TaggedBooks, rule: dict[str, int], asleep: int
 ) -> None:
     handle = tagged.take(8 * MIB)
@@ -400,7 +400,7 @@ def test_a_sleep_in_a_pool_that_fails_can_be_undone(
     assert physical() == 0
 
 
-def test_no_memory_in_the_pool_is_null_and_told(
+def test_segment_without_memory_in_the_pool_is_null_and_reported(
     pool: acl.Pool, tagged: TaggedBooks, unraisable: list[BaseException]
 ) -> None:
     assert library.my_malloc(40 * MIB, 0, None) is None
@@ -408,14 +408,14 @@ def test_no_memory_in_the_pool_is_null_and_told(
     assert tagged.handles == {} and pool.stats().allocated == 0
 
 
-def test_another_device_has_segments_of_its_own(pool: acl.Pool, tagged: TaggedBooks) -> None:
+def test_each_device_has_camem_segments_of_its_own(pool: acl.Pool, tagged: TaggedBooks) -> None:
     handle = tagged.take(2 * MIB, device=1)
     assert handle[0] == 1 and pool.stats().allocated == 0
     camem.python_unmap_and_release(*handle)
     camem.python_create_and_map(*handle)
 
 
-def test_sleep_and_wake_beside_streams_that_grow_and_steal(pool: acl.Pool, tagged: TaggedBooks) -> None:
+def test_segments_sleep_and_wake_beside_streams_that_grow_and_steal(pool: acl.Pool, tagged: TaggedBooks) -> None:
     """Segments sleep in turn while two streams allocate the remaining memory and steal pages from each other."""
     handles = [tagged.take(4 * MIB) for _ in range(4)]
     stop, failures = threading.Event(), list[BaseException]()
@@ -464,13 +464,13 @@ def test_sleep_and_wake_beside_streams_that_grow_and_steal(pool: acl.Pool, tagge
 
 
 @pytest.mark.parametrize(("wrong", "error"), [(3, TypeError), ("pool", TypeError)])
-def test_what_is_no_pool_is_refused(wrong: object, error: type[Exception]) -> None:
+def test_vllm_install_refuses_an_argument_that_is_not_a_pool(wrong: object, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"pool must be an acl\.Pool or None, not"):
         acl.vllm.install(wrong)  # type: ignore[arg-type]
     assert not acl.vllm.installed()
 
 
-def test_a_pool_without_virtual_memory_is_refused(sim: ModuleType) -> None:
+def test_vllm_install_refuses_a_pool_without_virtual_memory(sim: ModuleType) -> None:
     with acl.Pool(0, segments=True) as pool, pytest.raises(ValueError, match="segments=True cannot sleep"):
         acl.vllm.install(pool)
     assert not acl.vllm.installed()
@@ -479,7 +479,7 @@ def test_a_pool_without_virtual_memory_is_refused(sim: ModuleType) -> None:
 # ---- in place of vLLM-Ascend's own module --------------------------------------------------------
 
 
-def test_install_serves_both_orders_of_import(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_install_works_in_both_orders_of_import(monkeypatch: pytest.MonkeyPatch) -> None:
     package = ModuleType("vllm_ascend")
     vendors = ModuleType("vllm_ascend.vllm_ascend_C")
     vendors.__dict__.update(init_module=len, python_create_and_map=len, python_unmap_and_release=len, __file__="C.so")
@@ -544,7 +544,7 @@ def test_vllm_ascends_own_camem_sleeps_and_wakes(vendor_folder: Path, memory: st
     assert "Exception ignored" not in done.stderr
 
 
-def test_uninstall_gives_camem_back_what_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uninstall_restores_the_earlier_functions_of_camem(monkeypatch: pytest.MonkeyPatch) -> None:
     package = ModuleType("vllm_ascend")
     other = ModuleType("vllm_ascend.device_allocator.camem")
     for name in ("init_module", "python_create_and_map", "python_unmap_and_release", "lib_name"):

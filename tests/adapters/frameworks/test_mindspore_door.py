@@ -52,7 +52,7 @@ def run(cache: Path):
     return program
 
 
-def test_tensors_go_and_come_back(run) -> None:
+def test_mindspore_tensors_are_copied_to_the_device_and_back(run) -> None:
     run("""
     kept = []
     with ms.runtime.use_mem_pool(memory):
@@ -97,7 +97,7 @@ def test_memory_is_kept_until_mindspores_cache_is_emptied(run) -> None:
     """)
 
 
-def test_another_device(run) -> None:
+def test_mindspore_on_another_device_uses_the_pool_of_that_device(run) -> None:
     """MindSpore passes device 0 to its allocator, even if it uses another device."""
     run("""
     import aclpool as acl
@@ -127,7 +127,7 @@ def test_another_device(run) -> None:
     """, start="")
 
 
-def test_out_of_memory_is_mindspores_error_and_passes(run) -> None:
+def test_out_of_memory_raises_the_error_of_mindspore_and_later_allocations_work(run) -> None:
     run("""
     raised = 0
     with ms.runtime.use_mem_pool(memory):
@@ -143,7 +143,7 @@ def test_out_of_memory_is_mindspores_error_and_passes(run) -> None:
     """)
 
 
-def test_outside_the_block_mindspore_serves_itself(run) -> None:
+def test_mindspore_allocates_its_own_memory_outside_the_with_block(run) -> None:
     run("""
     outside = ms.Tensor(np.ones(MIB, np.float32)).to("Ascend")
     assert float(outside.asnumpy().sum()) == MIB and pool.stats().requested == 0
@@ -151,7 +151,7 @@ def test_outside_the_block_mindspore_serves_itself(run) -> None:
     """)
 
 
-def test_the_exit_with_tensors_alive(run) -> None:
+def test_process_exit_with_live_mindspore_tensors_is_silent(run) -> None:
     """MindSpore frees its memory at exit, after it destroyed its streams."""
     run("""
     with ms.runtime.use_mem_pool(memory):
@@ -160,7 +160,7 @@ def test_the_exit_with_tensors_alive(run) -> None:
     """)
 
 
-def test_operators_want_canns_library(run) -> None:
+def test_mindspore_operators_need_the_library_of_cann(run) -> None:
     """On the simulator operators fail, because CANN's library is missing."""
     out = run("""
     tensor = ms.Tensor(np.ones(10, np.float32)).to("Ascend")
@@ -172,7 +172,7 @@ def test_operators_want_canns_library(run) -> None:
     assert out.strip() == "True"
 
 
-def test_the_folder_by_hand(run, tmp_path: Path) -> None:
+def test_simulator_folder_serves_mindspore_without_this_package(run, tmp_path: Path) -> None:
     """The tree of `aclpool sim folder` serves a program that does not use this package."""
     made = subprocess.run(
         [sys.executable, "-m", "acl.tools.cli", "sim", "folder", str(tmp_path), "--mindspore"],

@@ -49,14 +49,14 @@ def viewer(*arguments: str) -> str:
     return done.stdout
 
 
-def test_stats(saved: Saved) -> None:
+def test_snapshot_viewer_reports_the_allocated_bytes(saved: Saved) -> None:
     path, pool, _, _ = saved
     text = viewer("stats", str(path))
     found = re.search(r"total_allocated: ([\d.]+)MiB", text)
     assert found and abs(float(found[1]) - pool.stats().allocated / MIB) < 0.06, text
 
 
-def test_trace(saved: Saved) -> None:
+def test_snapshot_viewer_lists_each_allocation_and_free(saved: Saved) -> None:
     path, _, recording, _ = saved
     text = viewer("trace", str(path))
     assert len(re.findall(r"^\w+ = \w+\[", text, re.MULTILINE)) == sum(
@@ -66,7 +66,7 @@ def test_trace(saved: Saved) -> None:
 
 
 @pytest.mark.parametrize("plot", ["trace_plot", "segment_plot"])
-def test_plots(saved: Saved, tmp_path: Path, plot: str) -> None:
+def test_snapshot_viewer_writes_its_plots(saved: Saved, tmp_path: Path, plot: str) -> None:
     viewer(plot, str(saved[0]), "-o", str(tmp_path / "plot.html"))
     assert "MemoryViz" in (tmp_path / "plot.html").read_text(encoding="utf-8")
 
@@ -102,7 +102,7 @@ def test_segments_are_the_pool_s_memory(saved: Saved) -> None:
     assert json.dumps(snapshot)
 
 
-def test_it_replays_as_any_snapshot(saved: Saved) -> None:
+def test_snapshot_of_the_pool_can_be_replayed(saved: Saved) -> None:
     path, _, recording, _ = saved
     trace = load_trace(path)
     assert trace.allocations == sum(event.kind == "alloc" for event in recording.events)

@@ -25,7 +25,7 @@ def run(code: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if not line.startswith("Warning: ")]
 
 
-def test_torch_takes_host_memory() -> None:
+def test_torch_imports_host_memory_through_dlpack() -> None:
     assert run("""
 host = acl.HostBuffer(64)
 tensor = torch.from_dlpack(host)
@@ -37,7 +37,7 @@ print(torch.from_dlpack(pinned).sum().item(), torch.from_numpy(pinned).shape)
 """) == ["True True", "60.0 torch.Size([3, 4])"]
 
 
-def test_we_take_a_tensor_of_torch_npu() -> None:
+def test_torch_npu_tensor_is_imported_through_dlpack() -> None:
     assert run("""
 tensor = torch.arange(20.).reshape(4, 5).npu()
 torch.npu.synchronize()
@@ -50,7 +50,7 @@ print(acl.from_dlpack(capsule).shape)
 """) == ["True (4, 5) float32", "190.0", "(7,)"]
 
 
-def test_torch_npu_takes_our_memory() -> None:
+def test_torch_npu_imports_pool_memory_through_dlpack() -> None:
     assert run("""
 pool = acl.Pool(0)
 array = pool.empty((2, 3), "float32")

@@ -141,7 +141,7 @@ torch.set_grad_enabled(False)
     assert ours == theirs
 
 
-def test_several_streams(run) -> None:
+def test_forward_passes_on_several_streams_equal_the_cpus(run) -> None:
     run(NETS + """
 streams = [torch.npu.Stream() for _ in range(3)]
 kept = []
@@ -177,7 +177,7 @@ for a, b in zip(net.parameters(), npu.parameters()):
 """)
 
 
-def test_two_devices(run) -> None:
+def test_tensors_on_two_devices_come_from_two_pools(run) -> None:
     run("""
 host = torch.arange(100_000, dtype=torch.int32)
 first = host.to("npu:0")
@@ -191,7 +191,7 @@ assert torch.npu.memory_reserved(1) == 0 and torch.npu.memory_reserved(0) > 0
 """)
 
 
-def test_tensors_without_elements(run) -> None:
+def test_torch_tensors_without_elements_are_supported(run) -> None:
     run("""
 empty = [torch.empty(0, device="npu") for _ in range(10)]
 assert torch.cat([e.cpu() for e in empty]).numel() == 0
@@ -227,7 +227,7 @@ assert torch.npu.memory_allocated() == 0
 # ---- memory
 
 
-def test_no_driver_call_once_the_shapes_repeat(run) -> None:
+def test_torch_passes_with_repeated_shapes_make_no_driver_call(run) -> None:
     """After the warm-up, the simulator counts no call that allocates device memory."""
     run(NETS + """
 for round in range(3):
@@ -246,7 +246,7 @@ assert not any(made.values()), made
 
 
 @BOTH
-def test_statistics(run, shim: bool) -> None:
+def test_torch_memory_statistics_describe_the_pool(run, shim: bool) -> None:
     run("""
 assert torch.npu.memory_allocated() == torch.npu.memory_reserved() == 0
 blocks = [torch.empty(size, dtype=torch.uint8, device="npu") for size in (100, 1000, 3 * MIB)]
@@ -292,7 +292,7 @@ assert torch.allclose(cpu, found.cpu(), atol=5e-3)
 
 
 @BOTH
-def test_out_of_memory_and_recovery(run, shim: bool) -> None:
+def test_torch_can_allocate_again_after_an_out_of_memory_error(run, shim: bool) -> None:
     expected = "torch.OutOfMemoryError" if shim else "RuntimeError"
     run(NETS + f"""
 keep = [torch.empty(100 * MIB, dtype=torch.uint8, device="npu") for _ in range(9)]
@@ -312,7 +312,7 @@ assert torch.empty(300 * MIB, dtype=torch.uint8, device="npu").shape[0] == 300 *
 
 
 @BOTH
-def test_a_shortage_takes_what_another_stream_has_freed(run, shim: bool) -> None:
+def test_allocation_short_of_memory_takes_pages_freed_on_another_stream(run, shim: bool) -> None:
     """The task queue of torch is drained first; only then does the other stream get the pages."""
     run("""
 stream = torch.npu.Stream()
@@ -328,7 +328,7 @@ assert torch.npu.memory_stats()["num_ooms"] == 0
 """, shim=shim, ACL_SIM_MEMORY=str(1 << 30))
 
 
-def test_a_limit(run) -> None:
+def test_memory_fraction_of_torch_limits_the_pool(run) -> None:
     run("""
 acl.torch.pools()
 torch.npu.set_per_process_memory_fraction(0.25)
@@ -341,7 +341,7 @@ torch.empty(200 * MIB, dtype=torch.uint8, device="npu")
 """, ACL_SIM_MEMORY=str(1 << 30))
 
 
-def test_a_pool_of_the_users_own(run) -> None:
+def test_torch_uses_a_pool_made_by_the_user(run) -> None:
     assert run(START + """
 pool = acl.Pool(0, limit="64MiB")
 acl.torch.install(pool)
@@ -360,7 +360,7 @@ except torch.OutOfMemoryError:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_task_queue_and_trims(run, seed: int) -> None:
+def test_trims_take_no_page_that_queued_tasks_still_use(run, seed: int) -> None:
     """Tensors are freed at once, but their operators are submitted late and run slowly.
 
     Trims and slow allocations happen meanwhile.  If a page were given away before the queue is empty, an operator would
@@ -404,7 +404,7 @@ assert stats.driver_calls["aclrtUnmapMem"] == 0             # a free page may ge
 
 
 @BOTH
-def test_a_tensor_on_another_stream_waits(run, shim: bool) -> None:
+def test_torch_tensor_used_on_another_stream_is_reused_only_after_that_use(run, shim: bool) -> None:
     run("""
 def states(address):
     return [b["state"] for s in torch.npu.memory_snapshot() for b in s["blocks"] if b["address"] == address]
@@ -430,7 +430,7 @@ assert states(address) != ["active_pending_free"]
 """, shim=shim)
 
 
-def test_tensors_of_another_stream_come_back_by_themselves(run) -> None:
+def test_tensors_recorded_on_another_stream_are_freed_without_a_synchronisation(run) -> None:
     """Of 200 tensors of 4 MiB only a few are alive at a time, and no cache is emptied."""
     run("""
 side, kept = torch.npu.Stream(), []
@@ -467,7 +467,7 @@ else:
 # ---- installing
 
 
-def test_after_the_first_tensor_it_is_too_late(run) -> None:
+def test_install_after_the_first_torch_tensor_is_refused(run) -> None:
     assert run(START + """
 import acl.adapters._preload
 acl.adapters._preload.preload()
@@ -480,7 +480,7 @@ except RuntimeError as error:
 """, start="") == "True"
 
 
-def test_twice_is_once(run) -> None:
+def test_torch_install_called_twice_installs_once(run) -> None:
     run("""
 assert acl.torch.install() is installed
 x = torch.ones(100, device="npu")
@@ -511,7 +511,7 @@ assert acl.Device.current().ordinal == 1
 """, start="")
 
 
-def test_what_is_no_pool_is_named(run) -> None:
+def test_torch_install_names_an_argument_that_is_not_a_pool(run) -> None:
     run("""
 import aclpool as acl
 for wrong in (3, [acl.Pool(0), "second"]):
@@ -526,7 +526,7 @@ assert acl.torch.pools() == {}              # nothing was put in place by half
 """, start="")
 
 
-def test_without_a_compiler_it_says_what_is_lost(run, tmp_path: Path) -> None:
+def test_torch_install_without_a_compiler_names_the_lost_features(run, tmp_path: Path) -> None:
     out = run("""
 import warnings
 import aclpool as acl
@@ -542,7 +542,7 @@ assert torch.npu.memory_allocated() >= 0
     assert "torch.OutOfMemoryError" in out
 
 
-def test_the_c_symbols_alone(run) -> None:
+def test_torch_pluggable_allocator_works_with_the_c_symbols_alone(run) -> None:
     """Use the C symbols as a program does that creates its own NPUPluggableAllocator."""
     run(START + """
 path = acl.torch.allocator_path()
@@ -567,7 +567,7 @@ torch.set_grad_enabled(False)
 """
 
 
-def test_a_mem_pool_serves_what_is_made_inside(run) -> None:
+def test_torch_mem_pool_serves_tensors_made_inside_its_block(run) -> None:
     run(NETS + """
 assert torch.npu.memory_allocated() > 0 and pool.stats().requested == 0
 with torch.npu.use_mem_pool(memory):
@@ -593,7 +593,7 @@ outside = torch.empty(100 * MIB, dtype=torch.uint8, device="npu")
 """, start=MEMPOOL)
 
 
-def test_a_mem_pool_gives_back_at_its_end(run) -> None:
+def test_torch_mem_pool_returns_its_memory_when_it_ends(run) -> None:
     run("""
 with torch.npu.use_mem_pool(memory):
     held = torch.empty(100 * MIB, dtype=torch.uint8, device="npu")
@@ -606,7 +606,7 @@ assert pool.trim() > 100 * MIB and sim.physical_bytes() < 10 * MIB
 """, start=MEMPOOL)
 
 
-def test_two_mem_pools_and_their_pools(run) -> None:
+def test_torch_mem_pools_each_allocate_from_their_own_pool(run) -> None:
     run("""
 other = acl.Pool(0)
 second = acl.torch.mem_pool(other)
@@ -661,7 +661,7 @@ assert torch.accelerator.memory_reserved() == torch.accelerator.max_memory_reser
 
 
 @BOTH
-def test_memory_statistics_add_up(run, shim: bool) -> None:
+def test_torch_memory_statistics_are_consistent_with_the_pool(run, shim: bool) -> None:
     run("""
 kept = [torch.empty(n, dtype=torch.uint8, device="npu") for n in (100, 5000, 900_000, 3 * MIB, 17 * MIB)]
 del kept[1::2]
@@ -721,7 +721,7 @@ assert (x + 1).cpu().tolist() == [2, 2, 2]
 # ---- reports about the pool that install() made
 
 
-def test_a_pool_of_torchs_own_is_known_from_its_first_block(run, tmp_path: Path) -> None:
+def test_pool_made_for_torch_is_visible_to_metrics_from_its_first_block(run, tmp_path: Path) -> None:
     out = run("""
 import atexit
 x = torch.empty(MIB, dtype=torch.uint8, device="npu")

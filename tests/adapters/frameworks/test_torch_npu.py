@@ -42,26 +42,26 @@ def _answers(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("Warning: "))
 
 
-def test_import_and_count() -> None:
+def test_torch_npu_is_imported_and_counts_devices() -> None:
     out = program(
         "import torch, torch_npu; print(torch.npu.is_available(), torch.npu.device_count())", "--devices", "3", start=""
     )
     assert out.split() == ["True", "3"]
 
 
-def test_no_device_is_not_available() -> None:
+def test_torch_npu_is_not_available_without_a_device() -> None:
     out = program("import torch, torch_npu; print(torch.npu.is_available())", "--devices", "0", start="")
     assert out.split() == ["False"]
 
 
 @pytest.mark.parametrize("soc", ["Ascend910B1", "Ascend910_9391", "Ascend310P3"])
-def test_empty_on_each_chip(soc: str) -> None:
+def test_torch_empty_works_on_each_chip(soc: str) -> None:
     code = "t = torch.empty(1000, device='npu'); print(t.device, t.shape[0], torch.npu.get_device_name(0))"
     out = program(code, "--soc", soc)
     assert out.split() == ["npu:0", "1000", soc]
 
 
-def test_copies_keep_the_data() -> None:
+def test_torch_npu_copies_keep_the_data() -> None:
     program("""
         for kind in (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool):
             host = (torch.arange(4099) % 2).to(kind)
@@ -86,7 +86,7 @@ def test_pinned_copies_are_asynchronous() -> None:
     """)
 
 
-def test_streams_and_events() -> None:
+def test_torch_npu_streams_and_events_order_work() -> None:
     program("""
         first, second = torch.npu.Stream(), torch.npu.Stream()
         start, middle, end = (torch.npu.Event(enable_timing=True) for _ in range(3))
@@ -109,7 +109,7 @@ def test_streams_and_events() -> None:
     """)
 
 
-def test_reserved_memory_goes_back() -> None:
+def test_torch_npu_empty_cache_returns_reserved_memory() -> None:
     program("""
         free, total = torch.npu.mem_get_info()
         assert free == total
@@ -125,7 +125,7 @@ def test_reserved_memory_goes_back() -> None:
     """)
 
 
-def test_expandable_segments() -> None:
+def test_torch_npu_expandable_segments_work() -> None:
     code = """
         total = torch.npu.mem_get_info()[1]
         for round in range(3):
@@ -165,7 +165,7 @@ def test_out_of_memory_is_torchs_own_error(segments: str) -> None:
     assert _answers(out.stdout).split() == ["caught", "True", "1048576"]
 
 
-def test_two_devices() -> None:
+def test_torch_npu_tensors_can_be_used_on_two_devices() -> None:
     program("""
         host = torch.arange(100000, dtype=torch.int32)
         first = host.to("npu:0")
@@ -181,7 +181,7 @@ def test_two_devices() -> None:
     """)
 
 
-def test_threads() -> None:
+def test_torch_npu_can_be_used_by_several_threads() -> None:
     program("""
         import threading
         wrong = []
@@ -200,7 +200,7 @@ def test_threads() -> None:
     """)
 
 
-def test_exit_with_work_on_its_way() -> None:
+def test_process_exit_with_queued_torch_npu_work_is_clean() -> None:
     program("""
         host = torch.ones(1 << 24).pin_memory()
         keep = [torch.npu.Stream() for _ in range(8)]

@@ -49,7 +49,7 @@ def program(code: str) -> None:
     assert "[ERROR]" not in done.stderr
 
 
-def test_elementwise_and_reductions() -> None:
+def test_elementwise_operators_and_reductions_equal_the_cpus() -> None:
     program("""
     for f in (torch.add, torch.sub, torch.mul, torch.div, torch.eq, torch.gt, lambda a, b: torch.add(a, b, alpha=2)):
         same(f, x, y)
@@ -60,7 +60,7 @@ def test_elementwise_and_reductions() -> None:
     """)
 
 
-def test_shapes_and_indices() -> None:
+def test_shape_and_index_operators_equal_the_cpus() -> None:
     program("""
     same(lambda a, b: torch.cat([a, b], 1), x, y)
     same(lambda a, b: torch.stack([a, b]), x, y)
@@ -77,7 +77,7 @@ def test_shapes_and_indices() -> None:
     """)
 
 
-def test_mlp() -> None:
+def test_multilayer_perceptron_equals_the_cpus() -> None:
     program("""
     net = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4), nn.Softmax(-1))
     for _ in range(5):
@@ -127,7 +127,7 @@ def test_the_gradient_of_a_slice_is_that_of_the_whole() -> None:
     """)
 
 
-def test_attention_block() -> None:
+def test_attention_block_equals_the_cpus() -> None:
     program("""
     class Attention(nn.Module):
         def __init__(self):
