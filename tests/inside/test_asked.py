@@ -37,7 +37,7 @@ def sizes(path: Path) -> list[int]:
         return [int(size) for size in data["size"][data["op"] == 0]]
 
 
-def test_a_program_is_recorded_from_outside(tmp_path: Path) -> None:
+def test_program_is_recorded_by_an_environment_variable(tmp_path: Path) -> None:
     done = run_python(PROGRAM, ACL_POOL_RECORD=str(tmp_path / "run.npz"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-two.npz", "run.npz"]
@@ -47,7 +47,7 @@ def test_a_program_is_recorded_from_outside(tmp_path: Path) -> None:
     assert any(function == "serve" for _, _, function in meta["frames"]) and "request" in meta["tags"]
 
 
-def test_a_signal_saves_what_there_is(tmp_path: Path) -> None:
+def test_signal_saves_the_recording_made_so_far(tmp_path: Path) -> None:
     done = run_python(PROGRAM, arguments=(), ACL_POOL_RECORD=f"{tmp_path}/run-{{pid}}.npz,signal=USR1,stacks=none")
     assert (done.returncode, done.stderr) == (0, "")
     found = list(tmp_path.iterdir())
@@ -59,14 +59,14 @@ def test_a_signal_saves_what_there_is(tmp_path: Path) -> None:
     assert len(sizes(tmp_path / "killed.npz")) == 5 and sizes(tmp_path / "killed-two.npz") == []
 
 
-def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+def test_recording_file_that_cannot_be_written_does_not_stop_the_program(tmp_path: Path) -> None:
     done = run_python(PROGRAM, ACL_POOL_RECORD=str(tmp_path / "nowhere" / "run.npz"))
     assert done.returncode == 0
     assert done.stderr.count("acl: ACL_POOL_RECORD:") == 3 and done.stderr.count("FileNotFoundError") == 2
     assert done.stderr.startswith(f"acl: ACL_POOL_RECORD: there is no folder {tmp_path}/nowhere to save in\n")
 
 
-def test_a_child_of_a_fork_writes_nothing(tmp_path: Path) -> None:
+def test_forked_child_writes_no_recording(tmp_path: Path) -> None:
     done = run_python("""
         import os, sys
         import acl
@@ -81,7 +81,7 @@ def test_a_child_of_a_fork_writes_nothing(tmp_path: Path) -> None:
     assert len(sizes(tmp_path / "run.npz")) == 2
 
 
-def test_what_it_may_say() -> None:
+def test_recording_variable_is_parsed_into_file_capacity_stacks_and_signal() -> None:
     assert record_asked("a.npz") == Asked("a.npz")
     assert record_asked("a.pickle,stacks=none,capacity=12,signal=USR2") == (
         Asked("a.pickle", 12, False, signal.SIGUSR2))
@@ -91,12 +91,12 @@ def test_what_it_may_say() -> None:
     "a.txt", "", "a.npz,", "a.npz,capacity=0", "a.npz,capacity=many", "a.npz,stacks=perl", "a.npz,signal=NEVER",
     "a.npz,signal=_DFL", "a.npz,colour=red",
 ])
-def test_what_it_may_not_say(text: str) -> None:
+def test_wrong_recording_variable_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"ACL_POOL_RECORD must be FILE\[,capacity=N\]"):
         record_asked(text)
 
 
-def test_nonsense_is_refused_when_a_pool_is_made() -> None:
+def test_wrong_recording_variable_is_refused_when_a_pool_is_made() -> None:
     done = run_python("""
         import acl
         try:
@@ -108,7 +108,7 @@ def test_nonsense_is_refused_when_a_pool_is_made() -> None:
 
 
 @pytest.mark.parametrize("handled", [False, True])
-def test_sigterm_leaves_the_recording_and_the_report(tmp_path: Path, handled: bool) -> None:
+def test_sigterm_saves_the_recording_and_the_leak_report(tmp_path: Path, handled: bool) -> None:
     code = f"""
 import os, signal, sys
 import acl

@@ -89,7 +89,7 @@ def test_budget_holds_for_streams_made_after_it(opened: tuple[acl.Pool, acl.Stre
         take(pool, 512, other)
 
 
-def test_budget_of_none_ends_the_bound_and_counts_on(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_budget_of_none_removes_the_bound_and_keeps_the_counts(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, _ = opened
     pool.budget("a", 512)
     pool.budget("a", None)
@@ -100,7 +100,7 @@ def test_budget_of_none_ends_the_bound_and_counts_on(opened: tuple[acl.Pool, acl
             take(pool, 512, stream)
 
 
-def test_budget_is_whole_again_after_the_pool_was_full(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_budget_is_fully_available_again_after_the_pool_was_full(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, _ = opened
     pool.budget("a", "4GiB")
     pool.limit = 4 * MIB
@@ -207,7 +207,7 @@ def test_budget_of_a_model_bounds_its_runs_and_no_others(
 @pytest.mark.parametrize(("tag", "limit", "words"), [
     ("a", 511, "at least 512"), ("", 512, "tag must be"), ("a", "x", "limit must look like"),
     ("a", "101%", "limit must be at most")])
-def test_budget_of_nonsense_names_the_argument(
+def test_wrong_budget_is_refused_with_the_name_of_the_argument(
     opened: tuple[acl.Pool, acl.Stream, Door], tag: str, limit: int | str, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
@@ -215,7 +215,7 @@ def test_budget_of_nonsense_names_the_argument(
     assert opened[0].stats().budgets == {}
 
 
-def test_budget_of_a_tag_without_a_place_of_its_own_is_refused(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_budget_of_a_tag_beyond_the_tag_table_is_refused(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, _ = opened
     for number in range(70):
         pool.alloc(1, stream, tag=f"t{number}").close()
@@ -262,14 +262,14 @@ def test_log_of_many_failures_has_one_report_and_a_count(
     assert "71 more like it" in last.getMessage()
 
 
-def test_log_of_a_new_pool_with_an_old_name_is_not_kept_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_of_a_new_pool_is_not_suppressed_for_an_earlier_pool_of_its_name(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         with acl.Pool(0, name="again") as pool, pytest.raises(acl.OutOfMemoryError):
             pool.alloc(1 << 45)
     assert [record.acl_report for record in caplog.records] == [1, 1]
 
 
-def test_close_of_a_pool_with_live_blocks_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_close_of_a_pool_with_live_blocks_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     pool = acl.Pool(0, name="early")
     buffer = pool.alloc(512)
     pool.close()

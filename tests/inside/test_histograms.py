@@ -14,7 +14,7 @@ from support.core import MIB, open_door
 import acl
 
 
-def test_sizes_are_those_that_were_asked_for() -> None:
+def test_histogram_of_sizes_counts_the_requested_sizes() -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
     generator = random.Random(seed)
@@ -44,7 +44,7 @@ def test_sizes_are_those_that_were_asked_for() -> None:
         assert wanted <= sizes.quantile(share) <= wanted * 33 / 32 + 512
 
 
-def test_slow_allocations_are_timed(sim: ModuleType) -> None:
+def test_histogram_of_times_counts_slow_allocations(sim: ModuleType) -> None:
     with open_door() as (pool, _, door):
         quick = [door.take(1000)[0] for _ in range(10)]
         found = pool.histograms()
@@ -72,7 +72,7 @@ def test_failed_allocations_are_timed_but_have_no_size() -> None:
         assert found.sizes.total == 0 and found.slow_ns.total == 1
 
 
-def test_what_a_histogram_says() -> None:
+def test_histogram_gives_totals_quantiles_and_texts() -> None:
     empty = acl.Histogram((), (), ())
     assert empty.total == 0 and empty.quantile(0.5) == 0
     assert repr(empty) == "<Histogram of nothing>"
@@ -91,7 +91,7 @@ def test_what_a_histogram_says() -> None:
         one.quantile(1.5)
 
 
-def test_the_peak_and_what_it_was_made_of() -> None:
+def test_peak_report_gives_the_bytes_and_the_tags_of_the_peak() -> None:
     with acl.Pool(0) as pool, acl.Stream(0) as one, acl.Stream(0) as other:
         kept = [pool.alloc("40MiB", one, tag="weights"), pool.alloc("24MiB", other, tag="kv")]
         began = time.time()
@@ -112,7 +112,7 @@ def test_the_peak_and_what_it_was_made_of() -> None:
             buffer.close()
 
 
-def test_a_peak_inside_reserved_memory_is_found() -> None:
+def test_peak_that_needs_no_new_memory_is_recorded() -> None:
     """No allocation is slow here, so the peak is found from the arena's own peak."""
     seed = random.randrange(1 << 30)
     print("seed", seed)
@@ -142,7 +142,7 @@ def test_a_peak_inside_reserved_memory_is_found() -> None:
             door.free(block)
 
 
-def test_the_peak_starts_again() -> None:
+def test_reset_peak_forgets_the_earlier_peak() -> None:
     with acl.Pool(0) as pool:
         pool.alloc("64MiB").close()
         assert pool.peak().live >= 64 * MIB

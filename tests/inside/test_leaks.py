@@ -24,7 +24,7 @@ def addresses(report: acl.LeakReport) -> set[int]:
     return {block.address for block in report.blocks}
 
 
-def test_what_is_live_is_told(made: Made) -> None:
+def test_leak_report_lists_all_live_blocks(made: Made) -> None:
     pool, stream, _ = made
     kept = [pool.alloc(1000, stream, tag="kv"), pool.alloc("3MiB", stream, tag="kv"), pool.alloc(500, stream)]
     report = pool.leaks()
@@ -39,7 +39,7 @@ def test_what_is_live_is_told(made: Made) -> None:
     assert not pool.leaks() and str(pool.leaks()) == "no blocks are live"
 
 
-def test_marks_are_exact_without_tracking(made: Made) -> None:
+def test_leak_marks_are_exact_without_tracking(made: Made) -> None:
     """Reports since several marks agree with the test's own list, although addresses are reused."""
     pool, _, door = made
     seed = random.randrange(1 << 30)
@@ -66,7 +66,7 @@ def test_marks_are_exact_without_tracking(made: Made) -> None:
         door.free(block)
 
 
-def test_a_mark_costs_the_hot_path_nothing_lasting(made: Made) -> None:
+def test_marked_blocks_are_freed_to_the_cache_and_served_from_it(made: Made) -> None:
     """Marked blocks are freed to the cache and served from it like blocks without a mark."""
     pool, _, door = made
     block = door.take(1000)[0]
@@ -79,7 +79,7 @@ def test_a_mark_costs_the_hot_path_nothing_lasting(made: Made) -> None:
     door.free(again)
 
 
-def test_ages_of_tracked_blocks(made: Made) -> None:
+def test_leak_report_gives_the_ages_of_tracked_blocks(made: Made) -> None:
     pool, stream, _ = made
     early = pool.alloc(100, stream)
     with pool.track():
@@ -104,7 +104,7 @@ def test_ages_of_tracked_blocks(made: Made) -> None:
         buffer.close()
 
 
-def test_a_mark_gives_an_age_at_least(made: Made) -> None:
+def test_leak_mark_gives_a_lower_bound_of_the_age(made: Made) -> None:
     pool, stream, _ = made
     with pool.alloc(100, stream):
         pool.mark()
@@ -118,7 +118,7 @@ def holder(pool: acl.Pool, stream: acl.Stream) -> acl.Buffer:
     return pool.alloc("2MiB", stream, tag="request")
 
 
-def test_stacks_say_where(made: Made) -> None:
+def test_leak_report_groups_blocks_by_the_stack_of_their_allocation(made: Made) -> None:
     pool, stream, door = made
     with pool.track(stacks="python"):
         kept = [holder(pool, stream) for _ in range(5)]
@@ -136,7 +136,7 @@ def test_stacks_say_where(made: Made) -> None:
         buffer.close()
 
 
-def test_c_stacks_of_earlier_are_not_taken_for_todays(made: Made) -> None:
+def test_native_stacks_of_earlier_blocks_are_not_given_to_new_blocks(made: Made) -> None:
     pool, _, door = made
     with pool.record(stacks="native"):
         door.free(door.take(100)[0])
@@ -146,7 +146,7 @@ def test_c_stacks_of_earlier_are_not_taken_for_todays(made: Made) -> None:
     door.free(block)
 
 
-def test_expect_no_leaks(made: Made) -> None:
+def test_expect_no_leaks_raises_for_blocks_allocated_inside_and_still_live(made: Made) -> None:
     pool, stream, _ = made
     with pool.alloc(100, stream):
         with pool.expect_no_leaks():
@@ -160,7 +160,7 @@ def test_expect_no_leaks(made: Made) -> None:
         kept.close()
 
 
-def test_an_error_in_the_block_is_not_hidden(made: Made) -> None:
+def test_error_inside_expect_no_leaks_is_not_hidden(made: Made) -> None:
     pool, stream, _ = made
     with pytest.raises(KeyError), pool.expect_no_leaks():
         kept = pool.alloc(100, stream)
@@ -190,13 +190,13 @@ def test_tracking_and_recording_go_together(made: Made) -> None:
     ({"older_than": float("nan")}, ValueError, "not nan"),
     ({"older_than": "5"}, TypeError, "older_than must be a number, not str"),
 ])
-def test_arguments_that_are_refused(made: Made, arguments: dict[str, float], error: type[Exception], text: str,
+def test_wrong_leak_arguments_are_refused(made: Made, arguments: dict[str, float], error: type[Exception], text: str,
                                     ) -> None:
     with pytest.raises(error, match=text):
         made[0].leaks(**arguments)                                    # type: ignore[arg-type]
 
 
-def test_a_mark_of_another_pool_is_refused(made: Made) -> None:
+def test_leak_mark_of_another_pool_is_refused(made: Made) -> None:
     with acl.Pool(0) as other:
         mark = other.mark()
     with pytest.raises(ValueError, match="since is a mark of another pool"):
@@ -232,7 +232,7 @@ for number in range(30):
 """
 
 
-def test_a_leaking_service_is_told_at_exit(tmp_path: Path) -> None:
+def test_leaks_of_a_service_are_reported_at_exit(tmp_path: Path) -> None:
     """The report names the leaking line, the number of blocks and bytes, their tag and their holder."""
     script = tmp_path / "service.py"
     script.write_text(SERVICE, encoding="utf-8")
@@ -303,7 +303,7 @@ def exit_report(tmp_path: Path, program: str, within: str) -> tuple[str, str]:
     return done.stderr, f"{script}:{line} in "
 
 
-def test_a_cache_by_shape_is_one_line(tmp_path: Path) -> None:
+def test_leaking_cache_with_many_sizes_is_one_group_of_the_report(tmp_path: Path) -> None:
     """The blocks of the cache have many sizes but one cause: the report has one group, and names the cache."""
     report, place = exit_report(tmp_path, CACHE, "pool.empty(")
     assert "has 29 blocks" in report and "29 x 32.00 KiB to 6.16 MiB" in report and place in report
@@ -311,7 +311,7 @@ def test_a_cache_by_shape_is_one_line(tmp_path: Path) -> None:
     assert "held by __main__.PLANS['encoder'].made[(8, 1, 1024)].buffer\n" in report
 
 
-def test_a_view_that_holds_a_batch(tmp_path: Path) -> None:
+def test_leak_report_names_the_view_that_keeps_a_buffer_alive(tmp_path: Path) -> None:
     """The cause is not the line that allocated: the report names the view that keeps a small part of the batch."""
     report, place = exit_report(tmp_path, VIEW, "pool.alloc(")
     assert "6 x 4.00 MiB, 24.00 MiB in all, tag 'batch'" in report and place in report
@@ -343,7 +343,7 @@ service.workers.shutdown()
 """
 
 
-def test_an_error_that_is_kept(tmp_path: Path) -> None:
+def test_leak_report_names_the_exception_that_keeps_a_buffer_alive(tmp_path: Path) -> None:
     """An exception keeps the locals of all functions that it left; the report shows the path through its traceback."""
     report, place = exit_report(tmp_path, ERRORS, "return self.order(")
     way = f"]._exception.__traceback__ -> scores, a local of rank at {place.removesuffix(' in ')}"
@@ -351,7 +351,7 @@ def test_an_error_that_is_kept(tmp_path: Path) -> None:
     assert f"      the youngest by __main__.service.jobs[4{way}" in report
 
 
-def test_keys_that_never_match(tmp_path: Path) -> None:
+def test_leak_report_names_the_holders_of_the_oldest_and_youngest_block(tmp_path: Path) -> None:
     """The report names the holders of the oldest and the youngest block, which show why two keys do not match."""
     report, _ = exit_report(tmp_path, """
 import acl
@@ -366,7 +366,7 @@ for _ in range(20):
     assert "the youngest by __main__.plans[(8, 64, nan)]\n" in report
 
 
-def test_what_waits_for_another_stream_is_told(made: Made) -> None:
+def test_leak_report_mentions_blocks_that_wait_for_another_stream(made: Made) -> None:
     """No block is live, but frees are pending: the report names the stream for which they wait."""
     pool, stream, _ = made
     with acl.Stream(0) as side:
@@ -382,7 +382,7 @@ def test_what_waits_for_another_stream_is_told(made: Made) -> None:
         assert pool.leaks().waiting == {} and str(pool.leaks()) == "no blocks are live"
 
 
-def test_what_waits_for_the_device_is_told(made: Made) -> None:
+def test_leak_report_mentions_blocks_that_wait_for_the_device(made: Made) -> None:
     pool, _, door = made
     block = door.take(MIB)[0]
     with pool.unloading():
@@ -393,7 +393,7 @@ def test_what_waits_for_the_device_is_told(made: Made) -> None:
 
 
 @pytest.mark.parametrize("stacks", [None, False, "python"])
-def test_sizes_are_what_was_asked_for(made: Made, stacks: Literal[False, "python"] | None) -> None:
+def test_leak_report_gives_the_requested_sizes(made: Made, stacks: Literal[False, "python"] | None) -> None:
     """Sizes are right with and without tracking, after marks, and for blocks of ACL, which have no padding."""
     pool, stream, door = made
     sizes = [1, 1000, 1023, 70_000, 4 * MIB]
@@ -412,7 +412,7 @@ def test_sizes_are_what_was_asked_for(made: Made, stacks: Literal[False, "python
                 door.free(block)
 
 
-def test_a_mark_is_exact_for_buffers_too(made: Made) -> None:
+def test_leak_mark_is_exact_for_buffers(made: Made) -> None:
     """A buffer's block stores its padding too, which must not change the age that is stored there."""
     pool, stream, _ = made
     with pool.alloc(1000, stream) as old:
@@ -454,7 +454,7 @@ def module_names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     gc.freeze()
 
 
-def test_holders(module_names: None, made: Made) -> None:
+def test_leak_report_names_holder_in_each_container(module_names: None, made: Made) -> None:
     """The report names the holder of a block through each kind of container, and none for a block of ACL."""
     pool, stream, door = made
     KEPT.clear()
@@ -472,7 +472,7 @@ def test_holders(module_names: None, made: Made) -> None:
     KEPT[:] = [KEPT[0][("a", 1)][0].row]                            # type: ignore[index]
     assert holder_text(pool) == f"held by {__name__}.KEPT[0]"
     local = KEPT.pop()
-    assert holder_text(pool).startswith("held by local, a local of test_holders at ")
+    assert holder_text(pool).startswith("held by local, a local of test_leak_report_names_holder_in_each_container at ")
     running = generator(local)                                      # type: ignore[arg-type]
     next(running)
     del local
@@ -485,7 +485,7 @@ def test_holders(module_names: None, made: Made) -> None:
     door.free(block)
 
 
-def test_what_only_c_holds_is_said(made: Made) -> None:
+def test_leak_report_says_that_only_c_code_holds_a_block(made: Made) -> None:
     """A DLPack tensor of a consumer keeps the memory, and no Python object refers to it."""
     pool, stream, _ = made
     with pool.track(stacks="python"):
@@ -496,7 +496,7 @@ def test_what_only_c_holds_is_said(made: Made) -> None:
         assert not pool.leaks()
 
 
-def test_a_report_keeps_nothing_alive(made: Made) -> None:
+def test_leak_report_keeps_no_object_alive(made: Made) -> None:
     """A report reads the locals of functions; it keeps none of them, and does not change the dict of a `locals()`."""
     pool, stream, _ = made
 
@@ -520,16 +520,16 @@ def test_a_report_keeps_nothing_alive(made: Made) -> None:
     (3e-6, "3 us"), (0.0123, "12 ms"), (0.0012, "1.2 ms"), (59.0, "59 s"), (90.0, "1.5 min"), (7300.0, "2.0 h"),
     (1e6, "12 days"),
 ])
-def test_lengths_of_time(seconds: float, text: str) -> None:
+def test_durations_are_written_with_a_suitable_unit(seconds: float, text: str) -> None:
     assert lasting(seconds) == text
 
 
-def test_a_file_says_that_nothing_leaked(tmp_path: Path) -> None:
+def test_exit_report_file_says_that_no_block_leaked(tmp_path: Path) -> None:
     run_python("import acl; acl.Pool(0).alloc(100).close()", ACL_POOL_LEAKS=str(tmp_path / "report.txt"))
     assert "nothing is live in" in (tmp_path / "report.txt").read_text(encoding="utf-8")
 
 
-def test_a_child_of_a_fork_tells_nothing(tmp_path: Path) -> None:
+def test_forked_child_writes_no_leak_report(tmp_path: Path) -> None:
     done = run_python("""
         import os, sys
         import acl
@@ -543,7 +543,7 @@ def test_a_child_of_a_fork_tells_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "report.txt").read_text(encoding="utf-8").count("at exit") == 1
 
 
-def test_the_fixture(tmp_path: Path) -> None:
+def test_pytest_fixture_no_pool_leaks_fails_only_the_leaking_test(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["acl.testing"]\n', encoding="utf-8")
     (tmp_path / "test_it.py").write_text("""
 import acl
@@ -569,7 +569,7 @@ def test_clean_again():
     gc.collect()
 
 
-def test_nothing_is_tracked_without_asking() -> None:
+def test_blocks_are_not_tracked_by_default() -> None:
     done = run_python("""
         import acl
         pool = acl.Pool(0)
@@ -578,7 +578,7 @@ def test_nothing_is_tracked_without_asking() -> None:
     assert done.stdout.strip() == "False" and done.stderr == ""
 
 
-def test_ages_are_right_in_a_young_process() -> None:
+def test_block_ages_are_right_in_a_process_that_just_started() -> None:
     done = run_python("""
         import time
         import acl

@@ -38,13 +38,13 @@ def opened() -> Iterator[tuple[acl.Pool, acl.Stream, Door]]:
         yield made
 
 
-def test_an_idle_device_is_free_and_others() -> None:
+def test_ledger_of_an_idle_device_has_no_memory_of_pools_or_other_processes() -> None:
     ledger = taken()
     assert ledger.sum(owner="pool") == 0
     assert ledger.sum(owner="others") == 0
 
 
-def test_live_bytes_by_stream_and_tag(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_ledger_gives_live_bytes_by_stream_and_tag(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, door = opened
     kept = [pool.alloc(3 * MIB, stream, tag="kv"), pool.alloc(1000, stream, tag="kv"), pool.alloc(5 * MIB, tag="io")]
     block = door.alloc(777)
@@ -62,7 +62,7 @@ def test_live_bytes_by_stream_and_tag(opened: tuple[acl.Pool, acl.Stream, Door])
         buffer.close()
 
 
-def test_cached_free_and_spare(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_ledger_gives_cached_free_and_spare_bytes(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, _stream, door = opened
     first, second = door.alloc(4096), door.alloc(3 * MIB)
     door.free(first)
@@ -79,7 +79,7 @@ def test_cached_free_and_spare(opened: tuple[acl.Pool, acl.Stream, Door]) -> Non
     assert line.unmapped > 0
 
 
-def test_blocks_that_wait_for_another_stream(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_ledger_counts_blocks_that_wait_for_another_stream(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, _ = opened
     with acl.Stream(0) as other, Slow(other):
         buffer = pool.alloc(2 * MIB, stream)
@@ -90,7 +90,7 @@ def test_blocks_that_wait_for_another_stream(opened: tuple[acl.Pool, acl.Stream,
     assert taken().sum(owner="pool", state="waiting") == 0
 
 
-def test_memory_of_this_process_outside_the_pool(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_ledger_counts_memory_of_this_process_outside_the_pool(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, _stream, door = opened
     block = door.alloc(3 * MIB)
     before, used = taken(), acl.sim.physical_bytes()
@@ -151,7 +151,7 @@ def observed(environment: dict[str, str]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_second_process_on_the_device_is_others(tmp_path: Path) -> None:
+def test_ledger_counts_a_second_process_as_other_processes(tmp_path: Path) -> None:
     """The neighbour reads its own memory from the simulator's accounting; the observer sees only the free bytes."""
     environment = child_environment(ACL_SIM_SHARED=str(tmp_path / "devices"), ACL_SIM_MEMORY="1G")
     with neighbour_of(environment) as (neighbour, held):
@@ -165,14 +165,14 @@ def test_a_second_process_on_the_device_is_others(tmp_path: Path) -> None:
     assert observed(environment) == ["0"]
 
 
-def test_a_neighbour_that_was_killed_holds_nothing(tmp_path: Path) -> None:
+def test_ledger_counts_no_memory_of_a_killed_process(tmp_path: Path) -> None:
     environment = child_environment(ACL_SIM_SHARED=str(tmp_path / "devices"), ACL_SIM_MEMORY="1G")
     with neighbour_of(environment) as (neighbour, _):
         neighbour.kill()
     assert observed(environment) == ["0"]
 
 
-def test_two_pools_and_a_pool_of_segments() -> None:
+def test_ledger_counts_each_pool_separately() -> None:
     before = taken().sum(owner="process")
     with acl.Pool(0, name="a") as a, acl.Pool(0, name="b", segments=True) as b:
         held = [a.alloc(3 * MIB), b.alloc(7 * MIB)]
@@ -185,7 +185,7 @@ def test_two_pools_and_a_pool_of_segments() -> None:
             buffer.close()
 
 
-def test_a_closed_pool_with_buffers_is_still_told_of() -> None:
+def test_ledger_lists_a_closed_pool_with_live_buffers() -> None:
     pool = acl.Pool(0, name="gone")
     buffer = pool.alloc(3 * MIB)
     pool.close()
@@ -209,7 +209,7 @@ def drop_with_a_block(stream: acl.Stream) -> tuple[Door, int]:
 
 
 @pytest.mark.parametrize("occasion", ["make", "trim", "drop"])
-def test_an_orphan_goes_once_its_last_block_is_free(stream: acl.Stream, occasion: str) -> None:
+def test_orphaned_pool_is_destroyed_when_its_last_block_is_freed(stream: acl.Stream, occasion: str) -> None:
     kept = [acl.Pool(0), acl.Pool(0)]
     occasions: dict[str, Callable[[], object]] = {
         "make": lambda: kept.append(acl.Pool(0)), "trim": lambda: kept[0].trim(), "drop": kept.pop}
@@ -224,7 +224,7 @@ def test_an_orphan_goes_once_its_last_block_is_free(stream: acl.Stream, occasion
     assert taken_by_pools() == before
 
 
-def test_a_pool_that_lost_its_object_is_an_orphan() -> None:
+def test_pool_without_its_python_object_is_listed_as_an_orphan() -> None:
     done = run_python("""
         import acl
         from support.core import MIB, Door
@@ -244,7 +244,7 @@ def test_a_pool_that_lost_its_object_is_an_orphan() -> None:
     assert done.stdout.splitlines() == ["True", "True 0", "0"], done.stderr
 
 
-def test_without_the_runtimes_components_the_rest_is_one_row(
+def test_ledger_has_one_row_for_other_memory_if_the_runtime_does_not_split_it(
     opened: tuple[acl.Pool, acl.Stream, Door], sim: object
 ) -> None:
     pool, _stream, door = opened
@@ -258,7 +258,7 @@ def test_without_the_runtimes_components_the_rest_is_one_row(
     door.free(block)
 
 
-def test_it_adds_up_while_another_thread_allocates(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_ledger_rows_add_up_while_another_thread_allocates(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, _stream, door = opened
     stop = threading.Event()
 
@@ -283,7 +283,7 @@ def test_it_adds_up_while_another_thread_allocates(opened: tuple[acl.Pool, acl.S
         thread.join()
 
 
-def test_the_table_and_the_dict(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_ledger_can_be_written_as_a_table_and_as_a_dict(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, _ = opened
     with pool.alloc(3 * MIB, stream, tag="kv"):
         ledger = taken()
@@ -296,12 +296,12 @@ def test_the_table_and_the_dict(opened: tuple[acl.Pool, acl.Stream, Door]) -> No
     assert text.splitlines()[0] == "device 0: 32.00 GiB"
 
 
-def test_a_wrong_name_in_a_sum_is_told(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_unknown_name_in_a_ledger_sum_is_refused(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     with pytest.raises(TypeError, match="no 'color'"):
         acl.memory_ledger(0).sum(color="red")
 
 
-def test_limit_and_headroom_may_be_changed(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_limit_and_headroom_of_a_pool_can_be_changed(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, _, door = opened
     pool.limit = "4MiB"
     assert not door.alloc(6 * MIB)
@@ -316,7 +316,7 @@ def test_limit_and_headroom_may_be_changed(opened: tuple[acl.Pool, acl.Stream, D
         pool.limit = 1
 
 
-def test_the_command_tells_of_each_device() -> None:
+def test_ledger_command_reports_each_device() -> None:
     done = run_child("-m", "aclpool", "ledger")
     assert (done.returncode, done.stderr) == (0, "")
     assert [line for line in done.stdout.splitlines() if line.startswith("device")] == [
@@ -330,7 +330,7 @@ def test_the_command_tells_of_each_device() -> None:
     "arguments, environment, text",
     [(["--device", "2"], {}, "expected 0 to 1, got 2"), ([], {"ACL_SIM_DEVICES": "0"}, "there is no device")],
 )
-def test_the_command_names_a_device_that_is_not_there(
+def test_ledger_command_names_a_missing_device(
     arguments: list[str], environment: dict[str, str], text: str
 ) -> None:
     done = run_child("-m", "aclpool", "ledger", *arguments, **environment)  # type: ignore[arg-type]
@@ -343,12 +343,14 @@ def test_the_command_names_a_device_that_is_not_there(
     (-1, ValueError, "device must be 0 or more, .* not -1"),
     (99, ValueError, "device must be below [0-9]+, the number of devices, not 99"),
 ])
-def test_what_is_no_device_is_named(device: Any, error: type[Exception], text: str) -> None:
+def test_ledger_of_an_argument_that_is_not_a_device_is_refused_by_name(
+    device: Any, error: type[Exception], text: str
+) -> None:
     with pytest.raises(error, match=text):
         acl.memory_ledger(device)
 
 
-def test_pools_of_one_name_are_told_apart() -> None:
+def test_ledger_distinguishes_pools_of_one_name() -> None:
     """If two pools had the same name, their rows would be added, and be reported twice."""
     with acl.Pool(0, name="twin") as one, acl.Pool(0, name="twin") as two:
         assert (one.name, two.name) == ("twin", "twin-2")
@@ -367,7 +369,7 @@ def test_pools_of_one_name_are_told_apart() -> None:
     kept.close()
 
 
-def test_the_ledger_names_what_sleeps() -> None:
+def test_ledger_counts_the_bytes_asleep() -> None:
     """The memory of sleeping blocks was given back, so no sum has it; a row says how much they need to wake."""
     with acl.Pool(0, name="dozing") as pool:
         weights, cache = pool.alloc("8 MiB", tag="weights"), pool.alloc("4 MiB", tag="kv")

@@ -35,7 +35,7 @@ def value(name: str, **labels: str) -> float:
     return total
 
 
-def test_values_agree_with_the_pools_own(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_metric_values_agree_with_the_pool_statistics(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, door = opened
     for _ in range(9):
         door.free(door.alloc(4096))
@@ -78,7 +78,7 @@ def test_tag_of_a_stream_is_a_label_of_its_metrics(opened: tuple[acl.Pool, acl.S
     door.free(block)
 
 
-def test_streams_can_be_folded(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_metrics_of_all_streams_can_be_summed_into_one_series(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, _ = opened
     with pool.alloc(512, stream), pool.alloc(512):
         (live,) = [one for one in metrics.read(streams=False) if one.info.name == "aclpool_live_bytes"]
@@ -86,14 +86,14 @@ def test_streams_can_be_folded(opened: tuple[acl.Pool, acl.Stream, Door]) -> Non
         assert sum(size for labels, size in live.points.items() if labels[0] == "service") == 2048
 
 
-def test_a_closed_pool_is_gone(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_closed_pool_has_no_metrics(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     with acl.Pool(0, name="short"):
         assert value("aclpool_reserved_bytes", pool="short") == 0
     with pytest.raises(AssertionError, match="no point"):
         value("aclpool_reserved_bytes", pool="short")
 
 
-def test_a_snapshot_is_plain_and_complete(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_metrics_snapshot_is_plain_data_and_complete(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     found = json.loads(json.dumps(metrics.snapshot()))
     assert [one["name"] for one in found] == list(metrics.METRICS)
     for one in found:
@@ -103,7 +103,7 @@ def test_a_snapshot_is_plain_and_complete(opened: tuple[acl.Pool, acl.Stream, Do
         assert all((info.kind == "histogram") == ("bucket_counts" in point) for point in one["points"])
 
 
-def test_distributions_agree_with_the_histograms(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_metric_distributions_agree_with_the_pool_histograms(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     """Each size is counted below the right bound, and the times agree with the times of the slow allocations."""
     pool, _, door = opened
     sizes = [1, 512, 513, 2048, 32768, 131072, 140_000, 2 * MIB, 2_200_000, 33 * MIB]
@@ -126,7 +126,7 @@ def test_distributions_agree_with_the_histograms(opened: tuple[acl.Pool, acl.Str
         assert upto == slow.slow_ns.at_most(round(bound * 1e9))
 
 
-def test_the_peak_and_its_moment(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_metrics_give_the_peak_and_its_time(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, _ = opened
     began = time.time()
     with pool.alloc(20 * MIB, stream, tag="kv"), pool.alloc(5 * MIB, stream):
@@ -164,7 +164,7 @@ def test_refused_growth_is_counted_by_what_refused(opened: tuple[acl.Pool, acl.S
     assert value("aclpool_growth_refused_total", pool="service", by="driver") > 0
 
 
-def test_reading_takes_no_lock_of_the_owners(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_reading_metrics_does_not_revoke_biased_locks(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     """The owner of a biased lock stays the owner, even if other threads read the metrics."""
     _, _, door = opened
 
@@ -185,7 +185,7 @@ def test_reading_takes_no_lock_of_the_owners(opened: tuple[acl.Pool, acl.Stream,
 # ---- prometheus_client --------------------------------------------------------------------------
 
 
-def test_a_scrape_by_the_client(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_prometheus_client_scrapes_all_metrics(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     client = pytest.importorskip("prometheus_client")
     pool, stream, _ = opened
     registry = client.CollectorRegistry()
@@ -230,7 +230,7 @@ def test_two_collectors_in_one_registry_are_refused() -> None:
         metrics.PrometheusCollector(registry)
 
 
-def test_without_the_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collector_without_the_prometheus_client_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
     with pytest.raises(ImportError, match=r"aclpool\[metrics\]"):
         metrics.PrometheusCollector()
@@ -257,7 +257,7 @@ def series_of(name: str) -> str:
     return base if base in metrics.METRICS and metrics.METRICS[base].kind == "histogram" else name
 
 
-def test_the_dashboard_uses_what_exists() -> None:
+def test_dashboard_uses_only_existing_metrics_and_labels() -> None:
     board = json.loads(DASHBOARD.read_text())
     found = [text for text in expressions(board) if "aclpool_" in text]
     assert len(found) >= 20

@@ -37,7 +37,7 @@ def refused(pool: acl.Pool, size: int, stream: acl.Stream | None = None) -> acl.
     return report
 
 
-def test_a_lost_device_is_not_told_as_full(sim: ModuleType) -> None:
+def test_lost_device_is_not_reported_as_a_full_device(sim: ModuleType) -> None:
     with acl.Pool(0) as pool:
         with sim.device_lost(0), pytest.raises(acl.DeviceLostError) as raised:
             pool.alloc("8MiB")
@@ -53,7 +53,7 @@ def advised(report: acl.OomReport, text: str) -> str:
     return found
 
 
-def test_the_limit_that_would_do_does() -> None:
+def test_limit_named_in_the_report_is_sufficient() -> None:
     with acl.Pool(0, "32MiB") as pool:
         with pool.alloc("20MiB", tag="weights"):
             report = refused(pool, 21 * MIB)
@@ -66,7 +66,7 @@ def test_the_limit_that_would_do_does() -> None:
             pool.alloc(21 * MIB).close()
 
 
-def test_limit_for_the_peak_of_all_streams_is_named_and_suffices(stream: acl.Stream) -> None:
+def test_limit_named_for_the_peak_of_all_streams_is_sufficient(stream: acl.Stream) -> None:
     with acl.Pool(0, "32MiB") as pool, acl.Stream() as other:
         with pool.alloc(10 * MIB, stream), pool.alloc(18 * MIB, other):
             pass
@@ -94,7 +94,7 @@ def test_limit_for_the_peak_is_not_named_where_it_is_no_higher_or_does_not_fit()
     assert "24.00 MiB would do" in replace(report, device_free=11 * MIB).advice
 
 
-def test_the_headroom_that_would_do_does() -> None:
+def test_headroom_named_in_the_report_is_sufficient() -> None:
     free, _ = acl.Device(0).memory_info()
     with acl.Pool(0, headroom=free - 8 * MIB) as pool:
         with pool.alloc(4 * MIB):
@@ -108,7 +108,7 @@ def test_the_headroom_that_would_do_does() -> None:
             pool.alloc(20 * MIB).close()
 
 
-def test_where_memory_may_not_move_a_trim_helps(stream: acl.Stream) -> None:
+def test_out_of_memory_report_advises_a_trim_if_memory_may_not_move(stream: acl.Stream) -> None:
     with acl.Pool(0, "32MiB", steal=False) as pool:
         pool.alloc(20 * MIB, stream).close()
         report = refused(pool, 20 * MIB)
@@ -118,7 +118,7 @@ def test_where_memory_may_not_move_a_trim_helps(stream: acl.Stream) -> None:
         pool.alloc(20 * MIB).close()
 
 
-def test_a_stream_at_work_is_named(stream: acl.Stream) -> None:
+def test_out_of_memory_report_names_a_busy_stream_that_holds_memory(stream: acl.Stream) -> None:
     with acl.Pool(0, "32MiB", sync_timeout_ms=50) as pool, acl.Stream(0) as other:
         pool.alloc(20 * MIB, other).close()
         with Slow(other):
@@ -129,7 +129,7 @@ def test_a_stream_at_work_is_named(stream: acl.Stream) -> None:
         pool.alloc(20 * MIB, stream).close()
 
 
-def test_the_streams_own_work_is_in_the_way(stream: acl.Stream) -> None:
+def test_out_of_memory_report_says_that_work_of_the_own_stream_blocks_its_free_pages(stream: acl.Stream) -> None:
     with acl.Pool(0, "32MiB", sync_timeout_ms=50, views=False) as pool:
         blocks = [pool.alloc(6 * MIB, stream) for _ in range(5)]
         for block in blocks[::2]:
@@ -143,7 +143,7 @@ def test_the_streams_own_work_is_in_the_way(stream: acl.Stream) -> None:
             block.close()
 
 
-def test_early_frees_want_a_drained_queue(stream: acl.Stream) -> None:
+def test_out_of_memory_report_advises_a_trim_with_a_drained_queue_for_early_frees(stream: acl.Stream) -> None:
     with acl.Pool(0, "32MiB", early_frees=True) as pool:
         pool.register(stream)
         door = Door(stream)
@@ -157,7 +157,7 @@ def test_early_frees_want_a_drained_queue(stream: acl.Stream) -> None:
         pool.unregister(stream)
 
 
-def test_captured_graphs_that_are_gone_are_to_be_released(stream: acl.Stream) -> None:
+def test_out_of_memory_report_advises_to_release_captures_of_destroyed_graphs(stream: acl.Stream) -> None:
     with acl.Pool(0, "32MiB") as pool:
         with pool.capture(stream) as capture:
             pool.alloc(20 * MIB, stream).close()
@@ -167,7 +167,7 @@ def test_captured_graphs_that_are_gone_are_to_be_released(stream: acl.Stream) ->
         pool.alloc(20 * MIB).close()
 
 
-def test_during_a_capture_nothing_moves() -> None:
+def test_out_of_memory_report_says_that_pages_cannot_move_during_a_capture() -> None:
     with open_door(limit="16MiB", watch_captures=True) as (pool, stream, door):
         held = [door.alloc(4 * MIB) for _ in range(3)]
         door.free(held[1])
@@ -186,7 +186,7 @@ def test_during_a_capture_nothing_moves() -> None:
             door.free(each)
 
 
-def test_capture_that_nobody_can_tell_of_is_the_reason(stream: acl.Stream) -> None:
+def test_out_of_memory_report_says_that_the_capture_state_could_not_be_queried(stream: acl.Stream) -> None:
     with acl.Pool(0, watch_captures=True) as pool:
         pool.alloc(MIB, stream).close()
         with acl.sim.fault("aclmdlRICaptureGetInfo", every=1, code=507000):
@@ -195,7 +195,7 @@ def test_capture_that_nobody_can_tell_of_is_the_reason(stream: acl.Stream) -> No
         assert "tried: nothing, as the stream is or may be captured" in report.details()
 
 
-def test_driver_that_refuses_addresses_is_the_reason(stream: acl.Stream) -> None:
+def test_out_of_memory_report_says_that_the_driver_refused_addresses(stream: acl.Stream) -> None:
     with acl.Pool(0) as pool:
         with acl.sim.fault("aclrtReserveMemAddress", every=1, code=507000):
             report = refused(pool, MIB, stream)
@@ -204,7 +204,7 @@ def test_driver_that_refuses_addresses_is_the_reason(stream: acl.Stream) -> None
         pool.alloc(MIB, stream).close()
 
 
-def test_blocks_that_wait_for_another_stream(stream: acl.Stream) -> None:
+def test_out_of_memory_report_mentions_blocks_that_wait_for_another_stream(stream: acl.Stream) -> None:
     with acl.Pool(0, "32MiB", sync_timeout_ms=50) as pool, acl.Stream(0) as other:
         with Slow(other):
             buffer = pool.alloc(20 * MIB, stream)
@@ -216,7 +216,7 @@ def test_blocks_that_wait_for_another_stream(stream: acl.Stream) -> None:
         pool.alloc(20 * MIB, stream).close()
 
 
-def test_a_full_device_says_how_much_is_missing_and_where_it_is() -> None:
+def test_out_of_memory_report_of_a_full_device_names_missing_bytes_and_holders() -> None:
     free, _ = acl.Device(0).memory_info()
     address = ctypes.c_void_p()
     assert api.aclrtMalloc(ctypes.byref(address), free - 16 * MIB, 0) == 0
@@ -232,7 +232,7 @@ def test_a_full_device_says_how_much_is_missing_and_where_it_is() -> None:
 
 
 @pytest.mark.parametrize("segments", [False, True])
-def test_what_no_device_can_hold_takes_nothing_first(segments: bool, stream: acl.Stream) -> None:
+def test_request_larger_than_the_device_is_refused_without_driver_calls(segments: bool, stream: acl.Stream) -> None:
     """The pool refuses the request at once: it allocates and moves no page for it, and keeps its cached blocks."""
     _, total = acl.Device(0).memory_info()
     with acl.Pool(0, segments=segments) as pool:
@@ -249,7 +249,7 @@ def test_what_no_device_can_hold_takes_nothing_first(segments: bool, stream: acl
             assert "nothing, as the device cannot hold what is missing" in report.details()
 
 
-def test_what_the_device_cannot_hold_beside_others_takes_nothing_first(stream: acl.Stream) -> None:
+def test_request_larger_than_the_free_device_memory_is_refused_at_once(stream: acl.Stream) -> None:
     """The device is large enough, but other code holds its memory; when that is freed, the request succeeds."""
     free, _ = acl.Device(0).memory_info()
     address = ctypes.c_void_p()
@@ -276,14 +276,14 @@ def test_free_pages_of_the_pool_count_as_room() -> None:
     assert api.aclrtFree(address) == 0
 
 
-def test_a_driver_that_refuses_without_need_is_named() -> None:
+def test_out_of_memory_report_names_a_driver_that_refuses_although_memory_is_free() -> None:
     with acl.Pool(0) as pool, acl.sim.fault("aclrtMallocPhysical", every=1, code=507000):
         report = refused(pool, MIB)
         assert "refused with 507000" in report.advice
         assert report.code == 507000
 
 
-def test_pieces_are_called_pieces() -> None:
+def test_out_of_memory_report_says_that_free_memory_is_fragmented() -> None:
     with acl.Pool(0, "32MiB", segments=True) as pool:
         blocks = [pool.alloc(5 * MIB) for _ in range(6)]
         for block in blocks[::2]:
@@ -295,7 +295,7 @@ def test_pieces_are_called_pieces() -> None:
             block.close()
 
 
-def test_what_is_live_is_told_by_tag_over_all_streams(stream: acl.Stream) -> None:
+def test_out_of_memory_report_gives_live_bytes_by_tag_over_all_streams(stream: acl.Stream) -> None:
     with acl.Pool(0, "32MiB") as pool:
         held = [pool.alloc(8 * MIB, tag="kv"), pool.alloc(4 * MIB, stream, tag="kv"), pool.alloc(1000, stream)]
         with pool.tag("request"):
@@ -323,7 +323,7 @@ def test_the_exception_carries_the_report_in_notes_and_pickles() -> None:
     assert copied.report == error.report and str(copied) == str(error)
 
 
-def test_an_operator_that_finds_no_memory_raises_the_same(stream: acl.Stream) -> None:
+def test_operator_that_finds_no_memory_raises_an_out_of_memory_error_with_a_report(stream: acl.Stream) -> None:
     with acl.Pool(0, limit="16MiB") as pool:
         pool.register(stream)
         x = [pool.empty((512, 512), "float16", stream) for _ in range(2)]     # the sum needs a workspace
@@ -349,7 +349,7 @@ def test_an_operator_that_finds_no_memory_raises_the_same(stream: acl.Stream) ->
         pool.unregister(stream)
 
 
-def test_the_log_has_it_and_nothing_is_printed() -> None:
+def test_out_of_memory_report_is_logged_and_not_printed() -> None:
     done = run_python("""
         import acl
         pool = acl.Pool(0, "4MiB")
@@ -373,7 +373,7 @@ def test_the_log_has_it_and_nothing_is_printed() -> None:
     assert done.stdout.startswith("acl.pool ERROR out of memory: 5.00 MiB could not be had")
 
 
-def test_what_sleeps_is_not_in_use(stream: acl.Stream) -> None:
+def test_out_of_memory_report_does_not_count_blocks_asleep_as_in_use(stream: acl.Stream) -> None:
     with acl.Pool(0, "32MiB") as pool:
         with pool.alloc(20 * MIB, stream, tag="weights"), pool.alloc(4 * MIB, stream):
             pool.sleep("weights", offload=False)
@@ -384,7 +384,7 @@ def test_what_sleeps_is_not_in_use(stream: acl.Stream) -> None:
             pool.wake()
 
 
-def test_a_failure_is_told_with_its_own_report(stream: acl.Stream) -> None:
+def test_each_failed_allocation_is_found_with_its_own_report(stream: acl.Stream) -> None:
     """If another thread's allocation fails between an allocation and its exception, the newest report is wrong."""
     with acl.Pool(0, "16MiB") as pool, acl.Stream(0) as other:
         for size, on in ((20, stream), (20, other), (30, other), (20, stream), (40, stream)):
@@ -426,7 +426,7 @@ def others(monkeypatch: pytest.MonkeyPatch, stream: acl.Stream) -> Iterator[Othe
         pool.unregister(stream)
 
 
-def test_a_run_s_error_has_its_own_report(others: Others, stream: acl.Stream) -> None:
+def test_failed_model_run_has_its_own_out_of_memory_report(others: Others, stream: acl.Stream) -> None:
     told: list[acl.OomReport] = []
     x = np.ones((2**15, 8), np.float32)
     with acl.Model(small_model().to_bytes()) as model:
@@ -440,7 +440,9 @@ def test_a_run_s_error_has_its_own_report(others: Others, stream: acl.Stream) ->
     assert [one.stream for one in told] == [stream.handle]
 
 
-def test_what_fails_otherwise_is_not_out_of_memory(others: Others, stream: acl.Stream) -> None:
+def test_operator_that_fails_for_another_reason_is_not_reported_as_out_of_memory(
+    others: Others, stream: acl.Stream
+) -> None:
     """In the compile function, an allocation of another stream fails; the operator must not report that failure."""
     @acl.Op.compiler("Undecided")
     def choose(inputs: object, outputs: object, choice: acl.KernelChoice) -> None:
@@ -454,7 +456,7 @@ def test_what_fails_otherwise_is_not_out_of_memory(others: Others, stream: acl.S
     x.close()
 
 
-def test_an_operator_s_error_has_its_own_report(others: Others, stream: acl.Stream) -> None:
+def test_failed_operator_has_its_own_out_of_memory_report(others: Others, stream: acl.Stream) -> None:
     x = others.pool.empty((2**10, 2**8), "float16", stream)      # the product needs a workspace
     y = others.pool.empty((2**8, 2**10), "float16", stream)
     result = acl.Pool(0).empty((2**10, 2**10), "float16", stream)

@@ -48,7 +48,7 @@ def churn(door: Door, live: dict[int, tuple[int, int]], generator: random.Random
             log.append(("alloc", address, size))
 
 
-def test_what_was_done_is_what_was_recorded(made: Made) -> None:
+def test_recording_has_exactly_the_allocations_and_frees_that_were_made(made: Made) -> None:
     pool, stream, door = made
     seed = random.randrange(1 << 30)
     print("seed", seed)
@@ -72,7 +72,7 @@ def test_what_was_done_is_what_was_recorded(made: Made) -> None:
 
 
 @pytest.mark.parametrize("capacity", [64, 100, 1000])
-def test_an_overwritten_recording_is_still_whole(made: Made, capacity: int) -> None:
+def test_overwritten_recording_is_still_consistent(made: Made, capacity: int) -> None:
     """The recording begins with the blocks that were live at its first event, by the test's own list."""
     pool, _, door = made
     live: dict[int, tuple[int, int]] = {}
@@ -96,7 +96,7 @@ def test_an_overwritten_recording_is_still_whole(made: Made, capacity: int) -> N
         door.free(block)
 
 
-def test_a_recording_that_ended_notes_nothing(made: Made) -> None:
+def test_stopped_recording_records_no_events(made: Made) -> None:
     """After its end, blocks are not tracked either, and a new recording begins without events of the old one."""
     pool, _, door = made
     for _ in range(2):
@@ -111,7 +111,7 @@ def test_a_recording_that_ended_notes_nothing(made: Made) -> None:
         assert len(of_blocks(recording.events)) == 3
 
 
-def test_pages_come_and_go(made: Made, sim: Any) -> None:
+def test_recorded_map_and_unmap_events_agree_with_the_reserved_bytes(made: Made, sim: Any) -> None:
     """The bytes that a recording says are mapped, unmapped and trimmed agree with the pool's reserved bytes."""
     pool, stream, door = made
     blocks = [door.take(5 * MIB)[0] for _ in range(3)]
@@ -136,7 +136,7 @@ def test_pages_come_and_go(made: Made, sim: Any) -> None:
     assert not any(event.path for event in recording.events if event.kind == "unmap")
 
 
-def test_pages_that_move_are_steals() -> None:
+def test_recorded_page_moves_are_steal_events() -> None:
     """There are as many steals as the pool counts, and each page is mapped again elsewhere."""
     with open_door(limit="32MiB") as (pool, _, door):
         with pool.record() as recording:
@@ -151,7 +151,7 @@ def test_pages_that_move_are_steals() -> None:
             door.free(block)
 
 
-def test_slow_allocations_say_how_long(made: Made) -> None:
+def test_recorded_slow_allocations_have_a_duration(made: Made) -> None:
     pool, _, door = made
     with pool.record() as recording:
         one = door.take(100)[0]
@@ -162,7 +162,7 @@ def test_slow_allocations_say_how_long(made: Made) -> None:
     assert paths == [("slow", True), ("hit", False), ("fit", False)]
 
 
-def test_out_of_memory_is_an_event() -> None:
+def test_out_of_memory_is_recorded_as_an_event() -> None:
     with open_door(limit="16MiB") as (pool, stream, door):
         with pool.record() as recording:
             assert door.alloc(64 * MIB) == 0
@@ -172,7 +172,7 @@ def test_out_of_memory_is_an_event() -> None:
         assert len(texts) == 1 and "64.00 MiB could not be had" in texts[0]["text"]
 
 
-def test_each_failure_has_its_own_reason(tmp_path: Path) -> None:
+def test_each_recorded_failure_has_its_own_reason(tmp_path: Path) -> None:
     """All failures have reasons, not only the last one; files for PyTorch's viewer have the device's free bytes."""
     with open_door(limit="16MiB") as (pool, _, door), open_door(limit="8MiB", name="other") as (_, _, beside):
         with pool.record() as recording:
@@ -193,7 +193,7 @@ def test_each_failure_has_its_own_reason(tmp_path: Path) -> None:
     assert [entry["device_free"] for entry in trace if entry["action"] == "oom"] == [free] * 3
 
 
-def test_more_failures_than_reasons_are_all_told() -> None:
+def test_failures_beyond_the_stored_reasons_are_all_recorded() -> None:
     with open_door(limit="16MiB") as (pool, _, door):
         with pool.record() as recording:
             assert not any(door.alloc((64 + number) * MIB) for number in range(20))
@@ -202,7 +202,7 @@ def test_more_failures_than_reasons_are_all_told() -> None:
     assert ["limit" in text for text in texts] == [False] * 4 + [True] * 16
 
 
-def test_a_late_streams_ring_is_ready() -> None:
+def test_ring_of_a_stream_made_during_a_recording_causes_no_page_fault() -> None:
     """If a stream is made while a recording runs, its first events cause no page fault of the host."""
     with acl.Pool(0) as pool, pool.record(capacity=1 << 16), acl.Stream(0) as stream:
         pool.register(stream)
@@ -219,7 +219,7 @@ def test_a_late_streams_ring_is_ready() -> None:
         assert fresh < worn + 100                               # the system itself may cause some faults
 
 
-def test_tags_threads_and_python_stacks(made: Made) -> None:
+def test_recorded_events_have_tags_threads_and_python_stacks(made: Made) -> None:
     pool, stream, door = made
 
     def deeper() -> acl.Buffer:
@@ -236,7 +236,7 @@ def test_tags_threads_and_python_stacks(made: Made) -> None:
     file, line, function = events[0].stack[0]
     assert os.path.samefile(file, __file__) and function.endswith("deeper")
     assert line == deeper.__code__.co_firstlineno + 1
-    assert [frame[2] for frame in events[0].stack[1:2]] == ["test_tags_threads_and_python_stacks"]
+    assert [frame[2] for frame in events[0].stack[1:2]] == ["test_recorded_events_have_tags_threads_and_python_stacks"]
     assert events[1].stack == () and events[1].thread == number and events[0].thread == threading.get_native_id()
     kept.close()
 
@@ -255,7 +255,7 @@ def test_a_model_s_run_has_the_stack_of_its_caller(made: Made) -> None:
     assert recording.snapshot().rows["step"].max() >= 2
 
 
-def test_native_stacks(made: Made) -> None:
+def test_recorded_events_can_have_native_stacks(made: Made) -> None:
     pool, _, door = made
     with pool.record(stacks="native") as recording:
         door.free(door.take(512)[0])
@@ -264,7 +264,7 @@ def test_native_stacks(made: Made) -> None:
     assert not any("/_core." in frame[0] for frame in alloc.stack[:1])
 
 
-def test_streams_that_begin_meanwhile_are_recorded(made: Made) -> None:
+def test_streams_created_during_a_recording_are_recorded(made: Made) -> None:
     pool, stream, _ = made
     with pool.record() as recording, acl.Stream(0) as other:
         pool.register(other)
@@ -276,7 +276,7 @@ def test_streams_that_begin_meanwhile_are_recorded(made: Made) -> None:
     assert "register" in kinds and "unregister" in kinds
 
 
-def test_a_running_recording_can_be_looked_at(made: Made) -> None:
+def test_events_of_a_running_recording_can_be_read(made: Made) -> None:
     pool, _, door = made
     recording = pool.record()
     block = door.take(512)[0]
@@ -289,7 +289,7 @@ def test_a_running_recording_can_be_looked_at(made: Made) -> None:
     assert recording.stopped and len(of_blocks(recording.events)) == 2
 
 
-def test_many_threads_while_it_is_read_and_switched() -> None:
+def test_recording_can_be_read_and_switched_while_many_threads_allocate() -> None:
     """Reading, stopping and starting a recording while threads allocate leaves consistent events each time."""
     with acl.Pool(0) as pool:
         done = threading.Event()
@@ -345,7 +345,7 @@ def consistent(events: list[RecordedEvent]) -> None:
             assert live.pop(key).size == event.size
 
 
-def test_a_saved_recording_replays(made: Made, tmp_path: Path) -> None:
+def test_saved_recording_can_be_replayed(made: Made, tmp_path: Path) -> None:
     pool, stream, door = made
     live: dict[int, tuple[int, int]] = {}
     churn(door, live, random.Random(5), 300, [])
@@ -364,7 +364,7 @@ def test_a_saved_recording_replays(made: Made, tmp_path: Path) -> None:
         door.free(block)
 
 
-def test_the_file_is_as_the_page_says(made: Made, tmp_path: Path) -> None:
+def test_recording_file_has_the_arrays_that_its_page_documents(made: Made, tmp_path: Path) -> None:
     """The arrays, types and keys of a file are those that docs/recording-format.md lists."""
     pool, stream, _ = made
     with pool.record(stacks="all") as recording:
@@ -389,7 +389,7 @@ def test_the_file_is_as_the_page_says(made: Made, tmp_path: Path) -> None:
     assert keys == set(meta)
     assert meta["tags"][tag] == "kv" and meta["format"] == "aclpool recording" and meta["version"] == 1
     names = [meta["frames"][i][2] for i in meta["stacks"][stack]]
-    assert any(name.endswith("test_the_file_is_as_the_page_says") for name in names)
+    assert any(name.endswith("test_recording_file_has_the_arrays_that_its_page_documents") for name in names)
 
 
 def test_a_file_of_another_kind_is_refused(made: Made, tmp_path: Path) -> None:
@@ -407,7 +407,7 @@ def test_a_file_of_another_kind_is_refused(made: Made, tmp_path: Path) -> None:
     ({"capacity": 0}, ValueError, "capacity must be from 1 to 4294967296 events, not 0"),
     ({"capacity": 1.5}, TypeError, "capacity must be an int, not float"),
 ])
-def test_arguments_that_are_refused(made: Made, arguments: dict[str, Any], error: type[Exception], text: str,
+def test_wrong_recording_arguments_are_refused(made: Made, arguments: dict[str, Any], error: type[Exception], text: str,
                                     ) -> None:
     with pytest.raises(error, match=text):
         made[0].record(**arguments)
@@ -418,7 +418,7 @@ def allocated(recording: acl.Recording) -> list[int]:
     return [event.size for event in recording.events if event.kind == "alloc" and not event.before]
 
 
-def test_two_recordings_of_a_pool_have_a_window_each(made: Made) -> None:
+def test_overlapping_recordings_each_have_the_events_between_their_start_and_stop(made: Made) -> None:
     """Each recording has the events between its own start and stop, even if another one starts or stops between."""
     pool, _, door = made
 
@@ -488,7 +488,7 @@ def test_sleep_and_wake_are_events_and_sleeping_pages_are_not_mapped(made: Made,
     assert sum(segment["total_size"] for segment in segments) == mapped
 
 
-def test_a_dropped_recording_ends(made: Made) -> None:
+def test_dropped_recording_stops_recording(made: Made) -> None:
     pool, _, door = made
     recording = pool.record()
     del recording
@@ -507,7 +507,7 @@ def test_a_recording_outlives_its_pool() -> None:
     recording.stop()
 
 
-def test_a_child_of_a_fork_refuses() -> None:
+def test_forked_child_cannot_stop_the_recording_of_its_parent() -> None:
     done = run_python("""
         import os, acl
         pool = acl.Pool(0)
@@ -590,7 +590,7 @@ def test_the_tags_of_scopes_and_streams_are_recorded(made: Made) -> None:
     assert [event.tag for event in of_blocks(recording.events)] == ["scope", "scope", "", ""]
 
 
-def test_a_recording_read_while_its_ring_turns_has_only_real_events(made: Made) -> None:
+def test_recording_read_while_its_ring_is_overwritten_has_only_valid_events(made: Made) -> None:
     pool, _, door = made
     done = threading.Event()
 

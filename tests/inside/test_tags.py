@@ -30,7 +30,7 @@ def tags(pool: acl.Pool) -> dict[str, int]:
     return {name: size for name, size in pool.stats().tags.items() if size}
 
 
-def test_a_scope_tags_what_python_and_acl_take(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_tag_scope_applies_to_allocations_of_python_and_of_acl(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, door = opened
     before = door.alloc(512)
     with pool.tag("kv"):
@@ -45,7 +45,7 @@ def test_a_scope_tags_what_python_and_acl_take(opened: tuple[acl.Pool, acl.Strea
     assert tags(pool) == {}
 
 
-def test_scopes_nest_and_end_in_order(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_tag_scopes_can_be_nested_and_end_in_order(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, _, door = opened
     blocks = []
     with pool.tag("outer"):
@@ -59,7 +59,7 @@ def test_scopes_nest_and_end_in_order(opened: tuple[acl.Pool, acl.Stream, Door])
 
 
 @pytest.mark.parametrize("between", ["nothing", "looks"])
-def test_scopes_are_exact_whoever_owns_the_arena(
+def test_tag_scopes_are_exact_for_every_owner_of_the_arena_lock(
     opened: tuple[acl.Pool, acl.Stream, Door], between: str
 ) -> None:
     """The owner of an arena does not look at scopes, so no thread may be the owner while a scope is open."""
@@ -81,7 +81,7 @@ def test_scopes_are_exact_whoever_owns_the_arena(
         door.free(block)
 
 
-def test_a_scope_takes_the_fast_way_from_nobody_for_good(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_arena_lock_is_biased_again_after_a_tag_scope_ends(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     """After the scope the arena has an owner again: an allocation in another thread then revokes the bias."""
     pool, stream, door = opened
 
@@ -112,7 +112,7 @@ def test_a_scope_takes_the_fast_way_from_nobody_for_good(opened: tuple[acl.Pool,
     assert visited()
 
 
-def test_a_scope_is_of_one_pool(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_tag_scope_applies_to_one_pool_only(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, _, door = opened
     with open_door() as (other, _, second), pool.tag("a"), other.tag("shifts the numbers"), other.tag("b"):
         blocks = [(door, door.alloc(512)), (second, second.alloc(1024))]
@@ -121,7 +121,7 @@ def test_a_scope_is_of_one_pool(opened: tuple[acl.Pool, acl.Stream, Door]) -> No
             each.free(block)
 
 
-def test_streams_made_later_know_scopes_too(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_tag_scope_applies_to_streams_made_later(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, _, _ = opened
     with pool.tag("late"), acl.Stream(0) as stream:
         pool.register(stream)
@@ -132,7 +132,7 @@ def test_streams_made_later_know_scopes_too(opened: tuple[acl.Pool, acl.Stream, 
         door.free(advised)
 
 
-def test_a_scope_is_of_its_thread(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_tag_scope_applies_to_its_thread_only(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, _, door = opened
     taken = []
     with pool.tag("mine"):
@@ -143,7 +143,7 @@ def test_a_scope_is_of_its_thread(opened: tuple[acl.Pool, acl.Stream, Door]) -> 
     door.free(taken[0])
 
 
-def test_a_scope_that_ends_in_another_thread_ends(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_tag_scope_can_be_ended_in_another_thread(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, _, door = opened
     scope = pool.tag("wandering")
     scope.__enter__()
@@ -160,7 +160,7 @@ def test_a_scope_that_ends_in_another_thread_ends(opened: tuple[acl.Pool, acl.St
     door.free(block)
 
 
-def test_a_scope_opens_once_at_a_time(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_tag_scope_that_is_open_cannot_be_opened_again(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     scope = opened[0].tag("once")
     with scope, pytest.raises(ValueError, match="open already"):
         scope.__enter__()
@@ -168,7 +168,7 @@ def test_a_scope_opens_once_at_a_time(opened: tuple[acl.Pool, acl.Stream, Door])
         pass
 
 
-def test_tasks_have_scopes_of_their_own(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_asyncio_tasks_have_tag_scopes_of_their_own(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, door = opened
     buffers: list[acl.Buffer] = []
     bare: list[int] = []
@@ -192,7 +192,7 @@ def test_tasks_have_scopes_of_their_own(opened: tuple[acl.Pool, acl.Stream, Door
         door.free(block)
 
 
-def test_names_beyond_the_table_share_one(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_tags_beyond_the_tag_table_are_counted_as_other_tags(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, _ = opened
     buffers = [pool.alloc(100, stream, tag=f"request-{i}") for i in range(70)]
     found = tags(pool)
@@ -204,7 +204,7 @@ def test_names_beyond_the_table_share_one(opened: tuple[acl.Pool, acl.Stream, Do
         buffer.close()
 
 
-def test_a_streams_name_is_of_what_has_no_tag(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_tag_of_a_stream_applies_to_its_blocks_without_a_tag(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, door = opened
     block = door.alloc(512)
     pool.tag_stream(stream, "encoder")
@@ -218,7 +218,7 @@ def test_a_streams_name_is_of_what_has_no_tag(opened: tuple[acl.Pool, acl.Stream
     door.free(block)
 
 
-def test_a_stream_may_be_named_before_it_is_used() -> None:
+def test_stream_can_be_tagged_before_its_first_use() -> None:
     with acl.Pool(0) as pool, acl.Stream(0) as stream:
         pool.tag_stream(stream, "decoder")
         pool.register(stream)
@@ -228,7 +228,7 @@ def test_a_stream_may_be_named_before_it_is_used() -> None:
         door.free(block)
 
 
-def test_a_streams_name_costs_no_mode(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_tagged_stream_still_serves_allocations_from_its_cache(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     """A stream with a name still has the fast path: its allocations are served from the cache."""
     pool, stream, door = opened
     pool.tag_stream(stream, "encoder")
@@ -261,28 +261,28 @@ def failed_run(stream: acl.Stream, scope: str | None = None, named: str | None =
     return raised.value.report
 
 
-def test_a_run_has_the_models_name(stream: acl.Stream) -> None:
+def test_allocations_of_a_model_run_are_tagged_with_the_name_of_the_model(stream: acl.Stream) -> None:
     report = failed_run(stream)
     assert report.tag == "relu"
     assert report.tags["hog"] == 3 * (16 * MIB + 512)
     assert {"inputs", "outputs"} <= set(report.tags)
 
 
-def test_the_users_names_come_before_the_models(stream: acl.Stream) -> None:
+def test_tags_of_the_user_take_precedence_over_the_name_of_the_model(stream: acl.Stream) -> None:
     assert failed_run(stream, named="lane").tag == "lane"
     report = failed_run(stream, scope="request-7")
     assert report.tag == "request-7"
     assert "inputs" not in report.tags
 
 
-def test_a_models_name_is_its_files(tmp_path: Path) -> None:
+def test_name_of_a_model_is_the_name_of_its_file(tmp_path: Path) -> None:
     path = tmp_path / "bert.base.onnx"
     path.write_bytes(small_model().to_bytes())
     with acl.Model(path) as model, acl.Model(path.read_bytes()) as other, acl.Model(path, name="x") as third:
         assert (model.name, other.name, third.name) == ("bert.base", "model", "x")
 
 
-def test_in_a_coroutine_a_run_has_the_tasks_tag(stream: acl.Stream) -> None:
+def test_model_run_in_a_coroutine_has_the_tag_of_its_task(stream: acl.Stream) -> None:
     with acl.Model(small_model().to_bytes()) as model, acl.Pool(0, limit="64MiB") as pool:
         model(np.ones((4, 8), np.float32))
         pool.register(stream)
@@ -305,7 +305,7 @@ def test_in_a_coroutine_a_run_has_the_tasks_tag(stream: acl.Stream) -> None:
         pool.unregister(stream)
 
 
-def test_an_operators_workspace_has_the_scopes_tag(stream: acl.Stream) -> None:
+def test_workspace_of_an_operator_has_the_tag_of_the_scope(stream: acl.Stream) -> None:
     with acl.Pool(0, limit="16MiB") as pool:
         pool.register(stream)
         with pool.tag("op"):
