@@ -81,7 +81,7 @@ CLAIMS = [
     ("torch.md", "never raises it", "adapters/frameworks/test_torch_door.py",
      "test_a_fraction_never_widens_the_owners_limit"),
     ("troubleshooting.md", "`import aclpool as acl` is always ours", "pyacl/test_coexistence.py",
-     "test_a_module_has_two_names_and_never_a_second_copy"),
+     "test_modules_imported_as_acl_and_as_aclpool_are_one_object"),
 ]
 
 #: Sentences with a strong word that promise nothing: page, and the words around the strong word.

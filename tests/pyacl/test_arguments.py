@@ -108,7 +108,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{c[0]}-{c[1]}-{c[3]}" for c in CASES])
-def test_kind(number: int, outcomes: list[Any]) -> None:
+def test_arguments_of_each_kind_are_converted_or_refused_as_in_pyacl(number: int, outcomes: list[Any]) -> None:
     kind, name, _, _, expected = CASES[number]
     found = outcomes[number]
     if isinstance(expected, type):
@@ -123,12 +123,12 @@ def test_kind(number: int, outcomes: list[Any]) -> None:
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="CPython 3.14 takes __index__ for unsigned kinds")
 @pytest.mark.parametrize("value", [np.int64(4), np.uint64(4)])
-def test_unsigned_kinds_want_a_real_int(value: np.integer) -> None:
+def test_unsigned_arguments_must_be_real_ints(value: np.integer) -> None:
     with pytest.raises(TypeError, match=r"^acl\.rt\.malloc args parse failed$"):
         acl.rt.malloc(value, 0)
 
 
-def test_the_cause_says_which_argument_and_why() -> None:
+def test_cause_of_an_argument_error_names_the_argument_and_the_reason() -> None:
     with pytest.raises(TypeError) as caught:
         acl.rt.malloc(64, "huge")
     assert str(caught.value.__cause__) == "argument 2 (policy): expected an int of 32 bits, got 'huge' of type str"
@@ -140,7 +140,7 @@ def test_the_cause_says_which_argument_and_why() -> None:
     assert str(caught.value.__cause__) == "at most 2 arguments are taken, more were given"
 
 
-def test_keywords_work() -> None:
+def test_pyacl_functions_accept_keyword_arguments() -> None:
     assert acl.create_data_buffer(size=8, data=16) != 0
     buffer = acl.create_data_buffer(64, size=8)
     assert acl.get_data_buffer_addr(data_buffer=buffer) == 64
@@ -152,13 +152,13 @@ def test_keywords_work() -> None:
     (lambda: acl.rt.malloc(64, 0, size=1), "parameter 'size' was given twice"),
     (lambda: acl.rt.malloc(policy=0), "argument 1 (size) is missing"),
 ])
-def test_wrong_keywords_raise(call: Any, cause: str) -> None:
+def test_wrong_keyword_arguments_raise_a_type_error(call: Any, cause: str) -> None:
     with pytest.raises(TypeError, match=r"^acl\.rt\.malloc args parse failed$") as caught:
         call()
     assert str(caught.value.__cause__) == cause
 
 
-def test_functions_without_parameters_ignore_what_they_get() -> None:
+def test_functions_without_parameters_ignore_extra_arguments() -> None:
     acl.rt.set_device(0)
     assert acl.rt.get_device() == acl.rt.get_device(0) == acl.rt.get_device("x", 2) == (0, 0)
     assert acl.rt.synchronize_device(0) == 0
@@ -166,7 +166,7 @@ def test_functions_without_parameters_ignore_what_they_get() -> None:
         acl.rt.get_device(device=1)     # keywords are refused, as by CANN's own module
 
 
-def test_functions_are_first_class() -> None:
+def test_pyacl_functions_can_be_pickled_hashed_and_imported_by_name() -> None:
     import pickle
     method = {"malloc": acl.rt.malloc}
     assert pickle.loads(pickle.dumps(method))["malloc"] is acl.rt.malloc
@@ -178,7 +178,7 @@ def test_functions_are_first_class() -> None:
     assert namespace["load_from_file"] is acl.mdl.load_from_file
 
 
-def test_the_surface_does_not_import_numpy() -> None:
+def test_import_of_the_pyacl_modules_does_not_import_numpy() -> None:
     code = "import sys, acl; acl.util.bytes_to_ptr(b''); assert 'numpy' not in sys.modules"
     done = run_python(code)
     assert done.returncode == 0, done.stderr

@@ -95,7 +95,7 @@ def test_a_threading_thread_can_process_reports(queue: int) -> None:
     assert seen == [3]
 
 
-def test_a_launched_callback_is_let_go_after_its_call(reported: int) -> None:
+def test_launched_callback_is_released_after_its_call(reported: int) -> None:
     class Given:
         pass
 
@@ -107,7 +107,7 @@ def test_a_launched_callback_is_let_go_after_its_call(reported: int) -> None:
     soon(lambda: gc.collect() >= 0 and alive() is None)     # freed on the other thread, after C returned
 
 
-def test_a_launch_that_fails_keeps_nothing() -> None:
+def test_failed_launch_keeps_no_reference_to_its_callback() -> None:
     class Given:
         pass
 
@@ -138,14 +138,14 @@ def test_launch_without_subscriber_is_refused(queue: int) -> None:
     assert acl.rt.launch_callback(print, [], BLOCK, queue) == 107015
 
 
-def test_launch_host_func(queue: int) -> None:
+def test_launch_host_func_calls_the_function_with_its_argument(queue: int) -> None:
     seen: list[Any] = []
     assert acl.rt.launch_host_func(queue, seen.append, {"a": 1}) == 0
     assert acl.rt.synchronize_stream(queue) == 0
     assert seen == [{"a": 1}]
 
 
-def test_the_gil_is_free_while_a_stream_is_waited_for(queue: int) -> None:
+def test_wait_for_a_stream_releases_the_gil(queue: int) -> None:
     gate = threading.Event()
     assert acl.rt.launch_host_func(queue, lambda given: gate.wait(30), None) == 0
     threading.Timer(0.02, gate.set).start()
@@ -153,7 +153,7 @@ def test_the_gil_is_free_while_a_stream_is_waited_for(queue: int) -> None:
     assert gate.is_set()
 
 
-def test_stream_states_are_told_by_name() -> None:
+def test_stream_state_callback_is_registered_and_removed_by_name() -> None:
     acl.rt.set_device(0)
     seen: list[Any] = []
     assert acl.rt.reg_stream_state_callback("pyacl-test", lambda *given: seen.append(given), "mine") == 0
@@ -221,7 +221,7 @@ def test_a_failing_init_callback_is_the_result_of_init() -> None:
     assert done.stdout == "1234\n", done.stderr
 
 
-def test_the_end_of_a_graph_is_told(queue: int) -> None:
+def test_callback_is_called_when_a_graph_is_destroyed(queue: int) -> None:
     seen: list[Any] = []
     assert acl.mdl.ri_capture_begin(queue, 2) == 0
     graph, ret = acl.mdl.ri_capture_end(queue)
@@ -233,7 +233,7 @@ def test_the_end_of_a_graph_is_told(queue: int) -> None:
     assert seen == ["gone", "too"]
 
 
-def test_exception_callback_can_be_set_and_taken_away() -> None:
+def test_exception_callback_can_be_set_and_removed() -> None:
     assert acl.rt.set_exception_info_callback(lambda info: None) == 0
     assert acl.rt.set_exception_info_callback(None) == 0
     assert acl.rt.set_exception_info_callback() == 0
@@ -257,7 +257,7 @@ def test_an_exception_of_a_task_reaches_every_callback(queue: int) -> None:
     assert acl.rt.set_exception_info_callback(None) == 0
 
 
-def test_several_exception_callbacks() -> None:
+def test_several_exception_callbacks_can_be_registered() -> None:
     first, second = [], []
     assert acl.rt.exception_info_callback_register(first.append) == 0
     assert acl.rt.exception_info_callback_register(second.append) == 0
@@ -267,7 +267,7 @@ def test_several_exception_callbacks() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "ends"), [(0.1, {"", "done\n"}), (600, {""})])
-def test_a_callback_that_runs_at_exit_gets_a_moment(seconds: float, ends: set[str]) -> None:
+def test_exit_waits_half_a_second_for_a_running_callback(seconds: float, ends: set[str]) -> None:
     """The exit waits half a second for a callback; on a slow machine, the test tries several times."""
     found = set()
     for _ in range(20 * len(ends) - 19):

@@ -39,11 +39,11 @@ def check(code: str, path: str, expected: str = "ok\n", **environment: str) -> N
     assert (done.returncode, done.stdout) == (0, expected), done.stderr
 
 
-def test_import_acl_finds_the_vendors(vendor: str) -> None:
+def test_import_acl_finds_the_module_of_the_vendor(vendor: str) -> None:
     check("import acl; assert acl.rt.malloc() == 'vendor'", ahead(vendor))
 
 
-def test_import_aclpool_is_always_ours(vendor: str) -> None:
+def test_import_aclpool_always_finds_this_package(vendor: str) -> None:
     check("""
 import aclpool, sys
 assert aclpool.rt.malloc.__doc__ and sys.modules['acl'].__path__
@@ -53,7 +53,7 @@ assert acl is sys.modules['acl'] and acl.rt is aclpool.rt
 """, ahead(vendor))
 
 
-def test_after_the_vendors_ours_replaces_it_and_leaves_it_whole(vendor: str) -> None:
+def test_aclpool_imported_after_the_vendor_module_replaces_it_and_keeps_it_intact(vendor: str) -> None:
     check("""
 import acl as first
 assert first.init() == 'vendor'
@@ -68,7 +68,7 @@ assert sys.modules['acl.rt'] is acl.rt
 
 
 @pytest.mark.parametrize("order", [ahead, behind])
-def test_what_only_the_vendor_has_is_delegated(vendor: str, order: object) -> None:
+def test_names_that_only_the_vendor_module_has_are_delegated_to_it(vendor: str, order: object) -> None:
     check("""
 import aclpool, sys
 before = {n: m for n, m in sys.modules.items() if n.startswith('acl')}
@@ -92,11 +92,11 @@ assert acl.rt.get_device_count()[1] == 0
 """, ahead(vendor))
 
 
-def test_delegation_after_the_vendors_was_first_uses_that_one(vendor: str) -> None:
+def test_delegation_uses_the_vendor_module_that_was_imported_first(vendor: str) -> None:
     check("import acl as first, aclpool; assert aclpool.media is first.media", ahead(vendor))
 
 
-def test_with_ours_found_first_the_vendors_is_still_reached(vendor: str) -> None:
+def test_vendor_module_is_reached_although_aclpool_is_found_first(vendor: str) -> None:
     check("""
 import acl
 assert acl.__path__ and acl.media.vpc_resize_async() == 'vendor'
@@ -106,7 +106,7 @@ assert aclpool.rt is acl.rt
 """, behind(vendor))
 
 
-def test_without_the_vendors_the_error_says_what_is_missing() -> None:
+def test_missing_vendor_module_is_named_in_the_error() -> None:
     check("""
 import aclpool
 try:
@@ -147,7 +147,7 @@ for wrong in (None, '1', 1.0):
 """, SITE)
 
 
-def test_a_vendors_module_that_does_not_load_is_as_good_as_none(vendor: str) -> None:
+def test_vendor_module_that_cannot_be_loaded_counts_as_missing(vendor: str) -> None:
     check("""
 import aclpool
 functions = dict(vars(aclpool.rt))
@@ -156,7 +156,7 @@ assert dict(vars(aclpool.rt)) == functions and aclpool.rt.get_device_count()[1] 
 """, ahead(vendor), STANDIN_BROKEN="1")
 
 
-def test_other_threads_keep_finding_ours_after_delegation(vendor: str) -> None:
+def test_threads_still_find_aclpool_after_a_delegation(vendor: str) -> None:
     check("""
 import aclpool, threading
 aclpool.media
@@ -175,7 +175,7 @@ def doctor(path: str, **environment: str) -> dict[str, dict[str, str]]:
     return {finding["what"]: finding for finding in json.loads(done.stdout)["findings"]}
 
 
-def test_doctor_explains_that_the_vendors_is_first(vendor: str) -> None:
+def test_doctor_explains_that_the_vendor_module_is_found_first(vendor: str) -> None:
     found = doctor(ahead(vendor))
     assert found["import acl"]["verdict"] == "note"
     assert found["import acl"]["value"] == f"{Path(vendor).resolve() / 'acl.so'}, not this package"
@@ -183,7 +183,7 @@ def test_doctor_explains_that_the_vendors_is_first(vendor: str) -> None:
     assert found["CANN's acl"]["value"].endswith("acl.so, serves what only it has")
 
 
-def test_the_command_starts_with_the_vendors_first(vendor: str) -> None:
+def test_aclpool_command_starts_although_the_vendor_module_is_found_first(vendor: str) -> None:
     command = [Path(sys.executable).with_name("aclpool"), "doctor"]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=300,
                           env=child_environment(PYTHONPATH=ahead(vendor)))
@@ -191,13 +191,13 @@ def test_the_command_starts_with_the_vendors_first(vendor: str) -> None:
     assert "not this package" in done.stdout and done.stdout.endswith("healthy\n")
 
 
-def test_doctor_explains_that_ours_is_first(vendor: str) -> None:
+def test_doctor_explains_that_aclpool_is_found_first(vendor: str) -> None:
     found = doctor(behind(vendor))
     assert found["import acl"]["value"] == "this package"
     assert found["CANN's acl"]["value"].endswith("acl.so, serves what only it has")
 
 
-def test_doctor_explains_that_there_is_no_other(vendor: str) -> None:
+def test_doctor_explains_that_there_is_no_vendor_module(vendor: str) -> None:
     found = doctor(SITE)
     assert found["import acl"]["value"] == "this package"
     assert found["CANN's acl"]["value"] == "not installed"
@@ -210,7 +210,7 @@ def test_doctor_explains_a_vendors_module_that_does_not_load(vendor: str) -> Non
 
 
 @pytest.mark.subprocess_heavy
-def test_a_module_has_two_names_and_never_a_second_copy() -> None:
+def test_modules_imported_as_acl_and_as_aclpool_are_one_object() -> None:
     done = run_python("""
         import importlib, importlib.util
         import aclpool

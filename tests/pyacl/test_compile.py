@@ -38,7 +38,9 @@ def test_update_params_calls_the_function_of_its_operator(descs: list[int]) -> N
     acl.op.destroy_attr(attr)
 
 
-def test_an_exception_in_a_compile_function_is_a_status(descs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_in_a_compile_function_becomes_an_error_status(
+    descs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     caught: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda hook: caught.append(hook.exc_type))
     attr = acl.op.create_attr()
@@ -49,7 +51,7 @@ def test_an_exception_in_a_compile_function_is_a_status(descs: list[int], monkey
     acl.op.destroy_attr(attr)
 
 
-def test_there_are_64_places(descs: list[int]) -> None:
+def test_at_most_64_compile_functions_can_be_registered(descs: list[int]) -> None:
     names = [f"PyOp{i}" for i in range(65)]
     found = [acl.op.register_compile_func(name, print) for name in names]
     assert found[:64] == [0] * 64 and found[64] != 0

@@ -182,7 +182,7 @@ def check_gil(name: str, success: Row) -> None:
         assert success[name]["call"]["gil"] == (ROWS[name].get("gil") == "held")
 
 
-def test_what_can_wait_or_call_back_is_not_held() -> None:
+def test_functions_that_can_wait_or_call_back_release_the_gil() -> None:
     held = {name for name, row in ROWS.items() if row.get("gil") == "held"}
     waits = re.compile(r"malloc|free|memcpy(?!_desc)|memset|synchron|execute|launch|load|reset_device|finalize|"
                        r"destroy_(stream|context|event)$|init$|process|register|wait")
@@ -236,7 +236,7 @@ def check_introspection(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_function(name: str, success: Row, failure: Row) -> None:
+def test_pyacl_function_checks_arguments_and_returns_results(name: str, success: Row, failure: Row) -> None:
     check_introspection(name)
     if ROWS[name]["params"]:
         check_wrong_types(name)

@@ -86,7 +86,7 @@ def run(stream: acl.Stream) -> Iterator[Run]:
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64])
-def test_the_shape_and_the_values_come_out(run, rows):
+def test_model_outputs_have_the_right_shape_and_values(run, rows):
     status, outputs, target = run([rows, 8])
     assert status == 0
     desc = acl.mdl.get_dataset_tensor_desc(outputs, 0)
@@ -109,7 +109,7 @@ def test_the_shape_and_the_values_come_out(run, rows):
         ([4, 8], {"in_bytes": 64}, LENGTH_INVALID),
     ],
 )
-def test_a_wrong_input_is_refused_by_name(run, shape, options, code):
+def test_wrong_model_input_is_refused_by_its_name(run, shape, options, code):
     status, _, _ = run(shape, **options)
     assert status == code
     assert "input x" in acl.get_recent_err_msg()

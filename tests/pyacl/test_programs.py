@@ -45,7 +45,7 @@ def way(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("size", ["1", "4097", "3000000"])
-def test_memory_copies(way: str, size: str) -> None:
+def test_pyacl_program_that_copies_memory_gives_the_right_output(way: str, size: str) -> None:
     out = start(way, "memory_copies.py", "--memory_size", size, "--cycles", "2")
     half = "[1]" if size == "1" else "[1 7]"
     assert out.splitlines()[:4] == [
@@ -53,29 +53,29 @@ def test_memory_copies(way: str, size: str) -> None:
     assert out.endswith("run success\n")
 
 
-def test_two_streams(way: str) -> None:
+def test_pyacl_program_with_two_streams_gives_the_right_output(way: str) -> None:
     out = start(way, "two_streams.py", "1000000")
     assert out == "second stream read [7] 1000000\nhost source {7}\nevent 1 0\nrun success!\n"
 
 
-def test_callbacks(way: str) -> None:
+def test_pyacl_program_with_callbacks_gives_the_right_output(way: str) -> None:
     out = start(way, "callbacks.py")
     assert out == f"{[(i, {i}) for i in range(8)]}\nfinalize 0\n"
 
 
-def test_contexts(way: str) -> None:
+def test_pyacl_program_with_contexts_gives_the_right_output(way: str) -> None:
     out = start(way, "contexts.py")
     assert out == ("devices 2 0\n0 (0, 0, [0, 1, 2])\n1 (1, 1, [10, 11, 12])\n2 (0, 0, [20, 21, 22])\n"
                    "3 (1, 1, [30, 31, 32])\nforeign stream 107003\nown stream 0 0\n0 0 0 0\nfinalize 0\n")
 
 
-def test_own_pool(way: str) -> None:
+def test_pyacl_program_with_its_own_memory_pool_gives_the_right_output(way: str) -> None:
     out = start(way, "own_pool.py")
     assert out == ("b'ABCD'\nb'at the very end!'\nnonsense dest_max 0\n[100, 101, 102] [0, 64, 224]\n"
                    "free 0 again 0 0\n")
 
 
-def test_careless_arguments(way: str) -> None:
+def test_pyacl_program_with_careless_arguments_gets_the_documented_results(way: str) -> None:
     out = start(way, "careless.py").splitlines()
     expected = [
         "init 0 again True", "set 0", "extra (0, 0) 0", "stored True",
@@ -88,12 +88,12 @@ def test_careless_arguments(way: str) -> None:
     assert out[-2:] == ["negative 0 True", "reset 0 0 again True"]
 
 
-def test_sleep_mode(way: str) -> None:
+def test_pyacl_program_with_sleep_mode_gives_the_right_output(way: str) -> None:
     out = start(way, "sleep_mode.py")
     assert out == "asleep\nawake {9}\n{'id': 0, 'type': 1} 0\n0\n"
 
 
-def test_model_helper(way: str, models: dict[str, str]) -> None:
+def test_pyacl_program_with_a_model_helper_gives_the_right_output(way: str, models: dict[str, str]) -> None:
     out = start(way, "model_helper.py", models["fixed"], models["geared"])
     lines = out.splitlines()
     assert lines[:5] == ["input x 2 [2, 4] 0 2", "output [2, 3] 0 0", "batch None sync True", "batch None async True",
@@ -104,19 +104,19 @@ def test_model_helper(way: str, models: dict[str, str]) -> None:
     assert lines[-2:] == ["Resources released successfully.", "finalize 0"]
 
 
-def test_dynamic_shapes(way: str, models: dict[str, str]) -> None:
+def test_pyacl_program_with_dynamic_shapes_gives_the_right_output(way: str, models: dict[str, str]) -> None:
     out = start(way, "dynamic_shapes.py", models["any"])
     rows = [f"{n} [{n}, 3] True True True" for n in (1, 7, 300, 2, 301)]
     assert out.splitlines() == ["sizes 0 0", *rows, "finalize 0"]
 
 
-def test_single_op(way: str) -> None:
+def test_pyacl_program_with_a_single_operator_gives_the_right_output(way: str) -> None:
     out = start(way, "single_op.py")
     assert out.splitlines() == ["attributes 0 0 0 0 0 0 0 0", "Add True", "Mul True", "cast True",
                                 "no such operator True", "half 1.5", "finalize 0"]
 
 
-def test_python_allocator(models: dict[str, str]) -> None:
+def test_pyacl_program_with_a_python_allocator_gives_the_right_output(models: dict[str, str]) -> None:
     out = start("python", "python_allocator.py", models["any"])
     assert out.splitlines() == ["0 0 0 0 0 0", "3 True asked True", "50 True asked True", "8 True asked True",
                                 "unregister 0 balanced True live {}", "finalize 0"]

@@ -15,14 +15,14 @@ def device() -> None:
     assert acl.rt.set_device(0) == 0
 
 
-def test_a_dict_becomes_a_struct_and_comes_back() -> None:
+def test_dict_is_converted_to_a_c_struct_and_back() -> None:
     handle, ret = acl.rt.malloc_physical(2 << 20, PROP, 0)
     assert ret == 0
     assert acl.rt.mem_get_allocation_properties_from_handle(handle) == (PROP, 0)
     assert acl.rt.free_physical(handle) == 0
 
 
-def test_absent_keys_are_zero_and_unknown_ones_are_ignored() -> None:
+def test_absent_dict_keys_become_zero_and_unknown_keys_are_ignored() -> None:
     short = {"memAttr": 4, "location": {"type": 1}, "nonsense": 7}
     assert acl.rt.mem_get_allocation_granularity(short, 0) == acl.rt.mem_get_allocation_granularity(PROP, 0)
     handle, ret = acl.rt.malloc_physical(2 << 20, short, 0)
@@ -31,7 +31,7 @@ def test_absent_keys_are_zero_and_unknown_ones_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("prop", [None, [], "text", 7, {"location": 3}, {"memAttr": "x"}])
-def test_what_is_no_dict_is_refused(prop: Any) -> None:
+def test_struct_argument_that_is_not_a_dict_is_refused(prop: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         acl.rt.malloc_physical(2 << 20, prop, 0)
 
@@ -46,7 +46,7 @@ def test_dims_that_do_not_fit_their_field_are_refused() -> None:
     assert acl.mdl.destroy_dataset(dataset) == 0
 
 
-def test_stream_attributes_are_the_unions_member_of_the_attribute() -> None:
+def test_stream_attribute_uses_the_union_member_of_its_kind() -> None:
     stream, _ = acl.rt.create_stream()
     assert acl.rt.set_stream_attribute(stream, 3, {"userCustomTag": 77}) == 0
     assert acl.rt.get_stream_attribute(stream, 3) == ({"userCustomTag": 77}, 0)
@@ -56,7 +56,7 @@ def test_stream_attributes_are_the_unions_member_of_the_attribute() -> None:
     assert acl.rt.get_stream_attribute(stream, 3)[0] == {}
 
 
-def test_malloc_with_a_configuration() -> None:
+def test_malloc_accepts_a_configuration_dict() -> None:
     config = {"attrs": [{"attr": 1, "value": {"moduleId": 3}}], "numAttrs": 1}
     pointer, ret = acl.rt.malloc_with_cfg(64, 0, config)
     assert ret == 0 and acl.rt.free(pointer) == 0
@@ -68,7 +68,7 @@ def test_malloc_with_a_configuration() -> None:
         acl.rt.malloc_with_cfg(64, 0, {**config, "numAttrs": 2})
 
 
-def test_lists_of_structs() -> None:
+def test_lists_of_dicts_become_arrays_of_structs() -> None:
     source, target = np.arange(32, dtype=np.uint8), np.zeros(32, dtype=np.uint8)
     on_host = {"dstLoc": {"id": 0, "type": 1}, "srcLoc": {"id": 0, "type": 0}}
     pointer, _ = acl.rt.malloc(64, 0)
@@ -91,7 +91,7 @@ def test_tensor_descriptions_take_lists_of_any_length() -> None:
         acl.destroy_tensor_desc(desc)
 
 
-def test_ranges_are_pairs() -> None:
+def test_shape_ranges_are_given_as_pairs() -> None:
     desc = acl.create_tensor_desc(0, [2, -1], 2)
     assert acl.set_tensor_shape_range(desc, [[2, 2], [1, 9]]) == 0
     assert acl.get_tensor_desc_dim_range(desc, 1, 2) == ([1, 9], 0)
@@ -117,7 +117,7 @@ def test_attributes_from_arrays_warn_and_check_the_type() -> None:
     acl.op.destroy_attr(attr)
 
 
-def test_text_buffers_have_their_callers_length() -> None:
+def test_text_buffers_have_the_length_that_the_caller_gives() -> None:
     assert acl.get_version_str("runtime")[1] == 0
     with pytest.raises(ValueError, match="expected a length from 0 to 1023, got 1024"):
         acl.rt.ipc_mem_get_export_key(64, 64, 1024, 0)
@@ -127,7 +127,7 @@ def test_text_buffers_have_their_callers_length() -> None:
     assert acl.rt.device_get_pci_bus_id(0, 1)[1] != 0
 
 
-def test_rooms_have_a_bound() -> None:
+def test_number_of_output_elements_has_an_upper_bound() -> None:
     assert acl.mdl.get_input_dynamic_dims(0, 0, 5000) == (None, 100000)
     with pytest.raises(ValueError, match="room for 4294967295 elements is more than"):
         acl.rt.get_mem_uce_info(0, -1)

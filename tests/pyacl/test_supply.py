@@ -122,7 +122,7 @@ def test_without_an_advise_function_alloc_serves(queue: int, desc: int) -> None:
     assert allocator.calls[0] == ("alloc", 77, 8)
 
 
-def test_two_descriptors_have_their_own_callables(desc: int) -> None:
+def test_allocator_descriptors_each_keep_their_own_callables(desc: int) -> None:
     acl.rt.set_device(0)
     streams = [acl.rt.create_stream()[0] for _ in range(2)]
     other = acl.rt.allocator_create_desc()
@@ -140,7 +140,7 @@ def test_two_descriptors_have_their_own_callables(desc: int) -> None:
     assert acl.rt.allocator_destroy_desc(other) == 0
 
 
-def test_callables_live_as_long_as_registration_and_blocks(queue: int) -> None:
+def test_allocator_callables_are_kept_while_registered_or_blocks_are_live(queue: int) -> None:
     desc = acl.rt.allocator_create_desc()
     allocator = Allocator()
     fill(desc, allocator)
@@ -194,7 +194,7 @@ def test_none_from_alloc_means_no_memory(queue: int, desc: int) -> None:
     assert Consumer(queue).alloc(8) == 0
 
 
-def test_callbacks_work_on_threads_that_python_has_never_seen(queue: int, desc: int) -> None:
+def test_allocator_callbacks_work_on_threads_not_started_by_python(queue: int, desc: int) -> None:
     allocator = Allocator()
     fill(desc, allocator)
     assert acl.rt.allocator_register(queue, desc) == 0
@@ -242,7 +242,7 @@ def test_c_functions_beside_a_callable_get_pythons_object_and_blocks(queue: int,
     assert freed == [(9, 4096)]
 
 
-def test_registering_again_lets_the_old_callables_go(queue: int, desc: int) -> None:
+def test_registering_again_releases_the_old_callables(queue: int, desc: int) -> None:
     old = Allocator()
     fill(desc, old)
     assert acl.rt.allocator_register(queue, desc) == 0
@@ -257,7 +257,7 @@ def test_registering_again_lets_the_old_callables_go(queue: int, desc: int) -> N
     assert acl.rt.allocator_destroy_desc(other) == 0
 
 
-def test_wrong_functions_and_descriptors(desc: int) -> None:
+def test_wrong_allocator_functions_and_descriptors_are_refused(desc: int) -> None:
     with pytest.raises(TypeError, match="argument 2 is not callable"):
         acl.rt.allocator_set_alloc_func_to_desc(desc, "text")
     with pytest.raises(TypeError, match="args parse failed"):
@@ -290,7 +290,7 @@ def test_a_pool_registers_its_own_c_functions(queue: int, desc: int, setter: str
         assert acl.rt.allocator_get_by_stream(queue)[-1] != 0
 
 
-def test_what_a_pool_refuses_comes_back_as_ret(desc: int) -> None:
+def test_registration_refused_by_a_pool_returns_an_error_code(desc: int) -> None:
     with acl.Pool(0) as pool:
         assert acl.rt.allocator_set_obj_to_desc(desc, pool) == 0
         assert acl.rt.allocator_register(0, desc) != 0

@@ -28,7 +28,7 @@ def test_every_c_function_is_reachable_or_out_of_scope_with_a_reason() -> None:
     assert missing == []
 
 
-def test_names_are_unique() -> None:
+def test_function_names_of_the_table_are_unique() -> None:
     assert len(ROWS) == len(TABLE["functions"])
 
 
@@ -48,12 +48,12 @@ def test_package_acl_has_the_functions_of_the_root() -> None:
     assert all(isinstance(getattr(acl, name), types.BuiltinFunctionType) for name in expected)
 
 
-def test_our_own_names_collide_with_none_of_pyacls() -> None:
+def test_names_of_aclpool_do_not_collide_with_names_of_pyacl() -> None:
     pyacl = {name.split(".")[1] for name in ROWS} | set(TABLE["vendor_modules"])
     ours = {name for name in acl.__all__ if not isinstance(getattr(acl, name), types.BuiltinFunctionType)}
     assert not ours & (pyacl - set(MODULES))
 
 
-def test_vendor_modules_are_not_ours() -> None:
+def test_modules_of_the_vendor_are_not_provided_by_aclpool() -> None:
     assert not [name for name in TABLE["vendor_modules"] if name != "media" and hasattr(acl, name)]
     assert set(acl.media.__all__) == {"dvpp_free", "dvpp_malloc"}      # the functions that the simulator has

@@ -16,7 +16,7 @@ import acl
 ARRAYS = pytest.mark.filterwarnings("ignore::Warning")
 
 
-def test_bytes_to_ptr_is_the_objects_own_address() -> None:
+def test_bytes_to_ptr_returns_the_address_of_the_object() -> None:
     data = bytes(range(16)) * 2
     assert ctypes.string_at(acl.util.bytes_to_ptr(data), 32) == data
 
@@ -113,7 +113,7 @@ def test_ptr_to_numpy_refuses_what_is_no_view(arguments: tuple[Any, ...]) -> Non
         acl.util.ptr_to_numpy(*arguments)
 
 
-def test_threads_run_with_their_argument() -> None:
+def test_pyacl_thread_runs_its_function_with_the_argument() -> None:
     seen: list[Any] = []
     thread, ret = acl.util.start_thread(lambda given: seen.append((given, threading.get_ident())), [1, "two"])
     assert ret == 0
@@ -137,13 +137,13 @@ def test_stop_thread_raises_what_ended_the_thread() -> None:
         acl.util.stop_thread(thread)
 
 
-def test_stopping_a_thread_twice_is_answered() -> None:
+def test_stop_thread_called_twice_returns_an_error_code() -> None:
     thread, _ = acl.util.start_thread(lambda: None, None)
     assert acl.util.stop_thread(thread) == 0
     assert acl.util.stop_thread(thread) == 3        # ESRCH
 
 
-def test_what_a_thread_holds_is_let_go() -> None:
+def test_objects_held_by_a_pyacl_thread_are_released() -> None:
     class Given:
         pass
 
