@@ -90,7 +90,7 @@ cdef uint64_t number_of(object result) except? 0:
 cdef void supply_alloc(void *place) noexcept with gil:
     """Allocate by the user's function and set `found` to the new block's Record.
 
-    NULL on failure.
+    If that fails, `found` stays NULL.
     """
     cdef Entry *entry = <Entry *> place
     cdef Supply supply = <Supply> entry.p[0]

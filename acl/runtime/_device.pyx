@@ -558,7 +558,7 @@ cdef class Context:
     def current():
         """Return the thread's current context, which `close` will not destroy.
 
-        None if it has none.
+        Return None if the thread has no current context.
         """
         cdef aclrtContext handle = context_own() if libacl_open() else NULL
         if handle is NULL:

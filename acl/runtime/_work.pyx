@@ -332,7 +332,7 @@ def context_wait(context, limit_ms):
 def context_told(context):
     """Return an error of one of the context's streams that no call has raised yet, and forget it.
 
-    Or None.
+    Return None if there is no such error.
     """
     cdef Progress progress
     for progress in progresses(context):

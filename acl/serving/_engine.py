@@ -46,7 +46,7 @@ LONGEST_S = 3600.0                      # longest single wait in seconds; Python
 
 
 def program_ended() -> bool:
-    """Return True if the main thread has ended, so that the interpreter waits only for threads such as the lanes'."""
+    """Return True if the main thread has ended; then only threads such as the lanes keep the process alive."""
     return not threading.main_thread().is_alive()
 
 

@@ -721,7 +721,7 @@ cdef class Rig:
     def take_maps():
         """Return the changes of mappings since the last call: (address, bytes).
 
-        0 bytes: unmapped.
+        0 bytes mean that the address was unmapped.
         """
         cdef size_t i
         if books.noted == 0:

@@ -1,5 +1,5 @@
 /* Threads that create, use and destroy shared streams, events, notifies, memory pools and physical
- * memory at random; then the same again while the value of a dead handle is reused for the next object.  Only
+ * memory at random; then once more, with new objects that get the handles of destroyed ones.  Only
  * documented codes are returned, nothing hangs, and the accounting adds up.  The seed is the first argument,
  * or 1. */
 #include <pthread.h>

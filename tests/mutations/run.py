@@ -223,7 +223,7 @@ def git(*arguments: str) -> str:
 def changed(base: str) -> set[str] | None:
     """Return the files whose code differs from `base`, by default the last commit four hours before HEAD.
 
-    None if they are unknown.
+    Return None if they are unknown.
     """
     if not base and (moment := git("log", "-1", "--format=%ct")):
         base = git("rev-list", "-1", f"--before={int(moment) - CHANGE_SECONDS}", "HEAD")

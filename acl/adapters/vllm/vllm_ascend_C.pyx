@@ -177,7 +177,7 @@ cdef int segment_end(Segment *segment, Blocks blocks) except -1:
 cdef object tag_of(object teller):
     """Return the tag that camem.py has set.
 
-    None if `teller` is not a method of camem.py's allocator.
+    Return None if `teller` is not a method of camem.py's allocator.
     """
     tag = getattr(getattr(teller, "__self__", None), "current_tag", None)
     return tag if isinstance(tag, str) and tag else None

@@ -510,7 +510,7 @@ cdef class Load:
     def touched(self):
         """Number of slots whose block a random load replaced in its last run.
 
-        None for other loads.
+        Its value is None for other loads.
         """
         return None if self.plan.draw == NULL else self.plan.draw.touched
 

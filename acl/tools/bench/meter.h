@@ -10,7 +10,7 @@
 #include "acl/acl_rt_memory_soma.h"
 #include "tools/bench/clock.h"
 
-/* X(function, parameters, arguments, bytes in the arguments) */
+/* The measured functions: X(function, parameters, arguments, bytes that the call allocates or maps; 0: none). */
 #define METER_CALLS(X)                                                                             \
     X(aclrtMalloc, (void **at, size_t size, aclrtMemMallocPolicy policy), (at, size, policy), size) \
     X(aclrtMallocAlign32, (void **at, size_t size, aclrtMemMallocPolicy policy),                   \

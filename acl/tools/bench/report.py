@@ -112,7 +112,7 @@ def machine() -> Row:
 
 
 def subjects(rows: Sequence[Row]) -> dict[str, Row]:
-    """Return the allocators by name: version, build type, and for libraries the file."""
+    """Return a dict from an allocator's name to its version and build type, and, for a library, its file."""
     return {row["allocator"]: row["about"] for row in rows if row.get("about")}
 
 
