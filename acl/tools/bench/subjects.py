@@ -41,7 +41,7 @@ class Unavailable(Exception):
 
 @dataclass
 class Opened:
-    """An open allocator: its subject for the loops, and functions that read its counters."""
+    """An open allocator: its subject for the loops, functions that read its counters, and one that closes it."""
 
     subject: Subject
     another: Callable[[], Subject] | None = None    # makes a second arena of the same allocator
