@@ -123,7 +123,7 @@ def serve() -> Iterator[Callable[..., Client]]:
             process.communicate()
 
 
-def test_what_the_page_types(serve: Callable[..., Client]) -> None:
+def test_commands_of_the_serving_page_work(serve: Callable[..., Client]) -> None:
     text = (APP.parents[2] / "docs/serving.md").read_text()
     (options,) = re.findall(r"python examples/serving/app\.py --port 8000 ([^&\n]+)", text)
     ((body, path),) = re.findall(r"curl -d '(.+)' localhost:8000(\S+)", text)
@@ -131,7 +131,7 @@ def test_what_the_page_types(serve: Callable[..., Client]) -> None:
     assert (status, len(json.loads(said)) > 0) == (200, True), said
 
 
-def test_the_routes(serve: Callable[..., Client]) -> None:
+def test_service_routes_answer_as_documented(serve: Callable[..., Client]) -> None:
     server = serve("--limit", "64MiB")
     status, _, text = server.embed("hello")
     assert (status, len(json.loads(text)["embedding"]), json.loads(text)["length"]) == (200, 64, 5)
@@ -153,7 +153,7 @@ def test_the_routes(serve: Callable[..., Client]) -> None:
 
 
 @pytest.mark.parametrize("body", [{"inputs": "x"}, {"input": ""}, {"input": 5}, [], {"input": "x" * 600}])
-def test_a_bad_request_is_400(serve: Callable[..., Client], body: Any) -> None:
+def test_bad_request_is_answered_with_status_400(serve: Callable[..., Client], body: Any) -> None:
     server = serve()
     status, _, text = server.ask("POST", "/v1/embeddings", body)
     assert (status, "expected" in text) == (400, True)
@@ -169,7 +169,7 @@ def post(server: Client, body: bytes) -> tuple[int, str]:
     return answer.status, text
 
 
-def test_a_wrong_body_is_told_what_was_wrong(serve: Callable[..., Client]) -> None:
+def test_wrong_request_body_is_answered_with_the_reason(serve: Callable[..., Client]) -> None:
     server = serve()
     for body, reason in (
         (b"", "no JSON"), (b"hello", "no JSON"), (b"[1]", "a JSON object was expected, not list"),
@@ -184,7 +184,7 @@ def test_a_wrong_body_is_told_what_was_wrong(serve: Callable[..., Client]) -> No
     assert server.stop() == ""
 
 
-def test_a_body_that_is_too_large_is_not_kept(serve: Callable[..., Client]) -> None:
+def test_request_body_that_is_too_large_is_not_stored(serve: Callable[..., Client]) -> None:
     server = serve()
     assert post(server, b" " * (1 << 16))[0] == 400
     assert post(server, b" " * (1 + (1 << 16))) == (413, "expected a body of at most 65536 bytes")
@@ -207,7 +207,7 @@ def test_a_body_that_is_too_large_is_not_kept(serve: Callable[..., Client]) -> N
     server.stop()
 
 
-def test_a_port_that_is_taken_ends_with_one_line(serve: Callable[..., Client]) -> None:
+def test_service_on_a_port_in_use_ends_with_a_message_of_one_line(serve: Callable[..., Client]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -247,7 +247,7 @@ def requests_accepted(server: Client, count: int) -> tuple[Counter[int], list[th
     return found, threads
 
 
-def test_the_grace_period_ends_the_service(serve: Callable[..., Client]) -> None:
+def test_service_ends_after_its_grace_period(serve: Callable[..., Client]) -> None:
     server = serve("--grace", "0", "--layers", "8", "--lanes", "1", "--batch", "1", "--queue", "1000")
     found, threads = requests_accepted(server, 40)
     said = server.stop()
@@ -257,7 +257,7 @@ def test_the_grace_period_ends_the_service(serve: Callable[..., Client]) -> None
     assert "Traceback" not in said, said
 
 
-def test_ctrl_c_twice_answers_no_more_and_ends_without_a_traceback(serve: Callable[..., Client]) -> None:
+def test_second_ctrl_c_ends_the_service_without_a_traceback(serve: Callable[..., Client]) -> None:
     server = serve("--layers", "40")
     found: Counter[int] = Counter()
     thread = threading.Thread(target=lambda: found.update([server.embed(TEXT)[0]]))
@@ -282,13 +282,13 @@ def test_ctrl_c_twice_answers_no_more_and_ends_without_a_traceback(serve: Callab
     (["--port", "70000"], "a port is a number of 0 to 65535, not '70000'"), (["--grace", "-1"], "seconds are a number"),
     (["--limit", "much"], "limit"), (["--lanes", "0"], "lanes must be an int of at least 1, not 0"),
 ])
-def test_an_option_that_makes_no_sense_is_named(arguments: list[str], text: str) -> None:
+def test_service_names_an_impossible_option(arguments: list[str], text: str) -> None:
     done = subprocess.run([sys.executable, str(APP), *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     assert text in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
 
 
-def test_a_load_with_faults_loses_nothing(serve: Callable[..., Client]) -> None:
+def test_load_with_device_faults_loses_no_request(serve: Callable[..., Client]) -> None:
     # 320 requests, eight at a time, are at least 40 batches, so every=10 fails several of them.
     faults = ("aclrtMallocPhysical:p=0.4:seed=5,aclmdlExecuteAsync:every=10:code=507899,"
               "aclrtSynchronizeStreamWithTimeout:p=0.02:seed=7:code=507015")
@@ -304,7 +304,7 @@ def test_a_load_with_faults_loses_nothing(serve: Callable[..., Client]) -> None:
     server.stop()
 
 
-def test_overload_is_answered(serve: Callable[..., Client]) -> None:
+def test_requests_beyond_the_queue_are_answered_with_status_429(serve: Callable[..., Client]) -> None:
     server = serve("--queue", "2", "--lanes", "1", "--batch", "1", "--layers", "6")   # slow enough to fill its queue
     found = server.burst(64) + server.burst(64)
     assert set(found) == {200, 429}
@@ -314,7 +314,7 @@ def test_overload_is_answered(serve: Callable[..., Client]) -> None:
     server.stop()
 
 
-def test_the_end_answers_what_was_accepted(serve: Callable[..., Client]) -> None:
+def test_service_that_ends_answers_all_accepted_requests(serve: Callable[..., Client]) -> None:
     server = serve("--lanes", "1", "--batch", "1", "--queue", "1000")
     found, threads = requests_accepted(server, 40)
     assert server.stop() == ""

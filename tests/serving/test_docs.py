@@ -8,7 +8,7 @@ from acl.serving import _page
 ROOT = Path(__file__).parents[2]
 
 
-def test_what_it_names_is_there() -> None:
+def test_files_named_on_the_serving_page_exist() -> None:
     text = (ROOT / "docs/serving.md").read_text()
     for name in re.findall(r"^\| `(\w+\.\w+)` \|", text, re.M):
         assert (ROOT / "examples/serving" / name).is_file(), name

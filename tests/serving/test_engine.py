@@ -82,7 +82,7 @@ def check(asked: list[tuple[int, Future[Any]]], expected: list[Any]) -> set[int]
     return sizes
 
 
-def test_answers_are_those_of_single_runs(expected: list[Any]) -> None:
+def test_batched_answers_equal_those_of_single_runs(expected: list[Any]) -> None:
     with engine() as service:
         with service.changed:                   # no lane begins before all 24 are queued
             asked = ask(service, 24)
@@ -93,20 +93,20 @@ def test_answers_are_those_of_single_runs(expected: list[Any]) -> None:
         assert service.pool is not None and service.pool.check() == 0
 
 
-def test_one_at_a_time_waits_no_longer_than_it_must(expected: list[Any]) -> None:
+def test_single_request_waits_no_longer_than_necessary(expected: list[Any]) -> None:
     with engine(linger_ms=1, lanes=1) as service:
         for number in range(len(TEXTS)):
             future = service.submit(TASK.item(TEXTS[number]))
             assert check([(number, future)], expected) == {1}
 
 
-def test_without_a_pool(expected: list[Any]) -> None:
+def test_engine_answers_requests_without_a_pool(expected: list[Any]) -> None:
     with engine(pool=False) as service:
         check(ask(service, 20), expected)
         assert service.pool is None
 
 
-def test_a_full_queue_is_429(expected: list[Any]) -> None:
+def test_request_to_a_full_queue_is_refused_with_status_429(expected: list[Any]) -> None:
     with engine(queue=3, lanes=1) as service:
         asked, refused = [], []
         with service.changed:                   # while the test holds this lock, the lane cannot take a request
@@ -120,7 +120,9 @@ def test_a_full_queue_is_429(expected: list[Any]) -> None:
         assert service.counts["refused_queue"] == len(refused)
 
 
-def test_what_waits_is_not_charged_and_what_runs_fits(expected: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queued_requests_promise_no_memory_and_running_batches_fit_the_limit(
+    expected: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with engine(limit="4MiB", queue=10_000, lanes=3) as service:
         most, attend = [], service.attend
         monkeypatch.setattr(service, "attend", lambda *of: (most.append((service.promised, service.room)), attend(*of)))
@@ -133,14 +135,14 @@ def test_what_waits_is_not_charged_and_what_runs_fits(expected: list[Any], monke
         assert service.pool.stats().reserved_peak <= 4 << 20
 
 
-def test_what_never_fits_is_413() -> None:
+def test_request_that_can_never_fit_is_refused_with_status_413() -> None:
     with engine(limit="2MiB") as service, pytest.raises(Refused) as raised:
         service.models["text"].costs.ratio = 1000.0
         service.submit(TASK.item(TEXT))
     assert (raised.value.status, raised.value.after) == (413, None)
 
 
-def test_neighbours_make_the_room_smaller(sim: Any) -> None:
+def test_memory_of_other_programs_reduces_the_memory_of_the_engine(sim: Any) -> None:
     with engine(limit="8GiB", headroom="1GiB") as service:
         before = service.measure()
         free = acl.rt.get_mem_info(1)[0]
@@ -148,7 +150,7 @@ def test_neighbours_make_the_room_smaller(sim: Any) -> None:
             assert service.measure() < min(before, 3 << 30)
 
 
-def test_a_neighbour_that_goes_makes_room_again(expected: list[Any], sim: Any) -> None:
+def test_memory_freed_by_another_program_can_be_used_by_the_engine(expected: list[Any], sim: Any) -> None:
     with acl.Buffer(acl.rt.get_mem_info(1)[0] - (64 << 20)), engine(limit="8GiB", headroom="1GiB") as service:
         assert service.room == 0
         with pytest.raises(Refused) as raised:
@@ -161,7 +163,7 @@ def test_a_neighbour_that_goes_makes_room_again(expected: list[Any], sim: Any) -
             check(ask(service, 6), expected)
 
 
-def test_draining_refuses_and_answers(expected: list[Any]) -> None:
+def test_draining_engine_refuses_new_requests_and_answers_accepted_ones(expected: list[Any]) -> None:
     service = engine()
     asked = ask(service, 30)
     service.drain()
@@ -174,7 +176,7 @@ def test_draining_refuses_and_answers(expected: list[Any]) -> None:
     service.close()
 
 
-def test_memory_that_runs_out(expected: list[Any], sim: Any) -> None:
+def test_requests_are_answered_although_allocations_fail(expected: list[Any], sim: Any) -> None:
     seed = 11
     print(f"seed {seed}")
     with engine() as service, sim.fault("aclrtMallocPhysical", p=0.5, seed=seed) as broken:
@@ -194,7 +196,7 @@ def test_a_batch_that_is_too_large_is_halved(expected: list[Any]) -> None:
         assert service.counts["failed"] == 0
 
 
-def test_streams_that_fail(expected: list[Any], sim: Any) -> None:
+def test_requests_are_answered_although_streams_fail(expected: list[Any], sim: Any) -> None:
     with engine() as service:
         assert service.pool is not None
         asked = []
@@ -211,7 +213,7 @@ def test_streams_that_fail(expected: list[Any], sim: Any) -> None:
         assert service.pool.check() == 0
 
 
-def test_a_device_that_is_gone_for_a_while(expected: list[Any], sim: Any) -> None:
+def test_requests_are_answered_after_a_temporary_device_loss(expected: list[Any], sim: Any) -> None:
     with engine() as service:
         asked = ask(service, 10)
         with sim.device_lost(0):
@@ -223,7 +225,7 @@ def test_a_device_that_is_gone_for_a_while(expected: list[Any], sim: Any) -> Non
         assert service.healthy
 
 
-def test_patience_ends(expected: list[Any], sim: Any) -> None:
+def test_request_fails_if_the_device_stays_lost_beyond_the_patience(expected: list[Any], sim: Any) -> None:
     with engine(patience_s=0.1, lanes=1) as service:
         check(ask(service, 6), expected)
         with sim.device_lost(0):
@@ -236,7 +238,7 @@ def test_patience_ends(expected: list[Any], sim: Any) -> None:
         assert service.healthy
 
 
-def test_patience_ends_for_each_by_itself(expected: list[Any], sim: Any) -> None:
+def test_patience_ends_for_each_request_separately(expected: list[Any], sim: Any) -> None:
     with engine(patience_s=60, lanes=1) as service:
         with sim.device_lost(0):
             with service.changed:               # the lane takes both or none
@@ -248,7 +250,7 @@ def test_patience_ends_for_each_by_itself(expected: list[Any], sim: Any) -> None
         assert (service.counts["failed"], service.counts["answered"], service.promised) == (1, 1, 0)
 
 
-def test_lanes_that_want_the_memory_alone_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lanes_that_need_all_memory_do_not_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
     with engine(lanes=2) as service:
         found, wait_for = [], service.changed.wait_for
         monkeypatch.setattr(
@@ -271,7 +273,7 @@ def test_lanes_that_want_the_memory_alone_do_not_wait_for_each_other(monkeypatch
         assert service.running == 0
 
 
-def test_a_mistake_fails_its_batch_only(expected: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programming_error_fails_only_its_batch(expected: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     with engine(lanes=1) as service:
         with monkeypatch.context() as patch:
             patch.setattr(TASK, "collate", lambda items: {"nonsense": items}, raising=False)
@@ -280,7 +282,7 @@ def test_a_mistake_fails_its_batch_only(expected: list[Any], monkeypatch: pytest
         check(ask(service, 6), expected)
 
 
-def test_memory_stays_flat(expected: list[Any], sim: Any) -> None:
+def test_memory_of_the_engine_does_not_grow_under_load(expected: list[Any], sim: Any) -> None:
     with engine() as service:
         assert service.pool is not None
         for _ in range(10):                     # a delayed lane may allocate its memory only later
@@ -295,7 +297,7 @@ def test_memory_stays_flat(expected: list[Any], sim: Any) -> None:
         assert last <= taken + (4 << 20)
 
 
-def test_threads_at_the_door(expected: list[Any]) -> None:
+def test_requests_can_be_submitted_by_several_threads(expected: list[Any]) -> None:
     with engine(lanes=3) as service:
         asked: list[tuple[int, Future[Any]]] = []
         threads = [threading.Thread(target=lambda: asked.extend(ask(service, 25))) for _ in range(6)]
@@ -325,13 +327,13 @@ def test_costs_are_learned_by_size() -> None:
 
 
 @pytest.mark.parametrize("name", ["lanes", "batch", "queue"])
-def test_options_without_which_nothing_would_be_answered(name: str) -> None:
+def test_engine_options_below_1_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be an int of at least 1, not 0"):
         Options(**{name: 0})
 
 
 @pytest.mark.parametrize("text", ["", "x" * 513])
-def test_a_text_has_a_length(text: str) -> None:
+def test_text_that_is_empty_or_too_long_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="input must have 1 to 512 bytes"):
         TASK.item(text)
 
@@ -529,11 +531,11 @@ def test_report_tells_a_request_that_never_fits(
     assert _attempts.never_fits(report) is expected
 
 
-def test_error_without_a_report_tells_nothing() -> None:
+def test_memory_error_without_a_report_gives_no_hint() -> None:
     assert not _attempts.never_fits(None)
 
 
-def test_a_lane_that_ends_is_told_and_its_requests_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lane_that_exits_fails_its_requests_and_the_engine_becomes_unhealthy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda of: None)
 
     def leave(items: Any) -> Any:
@@ -549,7 +551,9 @@ def test_a_lane_that_ends_is_told_and_its_requests_end(monkeypatch: pytest.Monke
             service.submit(TASK.item("late"))
 
 
-def test_a_mistake_between_batches_ends_no_lane(expected: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programming_error_between_batches_does_not_end_the_lane(
+    expected: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with engine(lanes=1) as service:
         broken, measure = [True], service.measure
 
@@ -567,7 +571,7 @@ def test_a_mistake_between_batches_ends_no_lane(expected: list[Any], monkeypatch
         assert service.healthy
 
 
-def test_the_end_has_a_grace_period(sim: Any) -> None:
+def test_engine_that_ends_gives_requests_a_grace_period(sim: Any) -> None:
     with engine(lanes=1, batch=1) as service:
         service.submit(TASK.item("abc")).result(300)
         with sim.device_lost(0):
@@ -597,7 +601,7 @@ def test_latencies_are_counted(expected: list[Any]) -> None:
 
 @pytest.mark.subprocess_heavy
 @pytest.mark.parametrize("block", [True, False])
-def test_a_program_that_ends_does_not_wait_for_its_queue(block: bool) -> None:
+def test_program_exit_does_not_wait_for_queued_requests(block: bool) -> None:
     done = run_python(f"""
         import atexit, sys
         sys.path.insert(0, {str(Path(sys.modules["task"].__file__).parent)!r})

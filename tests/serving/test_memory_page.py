@@ -37,7 +37,7 @@ def page() -> Iterator[Page]:
     browser.close()
 
 
-def test_the_page_shows_and_follows_the_pool(service: tuple[Engine, str], page: Page, tmp_path: Path) -> None:
+def test_memory_page_shows_and_follows_the_pool(service: tuple[Engine, str], page: Page, tmp_path: Path) -> None:
     engine, address = service
     assert engine.pool is not None
     page.call("Page.navigate", url=address + "/memory")

@@ -49,7 +49,7 @@ def test_queue_orders_by_priority_then_deadline_then_arrival() -> None:
     assert len(queue) == 5 and queue.first().item == "d"
 
 
-def test_job_lingers_at_most_half_of_its_time() -> None:
+def test_job_waits_for_a_fuller_batch_at_most_half_of_its_time() -> None:
     job = Job(VERSION, None, 1, arrived=100.0)
     assert job.linger_until(7.0) == 107.0
     job.expires = 110.0
@@ -132,7 +132,7 @@ def test_request_is_not_tried_again_after_its_deadline(sim: Any) -> None:
         assert outcome(service.submit(ids(1))) == "answered"
 
 
-def test_each_accepted_request_ends_once(held: tuple[Engine, HeldTask]) -> None:
+def test_each_accepted_request_is_counted_with_exactly_one_outcome(held: tuple[Engine, HeldTask]) -> None:
     service, task = held
     futures = [service.submit(ids(1)), service.submit(ids(2), deadline_s=0.01), service.submit(ids(3))]
     assert outcome(futures[1]) == "Refused" and futures[2].cancel()
@@ -158,7 +158,9 @@ def test_submit_refuses_arguments_that_make_no_sense(how: dict[str, Any], text: 
 
 
 @pytest.mark.parametrize("deadline_s", [1e12, float("inf")])
-def test_deadline_beyond_all_waits_leaves_the_clock_running(held: tuple[Engine, HeldTask], deadline_s: float) -> None:
+def test_deadline_longer_than_any_wait_does_not_stop_other_deadlines(
+    held: tuple[Engine, HeldTask], deadline_s: float
+) -> None:
     service, task = held
     patient = service.submit(ids(1), deadline_s=deadline_s)
     hasty = service.submit(ids(2), deadline_s=0.05)
@@ -167,7 +169,9 @@ def test_deadline_beyond_all_waits_leaves_the_clock_running(held: tuple[Engine, 
     assert outcome(patient) == "answered"
 
 
-def test_lane_lingers_no_longer_than_a_wait_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lane_with_an_infinite_linger_time_waits_at_most_the_longest_possible_wait(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
     task, waits = HeldTask(held=True), list[float]()
     with engine_of(task, batch=2, linger_ms=float("inf")) as service:
         futures = [service.submit(ids(n)) for n in range(2)]
@@ -181,7 +185,7 @@ def test_lane_lingers_no_longer_than_a_wait_can_be(monkeypatch: pytest.MonkeyPat
     assert len(waits) == 1 and 0 < waits[0] <= threading.TIMEOUT_MAX
 
 
-def test_request_with_a_deadline_ends_the_wait_of_those_before_it() -> None:
+def test_request_with_a_deadline_ends_the_wait_of_earlier_requests() -> None:
     with engine_of(HeldTask(), batch=8, linger_ms=600_000) as service:
         patient = service.submit(ids(1))
         time.sleep(0.1)                       # now the lane should wait for a fuller batch; if not, the test passes too

@@ -133,7 +133,7 @@ def test_unloaded_model_answers_what_it_has_accepted() -> None:
             service.unload("table")
 
 
-def test_swaps_under_load_lose_nothing() -> None:
+def test_model_swaps_under_load_lose_no_request() -> None:
     with engine_of(HeldTask(), lanes=3) as service:
         found: list[Any] = []
         stop = threading.Event()
@@ -202,7 +202,7 @@ def test_health_names_the_state_of_each_lane(sim: Any) -> None:
         assert service.health().state == "draining"
 
 
-def test_metrics_page_has_what_became_of_each_models_requests() -> None:
+def test_metrics_page_counts_the_outcomes_of_requests_of_each_model() -> None:
     parser = pytest.importorskip("prometheus_client.parser")
     with engine_of(HeldTask()) as service:
         service.load("other", HeldTask())
@@ -224,7 +224,7 @@ def test_metrics_page_has_what_became_of_each_models_requests() -> None:
         assert 'model="other"' not in metrics_page(service).decode()
 
 
-def test_forked_child_is_told() -> None:
+def test_forked_child_that_submits_a_request_gets_an_error() -> None:
     with engine_of(HeldTask()) as service:
         read, write = os.pipe()
         child = os.fork()
@@ -271,6 +271,6 @@ def test_coroutine_that_is_cancelled_drops_its_request() -> None:
     (lambda e: Options(run_timeout_s=0), "run_timeout_s must be a number of at least 0.001 or None, not 0"),
     (lambda e: Options(lanes=True), "lanes must be an int of at least 1, not True"),
 ])
-def test_arguments_that_make_no_sense_are_named(call: Any, text: str) -> None:
+def test_impossible_engine_arguments_are_refused_by_name(call: Any, text: str) -> None:
     with Engine(Options(limit="64MiB")) as service, pytest.raises(ValueError, match=text):
         call(service)
