@@ -57,13 +57,13 @@ def counting() -> tuple[Subject, list[str]]:
 
 # ---- loops ----
 
-def test_a_pair_is_an_alloc_and_a_free() -> None:
+def test_benchmark_pair_is_one_alloc_and_one_free() -> None:
     subject, log = counting()
     run_here(Load.pairs(subject, 64, 3), 1)
     assert log == ["+64", "-64"] * 3
 
 
-def test_a_replacement_frees_before_it_allocates() -> None:
+def test_benchmark_replacement_frees_before_it_allocates() -> None:
     subject, log = counting()
     load = Load.replace(subject, events_of((10, 0, 0), (20, 1, 0), (30, 0, 0)), 3)
     load.fill()
@@ -84,7 +84,7 @@ def test_events_run_in_order_on_their_streams_allocator() -> None:
     assert load.allocations == 2
 
 
-def test_parts_of_a_load_make_the_whole() -> None:
+def test_load_can_be_run_in_parts() -> None:
     subject, log = counting()
     load = Load.events([subject], events_of((1, 0, 0), (2, 1, 0), (0, 0, 0), (0, 1, 0)))
     load.step(0, 1)
@@ -95,7 +95,7 @@ def test_parts_of_a_load_make_the_whole() -> None:
         load.step(3, 2)
 
 
-def test_no_memory_is_counted_and_not_freed() -> None:
+def test_failed_benchmark_allocation_is_counted_and_not_freed() -> None:
     def refuse(size: int) -> Any:
         raise MemoryError
 
@@ -108,7 +108,7 @@ def test_no_memory_is_counted_and_not_freed() -> None:
     ([(1, 0, 1)], "stream 1, but 1 allocators"),
     ([], "at least one event"),
 ])
-def test_bad_events_are_refused(rows: list[tuple[int, int, int]], complaint: str) -> None:
+def test_wrong_benchmark_events_are_refused(rows: list[tuple[int, int, int]], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Load.events([_peers.floor()], events_of(*rows))
 
@@ -118,7 +118,7 @@ def test_a_slot_of_two_streams_is_refused() -> None:
         Load.events([_peers.floor(), _peers.floor()], events_of((1, 3, 0), (0, 3, 0), (1, 3, 1)))
 
 
-def test_an_allocator_has_a_copy_of_the_loops_to_itself() -> None:
+def test_each_benchmarked_allocator_has_its_own_copy_of_the_loops() -> None:
     floor = _peers.floor()
     other = Subject("other", 0, *(id(object) + i for i in range(3)))        # never called
     seats = [Load.pairs(subject, 64, 1).seat for subject in (floor, other, _peers.floor(), other)]
@@ -134,7 +134,7 @@ def test_events_have_the_size_that_numpy_gives_them() -> None:
     assert len(events_of((1, 2, 0))) == EVENT_BYTES
 
 
-def test_the_floor_is_below_ctypes() -> None:
+def test_floor_allocator_costs_less_than_a_fifth_of_ctypes_calls() -> None:
     effort = Effort(samples=3)
     ctypes_candidate = next(candidate for candidate in CANDIDATES if candidate.name == "ctypes")
     floor = sample_alone(Load.pairs(_peers.floor(), 512, 20_000), effort)
@@ -144,7 +144,7 @@ def test_the_floor_is_below_ctypes() -> None:
 
 
 @pytest.mark.parametrize("run", [run_python, run_foreign])
-def test_loads_run_together(run: Any) -> None:
+def test_benchmark_loads_run_concurrently(run: Any) -> None:
     logs = [counting() for _ in range(3)]
     results = run([Load.pairs(subject, 8, 5) for subject, _ in logs], 2)
     assert [len(samples) for samples in results] == [2, 2, 2]
@@ -197,7 +197,7 @@ def test_one_slow_call_in_a_hundred_thousand_shows_in_the_worst_and_not_in_p9999
     assert worst == pytest.approx(50 * typical, rel=0.01)
 
 
-def test_the_meter_agrees_with_the_simulator() -> None:
+def test_memory_meter_agrees_with_the_simulator() -> None:
     under_test = PoolUnderTest()
     subject = under_test.subject()
     acl.sim.reset_counters()
@@ -213,7 +213,7 @@ def test_the_meter_agrees_with_the_simulator() -> None:
     under_test.close()
 
 
-def test_the_meter_is_out_of_the_way_when_it_is_stopped() -> None:
+def test_stopped_memory_meter_counts_nothing() -> None:
     acl.Device(0).use()
     before = _meter.total()
     subject = _peers.runtime()
@@ -264,13 +264,13 @@ def test_w2_has_256_slots_and_32_sizes() -> None:
     draws(load, sizes)
 
 
-def test_w3_keeps_a_thousand_live() -> None:
+def test_workload_w3_keeps_a_thousand_blocks_live() -> None:
     load = bench_workloads.random_sizes(_peers.floor(), 5_000)
     assert load.slots == load.held == 1000
     draws(load, [1, 8 << 20])
 
 
-def test_w5_frees_what_it_allocates() -> None:
+def test_workload_w5_frees_all_blocks_that_it_allocates() -> None:
     events, live_peak = bench_workloads.inference(steps=2)
     load = Load.events([_peers.floor()], events)
     run_here(load, 1)
@@ -279,7 +279,7 @@ def test_w5_frees_what_it_allocates() -> None:
     assert live_peak > 32 * 2 * 4096
 
 
-def test_workloads_do_not_depend_on_the_run() -> None:
+def test_workloads_are_equal_in_every_run() -> None:
     peaks = [bench_workloads.mixed(_peers.floor(), 2_000).live_peak for _ in range(2)]
     assert peaks[0] == peaks[1]
     assert bench_workloads.inference(steps=1) == bench_workloads.inference(steps=1)
@@ -296,7 +296,7 @@ def test_the_c_librarys_version_and_build_are_told() -> None:
     assert not about.get("build_id") or int(about["build_id"], 16)
 
 
-def test_ours_tells_its_version_and_build() -> None:
+def test_benchmark_reports_version_and_build_of_aclpool() -> None:
     assert about_ours() == {"version": acl.__version__, "build": _peers.build_type()}
     assert _peers.build_type() in ("release", "debug", "sanitize", "tsan", "coverage")
 
@@ -312,7 +312,7 @@ ELF = b"\x7fELF\x02\x01"
 
 @pytest.mark.parametrize("content", [b"", ELF[:4], ELF + bytes(80), ELF + b"\xff" * 80],
                          ids=["empty", "short", "zeros", "ones"])
-def test_of_another_file_only_the_name_is_known(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_not_a_valid_elf_file_is_reported_by_name_only(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.so").write_bytes(content)
     assert about_file(tmp_path / "x.so") == {"file": str(tmp_path / "x.so")}
 
@@ -323,7 +323,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return run_child("-m", "acl.tools.cli", "bench", "--quick", *arguments, timeout=300)
 
 
-def test_json_to_standard_output_and_nothing_else() -> None:
+def test_bench_json_to_standard_output_prints_nothing_else() -> None:
     done = bench("--json", "-", "--workloads", "W1,W5", "--peers", "ctypes,glibc", "--rounds", "2",
                  "--repeats", "2")
     assert done.returncode == 0, done.stderr
@@ -344,7 +344,7 @@ def test_json_to_standard_output_and_nothing_else() -> None:
     assert "W1/aclpool/size=65536/thread=foreign" in done.stderr
 
 
-def test_a_table_on_the_terminal(tmp_path: Path) -> None:
+def test_bench_prints_a_table_on_the_terminal(tmp_path: Path) -> None:
     done = bench("--workloads", "W1", "--peers", "none", "--rounds", "1", "--json", str(tmp_path / "b.json"),
                  "--plot", str(tmp_path / "b.svg"))
     assert done.returncode == 0, done.stderr
@@ -376,7 +376,7 @@ def test_a_table_on_the_terminal(tmp_path: Path) -> None:
     (["--plot-latency", "/no/such/x.svg"], "--plot-latency: expected a file in a folder that exists"),
     (["--json", "/no/such/x"], "--json: expected a file in a folder that exists"),
 ])
-def test_bad_arguments_are_named(
+def test_bench_names_wrong_arguments(
     arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["bench", *arguments]) == 2
@@ -389,7 +389,9 @@ def test_bad_arguments_are_named(
     (["--peers", "all", "--filter", "/rmm/"], 0, "unavailable"),
     (["--peers", "rmm"], 1, "failed"),
 ])
-def test_what_is_not_here_fails_only_who_asked_for_it(arguments: list[str], status: int, key: str) -> None:
+def test_missing_allocator_is_an_error_only_if_it_was_requested_by_name(
+    arguments: list[str], status: int, key: str
+) -> None:
     done = run_child("-m", "acl.tools.cli", "bench", *arguments, "--workloads", "W1", "--json", "-", "--rounds", "1")
     missing = [row for row in json.loads(done.stdout)["results"] if row["allocator"] == "rmm"
                and row.get("ns_per_pair") is None]
@@ -426,7 +428,7 @@ def bench_in(folder: Path, *more: str) -> tuple[int, list[dict[str, Any]], str]:
     return done.returncode, json.loads(done.stdout)["results"] if done.stdout else [], done.stderr
 
 
-def test_processes_find_the_installed_package_and_ones_own_module(tmp_path: Path) -> None:
+def test_benchmark_processes_find_the_installed_package_and_modules_of_the_user(tmp_path: Path) -> None:
     code, rows, errors = bench_in(tmp_path, "--peers", "none", "--filter", "thread=python", "--subject",
                                   "own_allocator:Counted", "--subject", "pool:granule=4MiB", "--library",
                                   "mine=libc.so.6:malloc:free")
@@ -437,7 +439,7 @@ def test_processes_find_the_installed_package_and_ones_own_module(tmp_path: Path
     assert all(row["ns_per_pair"] > 0 for row in rows)
 
 
-def test_policies_of_a_checkout_are_subjects_in_its_root() -> None:
+def test_policies_of_a_checkout_can_be_measured_in_its_root() -> None:
     more = ("--peers", "none", "--filter", "thread=python", "--subject", "policy:torch")
     done = run_child("-c", START.format(folder=str(Path(__file__).parents[2]), more=more))
     assert done.returncode == 0, done.stderr
@@ -469,12 +471,12 @@ def test_instructions_that_cannot_be_counted_fail_their_row(monkeypatch: pytest.
 
 
 @pytest.mark.skipif(instructions_available() or not bench_instructions.available(), reason="the processor counts them")
-def test_instructions_of_no_row_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_instruction_count_without_a_countable_row_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "--instructions", "--workloads", "handover,python"]) == 2
     assert "--instructions: counted in rows of W1" in capsys.readouterr().err
 
 
-def test_an_allocator_that_cannot_be_opened_fails_and_loses_no_others(tmp_path: Path) -> None:
+def test_allocator_that_cannot_be_opened_fails_and_the_others_are_measured(tmp_path: Path) -> None:
     code, rows, _ = bench_in(tmp_path, "--peers", "none", "--filter", "thread=python", "--subject",
                              "own_allocator:Absent", "--library", "no=/no/such.so:malloc:free")
     assert code == 1
@@ -499,18 +501,18 @@ def test_a_trace_is_played_by_real_allocators(tmp_path: Path, threads: int) -> N
     assert rows[0]["pairs"] == 400 / threads
 
 
-def test_names_of_rows_are_listed_and_nothing_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_lists_names_of_rows_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "--list", "--peers", "none", "--workloads", "W1", "--sweep", "size=512,1MiB"]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
         "W1/floor/size=512/thread=python", "W1/floor/size=512/thread=foreign"]
 
 
-def test_the_floor_and_ours_are_always_among_the_candidates() -> None:
+def test_floor_and_aclpool_are_always_among_the_candidates() -> None:
     assert [candidate.name for candidate in choose("none")] == ["floor", "aclpool"]
     assert [candidate.name for candidate in choose("glibc")] == ["floor", "aclpool", "glibc"]
 
 
-def test_an_entry_point_is_a_name_for_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allocator_entry_point_can_be_named_as_a_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     offered = [SimpleNamespace(name="mine", value="package.module:factory")]
     groups = {"aclpool.allocators": offered}
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: groups[group])
@@ -546,7 +548,7 @@ def row_with(**more: Any) -> dict[str, Any]:
     return {"workload": "W2", "allocator": "mine", "thread": "python", "ns_per_pair": 12.5, **more}
 
 
-def test_latency_and_memory_are_drawn(tmp_path: Path) -> None:
+def test_plot_shows_latency_and_memory(tmp_path: Path) -> None:
     histogram = [(10.0, 990), (500.0, 9), (9_000_000.0, 1)]
     rows = [row_with(histogram_ns={"alloc": histogram}, reserved_ratio=1.25), row_with(rss_ratio=2.0),
             row_with(ns_per_pair=None, reserved_ratio=9.0)]
@@ -559,14 +561,14 @@ def test_latency_and_memory_are_drawn(tmp_path: Path) -> None:
     assert all(0 <= box.x <= chart.width and 0 <= box.y <= chart.height for box in boxes)
 
 
-def test_lines_stay_on_the_canvas() -> None:
+def test_plot_lines_stay_on_the_canvas() -> None:
     chart = plots.lines("t", "x", "y", [("a", [0, 5, 10], [3, 900, 0]), ("b", [0, 10], [1, 1])])
     for shape in chart.shapes:
         if isinstance(shape, plots.Path):
             assert all(0 <= x <= chart.width and 0 <= y <= chart.height for x, y in shape.points)
 
 
-def test_names_of_many_lines_and_points_are_on_the_canvas_and_cover_no_other() -> None:
+def test_plot_labels_stay_on_the_canvas_and_do_not_overlap() -> None:
     names = [f"allocator {number}" for number in range(20)]
     for chart in (plots.lines("t", "x", "y", [(name, [0, 1], [1, 2]) for name in names]),
                   plots.points("t", "x", "y", [(name, 50.0, 1.1) for name in names])):
@@ -578,6 +580,6 @@ def test_names_of_many_lines_and_points_are_on_the_canvas_and_cover_no_other() -
                            and abs(other.x - text.x) < 8 * len(text.text) for other in texts)
 
 
-def test_another_ending_is_refused() -> None:
+def test_plot_file_that_does_not_end_in_svg_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^--plot: expected a file ending in \.svg, got 'a\.png'$"):
         outputs.check_plot("--plot", "a.png")

@@ -64,7 +64,7 @@ def test_every_workload_has_a_case_and_a_way_to_measure_it() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
-def test_a_slower_allocator_moves_the_row(case: Case) -> None:
+def test_slower_allocator_gives_a_larger_result_in_every_row(case: Case) -> None:
     plain = ns_of(case, opened_with(_peers.floor, lambda size: None))
     wait = max(WAIT_NS, 10 * int(plain))        # the plain time may be long on a busy machine
     slowed = ns_of(case, opened_with(lambda: _peers.slowed(_peers.floor(), wait), slow_call(wait)))
@@ -73,7 +73,7 @@ def test_a_slower_allocator_moves_the_row(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.workload in ("W2", "W3", "live", "sizes")
                                   and case.parameters.get("what") != "hot pair"], ids=lambda case: case.id)
-def test_a_run_replaces_the_block_of_every_slot(case: Case) -> None:
+def test_benchmark_run_replaces_the_block_of_every_slot(case: Case) -> None:
     (row,) = measure_case(job_of(case, Opened(_peers.floor())))
     assert row["slots"] in (256, 1000, 100, 5_000, 64)
     assert row["slots_touched"] > 0.95 * row["slots"]
@@ -82,7 +82,7 @@ def test_a_run_replaces_the_block_of_every_slot(case: Case) -> None:
 @pytest.mark.parametrize("name", ["live/anybody/live_blocks=5000/what=random replacement",
                                   "W4/anybody/threads=2/arena=own/thread=foreign",
                                   "tenants/anybody/thread=foreign/what=large blocks"])
-def test_a_run_that_leaves_slots_alone_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_benchmark_run_that_does_not_use_every_slot_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_workloads, "STEPS_PER_SLOT", 0)
     case = next(case for case in CASES if case.id == name)
     with pytest.raises(AssertionError, match="a run replaced the blocks of"):
@@ -121,7 +121,7 @@ ALONE = [case for case in CASES if case.parameters.get("threads", 1) == 1 and ca
 
 
 @pytest.mark.parametrize("case", ALONE, ids=[case.id for case in ALONE])
-def test_a_row_does_the_work_that_its_name_says(case: Case) -> None:
+def test_benchmark_row_makes_the_allocations_that_its_name_says(case: Case) -> None:
     counted = Counted()
     effort = replace(EFFORT, least=20, samples=1, warm_runs=1, run_ns=10_000)
     job = job_of(case, Opened(counted.subject(), counted.subject, call=counted.allocate), effort=effort)
@@ -180,7 +180,7 @@ def test_every_thread_of_a_row_works(case: Case) -> None:
         assert len(watched.allocated - {watched.home}) >= 2
 
 
-def test_a_replacement_does_not_get_cheaper_beside_more_blocks() -> None:
+def test_replacement_cost_does_not_fall_with_more_live_blocks() -> None:
     times = []
     for live in (100, 200_000):
         with candidate_of("aclpool").open() as opened:
@@ -192,7 +192,7 @@ def test_a_replacement_does_not_get_cheaper_beside_more_blocks() -> None:
     assert times[1] > 0.8 * times[0], f"{times[0]} ns beside 100 blocks, {times[1]} beside 200,000"
 
 
-def test_each_run_draws_anew_and_each_load_the_same() -> None:
+def test_random_sizes_differ_between_runs_and_are_equal_between_loads() -> None:
     def sizes(runs: int) -> list[list[int]]:
         asked: list[int] = []
 
@@ -219,7 +219,7 @@ def test_each_run_draws_anew_and_each_load_the_same() -> None:
 
 @pytest.mark.parametrize(("slots", "sizes", "count"), [(0, [512], 1), (1, [], 1), (1, [0], 1), (1, range(0), 1),
                                                        (1, range(9), 1), (1, [512], 0)])
-def test_random_loads_of_nothing_are_refused(slots: int, sizes: Any, count: int) -> None:
+def test_random_loads_without_slots_sizes_or_events_are_refused(slots: int, sizes: Any, count: int) -> None:
     with pytest.raises(ValueError, match="random replacements want slots"):
         Load.random(_peers.floor(), slots, sizes, count, 1)
 
@@ -247,7 +247,7 @@ def test_the_live_peak_is_the_most_that_was_asked_for_at_one_time() -> None:
     assert not live
 
 
-def test_only_blocks_are_written_to_and_only_what_ran_is_counted() -> None:
+def test_benchmark_writes_only_to_its_blocks_and_counts_only_finished_runs() -> None:
     live, most, beyond = 0, 0, 0
 
     class Block:
@@ -300,7 +300,9 @@ def test_written_blocks_are_resident() -> None:
     ([(0, 100), (0, 100)], None, 1.0), ([(0, 100), (50, 150)], None, 0.5), ([(0, 10), (20, 30)], None, 0.0),
     ([(0, 100), (0, 50)], None, 0.5), ([(10, 60), (0, 100)], 0, 1.0), ([(10, 60), (0, 100)], 1, 0.5),
 ])
-def test_overlap_is_the_share_in_which_all_ran(windows: list[tuple[int, int]], of: int | None, share: float) -> None:
+def test_overlap_is_the_share_of_time_in_which_all_threads_ran(
+    windows: list[tuple[int, int]], of: int | None, share: float
+) -> None:
     assert overlap(windows, of) == pytest.approx(share)
 
 
@@ -359,7 +361,7 @@ class Callbacks:
 
 
 @pytest.mark.parametrize("factory", ["Mine", "Callbacks"])
-def test_a_factorys_allocator_is_measured(factory: str) -> None:
+def test_allocator_returned_by_a_factory_is_measured(factory: str) -> None:
     candidate = candidate_of(f"mine={__name__}:{factory}")
     assert candidate.name == "mine"
     with candidate.open() as opened:
@@ -382,6 +384,6 @@ def test_a_block_without_an_address_is_refused() -> None:
         candidate_of(f"{__name__}:Pointless").open()
 
 
-def test_a_factory_of_nothing_is_told_what_was_expected() -> None:
+def test_factory_that_returns_no_allocator_gets_an_error_that_names_the_methods() -> None:
     with pytest.raises(TypeError, match=r"neither allocate\(size\) nor alloc"):
         candidate_of("builtins:object").open()

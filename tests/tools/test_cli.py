@@ -19,13 +19,13 @@ def aclpool(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     return run_child("-m", "aclpool", *arguments, **environment)
 
 
-def test_the_command_is_installed() -> None:
+def test_aclpool_command_is_installed() -> None:
     script = Path(sys.executable).parent / "aclpool"
     done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == f"aclpool {acl.__version__}"
 
 
-def test_version_and_help() -> None:
+def test_aclpool_command_prints_version_and_help() -> None:
     assert aclpool("--version").stdout.strip() == f"aclpool {acl.__version__}"
     shown = aclpool("--help")
     assert shown.returncode == 0
@@ -33,14 +33,14 @@ def test_version_and_help() -> None:
         assert tool in shown.stdout
 
 
-def test_no_tool_and_a_wrong_tool_are_refused() -> None:
+def test_aclpool_command_refuses_a_missing_or_unknown_tool() -> None:
     assert aclpool().returncode == 2
     wrong = aclpool("nonsense")
     assert wrong.returncode == 2
     assert "nonsense" in wrong.stderr
 
 
-def test_every_tool_that_is_there_has_help() -> None:
+def test_every_tool_of_the_command_has_help() -> None:
     actions = cli.parser()._subparsers._group_actions  # type: ignore[union-attr]
     for name, parser in actions[0].choices.items():  # type: ignore[union-attr, attr-defined]
         assert name in parser.format_help()
@@ -55,7 +55,7 @@ def test_doctor_finds_a_healthy_simulator() -> None:
         assert part in done.stdout
 
 
-def test_doctor_in_json() -> None:
+def test_doctor_writes_its_findings_as_json() -> None:
     done = aclpool("doctor", "--json")
     found = json.loads(done.stdout)
     assert found["healthy"] is True
@@ -64,7 +64,7 @@ def test_doctor_in_json() -> None:
     assert {row["verdict"] for row in found["findings"]} <= {"ok", "note"}
 
 
-def test_doctor_says_that_the_simulator_stands_in() -> None:
+def test_doctor_says_that_the_simulator_replaces_cann() -> None:
     done = aclpool("doctor", ACL_BACKEND="auto")
     assert (done.returncode, done.stderr) == (0, "")
     assert "no CANN was found" in done.stdout
@@ -95,13 +95,13 @@ def test_doctor_reports_a_failing_self_test(function: str) -> None:
     assert done.stdout.splitlines()[-1] == "not healthy"
 
 
-def test_doctor_without_devices() -> None:
+def test_doctor_without_devices_reports_their_absence() -> None:
     done = aclpool("doctor", ACL_SIM_DEVICES="0")
     assert done.returncode == 1
     assert "npu-smi" in done.stdout
 
 
-def test_doctor_finds_the_vendors_module(tmp_path: Path) -> None:
+def test_doctor_finds_the_acl_module_of_the_vendor(tmp_path: Path) -> None:
     (tmp_path / "acl.py").write_text("raise SystemExit('must not be imported')")
     done = aclpool("doctor", PYTHONPATH=f"{tmp_path}:{Path(acl.__file__).parent.parent}")
     assert done.returncode == 0, done.stderr
@@ -109,7 +109,7 @@ def test_doctor_finds_the_vendors_module(tmp_path: Path) -> None:
     assert "import aclpool as acl" in done.stdout
 
 
-def test_ctrl_c_is_a_line_and_not_a_traceback() -> None:
+def test_ctrl_c_prints_one_line_and_not_a_traceback() -> None:
     code = ("import aclpool, signal\n"
             "from acl.tools import cli, doctor\n"
             "doctor.examine = lambda: signal.raise_signal(signal.SIGINT)\n"
@@ -118,7 +118,7 @@ def test_ctrl_c_is_a_line_and_not_a_traceback() -> None:
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "aclpool: interrupted")
 
 
-def test_ctrl_c_while_the_tools_are_imported_is_a_line_too() -> None:
+def test_ctrl_c_during_the_import_of_the_tools_prints_one_line() -> None:
     code = ("import importlib, signal\n"
             "from acl.tools import cli\n"
             "importlib.import_module = lambda name: signal.raise_signal(signal.SIGINT)\n"
@@ -128,7 +128,7 @@ def test_ctrl_c_while_the_tools_are_imported_is_a_line_too() -> None:
 
 
 @pytest.mark.parametrize("command", [["doctor"], ["doctor", "--json"], ["top", "--once"]])
-def test_a_reader_that_has_gone_is_no_error(command: list[str]) -> None:
+def test_closed_pipe_on_standard_output_is_not_an_error(command: list[str]) -> None:
     # The child's standard output is a pipe whose reading end is closed before it starts.
     code = ("import os, subprocess, sys\n"
             "end, pipe = os.pipe()\n"
@@ -145,7 +145,9 @@ def test_a_reader_that_has_gone_is_no_error(command: list[str]) -> None:
     (["sim", "run", "--trace", "nowhere/t.log", "--"], "--trace: expected a file in a folder that exists"),
     (["sim", "run", "--counters", "nowhere/c.json", "--"], "--counters: expected a file in a folder that exists"),
 ])
-def test_what_cannot_be_is_told_before_the_program_starts(command: list[str], complaint: str, tmp_path: Path) -> None:
+def test_impossible_options_are_refused_before_the_program_starts(
+    command: list[str], complaint: str, tmp_path: Path
+) -> None:
     program = tmp_path / "program.py"
     program.write_text("print('started')")
     done = aclpool(*(word.format(text=program) for word in command), str(program), ACL_BACKEND="")
@@ -153,7 +155,7 @@ def test_what_cannot_be_is_told_before_the_program_starts(command: list[str], co
     assert complaint in done.stderr
 
 
-def test_the_ledger_says_in_one_line_that_the_simulator_stands_in() -> None:
+def test_ledger_says_in_one_line_that_the_simulator_replaces_cann() -> None:
     done = aclpool("ledger", ACL_BACKEND="")
     assert done.returncode == 0
     told = done.stderr.splitlines()
@@ -189,7 +191,7 @@ def test_a_bare_command_lists_its_tools() -> None:
     (["top", "--onse"], "usage: aclpool top ", "did you mean --once?"),
     (["replay", "x.npz", "--nonsense"], "usage: aclpool replay ", "unrecognized arguments: --nonsense"),
 ])
-def test_a_mistake_shows_that_tools_usage(
+def test_wrong_argument_shows_the_usage_of_its_tool(
     arguments: list[str], usage: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         cli.main(arguments)
@@ -198,7 +200,7 @@ def test_a_mistake_shows_that_tools_usage(
 
 
 @pytest.mark.parametrize("backend", ["cann", "sims"])
-def test_without_a_library_the_ledger_says_one_thing(backend: str) -> None:
+def test_ledger_without_a_library_prints_one_message(backend: str) -> None:
     done = aclpool("ledger", ACL_BACKEND=backend)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr and done.stderr.startswith("aclpool ledger: "), done.stderr
@@ -212,7 +214,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(file: str) -> 
         check_output("--json", file)
 
 
-def test_a_page_of_a_file_whose_name_is_no_utf8(tmp_path: Path) -> None:
+def test_view_page_can_be_made_of_a_file_whose_name_is_not_utf8(tmp_path: Path) -> None:
     import os
 
     with acl.Pool(0) as pool:

@@ -37,13 +37,13 @@ def document(chance: random.Random, rows: int = 40, rounds: int = 5, noise: floa
 
 
 @pytest.mark.parametrize("rounds", [4, 5])
-def test_a_state_against_itself_is_no_difference_in_95_of_100_runs(rounds: int) -> None:
+def test_comparison_of_equal_states_finds_no_difference_in_95_of_100_runs(rounds: int) -> None:
     chance = random.Random(1)
     same = sum(compared(document(chance, 20, rounds), document(chance, 20, rounds)).same for _ in range(100))
     assert same >= 95
 
 
-def test_a_slower_row_is_told_alone() -> None:
+def test_comparison_reports_only_the_row_that_is_slower() -> None:
     chance = random.Random(3)
     alone = 0
     for _ in range(10):
@@ -54,7 +54,7 @@ def test_a_slower_row_is_told_alone() -> None:
     assert alone >= 8
 
 
-def test_a_row_that_differs_less_than_the_threshold_or_the_machine_is_not_told() -> None:
+def test_comparison_does_not_report_a_difference_below_the_threshold_or_noise() -> None:
     chance = random.Random(4)
     old, new = document(chance, noise=0.001), document(chance, noise=0.001, W7=1.08)
     assert compared(old, new, 1.03).slower
@@ -72,7 +72,7 @@ def files(folder: Path, old: Document, new: Document) -> list[str]:
     return names
 
 
-def test_a_vanished_row_is_named_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_comparison_fails_and_names_a_row_that_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = document(random.Random(5), rows=3)
     new = copy.deepcopy(old)
     del new["results"][1]
@@ -80,7 +80,7 @@ def test_a_vanished_row_is_named_and_fails(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().out.splitlines() == ["vanished  W1/aclpool", "no difference in 2 of 2 rows"]
 
 
-def test_more_memory_is_told_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_comparison_fails_if_a_row_needs_more_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = document(random.Random(6), rows=3)
     new = copy.deepcopy(old)
     new["results"][2]["reserved_ratio"] = 1.5
@@ -161,7 +161,7 @@ def test_a_file_of_bench_against_one_of_pytest_benchmark_is_refused(
     assert "files of different programs (aclpool bench, pytest-benchmark)" in capsys.readouterr().err
 
 
-def test_what_our_cases_save_is_compared(tmp_path: Path) -> None:
+def test_files_saved_by_our_pytest_benchmark_cases_are_compared(tmp_path: Path) -> None:
     cases = str(Path(__file__).parents[2] / "bench/bench_alloc.py")
     for name in ("a", "b"):
         done = run_child("-m", "pytest", "-q", cases, "-k", "W1/floor", f"--benchmark-storage={tmp_path}",
@@ -172,7 +172,7 @@ def test_what_our_cases_save_is_compared(tmp_path: Path) -> None:
     assert (found.rows, found.skipped, found.subjects) == (1, {}, [])
 
 
-def test_another_version_or_build_of_an_allocator_is_told() -> None:
+def test_comparison_reports_another_version_or_build_of_an_allocator() -> None:
     old = document(random.Random(14), rows=2)
     new = copy.deepcopy(old)
     for each, build in ((old, "release"), (new, "debug")):
@@ -188,7 +188,7 @@ def test_another_version_or_build_of_an_allocator_is_told() -> None:
                                      '{"benchmarks": [{"fullname": "a"}]}',
                                      '{"benchmarks": [{"fullname": "a", "extra_info": {"samples": [[-1]]}}]}',
                                      '{"benchmarks": [{"fullname": "a", "extra_info": {"samples": [[]]}}]}'])
-def test_another_file_is_refused(content: str, tmp_path: Path) -> None:
+def test_comparison_refuses_a_file_of_another_format(content: str, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(content)
     with pytest.raises(NotComparable, match="not a file of"):

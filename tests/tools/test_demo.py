@@ -25,7 +25,7 @@ def options(tmp_path: Path, *arguments: str) -> argparse.Namespace:
     return parser.parse_args(["--output", str(tmp_path / "report.html"), *arguments])
 
 
-def test_three_ways_agree_and_the_report_stands_alone(tmp_path, capsys):
+def test_demo_allocators_give_equal_results_and_the_report_needs_no_other_file(tmp_path, capsys):
     assert demo.run(options(tmp_path, "--requests", "12", "--streams", "2", "--json", "-")) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["way"] for row in found["ways"]] == ["none", "python", "pool"]
@@ -35,7 +35,7 @@ def test_three_ways_agree_and_the_report_stands_alone(tmp_path, capsys):
     assert not re.search(r"https?://|<script|<link|src=|@import", page)
 
 
-def test_the_command_prints_the_table(tmp_path):
+def test_demo_command_prints_its_table(tmp_path):
     done = run_python(
         "import sys; from acl.tools.cli import main; sys.exit(main(sys.argv[1:] + ['demo', '--requests', '8', "
         f"'--streams', '3', '--output', {str(tmp_path / 'r.html')!r}]))", ACL_BACKEND="")
@@ -44,7 +44,7 @@ def test_the_command_prints_the_table(tmp_path):
     assert "8/8" in done.stderr and "report:" in done.stderr
 
 
-def test_a_wrong_output_ends_in_a_failure(tmp_path, capsys, monkeypatch):
+def test_demo_with_a_wrong_output_fails(tmp_path, capsys, monkeypatch):
     right = demo_models.expected
 
     def wrong(models, work):
@@ -62,7 +62,7 @@ def test_a_wrong_output_ends_in_a_failure(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(("name", "number", "most"), [
     ("requests", 0, 1_000_000), ("streams", 0, 64), ("streams", 65, 64), ("streams", -2, 64),
 ])
-def test_nothing_and_too_much_are_refused(tmp_path, capsys, name, number, most):
+def test_demo_refuses_zero_and_too_large_counts(tmp_path, capsys, name, number, most):
     assert demo.run(options(tmp_path, f"--{name}", str(number))) == 2
     assert f"--{name} must be from 1 to {most}, not {number}" in capsys.readouterr().err
 
@@ -105,7 +105,7 @@ def test_durations_are_readable():
     assert [demo_report.duration(ns) for ns in (22, 2200, 3.5e6)] == ["22 ns", "2.2 us", "3.5 ms"]
 
 
-def test_watch_refuses_a_stream_that_is_none():
+def test_watch_refuses_an_object_that_is_not_a_stream():
     from acl.tools.demo._watch import Tally, Watch
 
     with pytest.raises(acl.AclError):

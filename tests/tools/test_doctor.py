@@ -25,7 +25,7 @@ def examined(**environment: str) -> tuple[int, dict[str, dict[str, object]]]:
     return done.returncode, rows
 
 
-def test_it_looks_at_everything_and_times_its_tests() -> None:
+def test_doctor_checks_everything_and_times_its_self_tests() -> None:
     code, rows = examined()
     assert code == 0
     assert set(rows) >= {
@@ -52,7 +52,7 @@ def test_doctor_names_the_pool_variables_and_writes_no_report(
     assert code == 1 and "FILE must end in .npz" in str(rows["ACL_POOL_RECORD"]["advice"])
 
 
-def test_what_cannot_be_written_is_a_note(tmp_path: Path) -> None:
+def test_doctor_reports_files_that_cannot_be_written_as_a_note(tmp_path: Path) -> None:
     """The doctor warns if a report could not be written, or if a socket would refuse every client."""
     open_to_all = tmp_path / "open"
     open_to_all.mkdir()
@@ -97,7 +97,7 @@ def test_missing_optional_part_is_a_note_with_advice(environment: dict[str, str]
         ("aclrtAllocatorRegister", "register"),
     ],
 )
-def test_a_failing_check_is_bad_and_the_others_still_run(function: str, name: str) -> None:
+def test_failing_doctor_check_is_bad_and_the_other_checks_still_run(function: str, name: str) -> None:
     code, rows = examined(ACL_SIM_FAULTS=f"{function}:code=507899")
     assert code == 1
     assert rows[name]["verdict"] == "bad"
@@ -105,14 +105,14 @@ def test_a_failing_check_is_bad_and_the_others_still_run(function: str, name: st
     assert len([row for row in rows.values() if row["times"]]) >= 1
 
 
-def test_bytes_that_change_are_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_changed_bytes_as_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acl, "copy_async", lambda *arguments, **named: None)
     finding = doctor_checks.check_copy()
     assert (finding.verdict, finding.value) == ("bad", "copied bytes came back changed")
     assert finding.advice
 
 
-def test_wrong_sums_are_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_wrong_operator_result_as_bad(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def op(kind: str) -> object:
         def call(*inputs: object, stream: acl.Stream) -> tuple[acl.Array]:
@@ -127,7 +127,7 @@ def test_wrong_sums_are_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding.verdict == "bad" and "1 + 1 is not 2" in finding.value
 
 
-def test_two_runtimes_in_a_process_are_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_second_runtime_in_the_process_as_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_machine, "mapped_libraries", lambda: ["/a/libascendcl.so", "/b/libascendcl.so"])
     (finding,) = doctor_machine.find_libraries()
     assert finding.verdict == "bad" and "ACL_LIBRARY" in finding.advice
@@ -139,7 +139,7 @@ def cann(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def test_no_device_node_is_bad_on_a_real_backend(cann: None) -> None:
+def test_missing_device_node_is_bad_on_a_real_backend(cann: None) -> None:
     (finding,) = doctor_machine.find_driver()
     assert finding.verdict == "bad" and "install the driver" in finding.advice
 
@@ -152,14 +152,16 @@ def test_versions_of_the_driver_are_read(tmp_path: Path) -> None:
     assert doctor_machine.version_of(path) == "of unknown version"
 
 
-def test_little_locked_memory_is_a_note(cann: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_low_limit_of_locked_memory_is_a_note(cann: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_machine, "locked_limit", lambda: 65536)
     finding = doctor_machine.locked_memory()
     assert finding.verdict == "note" and "ulimit -l" in finding.advice
 
 
 @pytest.mark.parametrize("error", [acl.NotSupportedError(207000, "aclopExecuteV2", "missing"), MemoryError()])
-def test_a_library_without_operators_is_no_illness(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_library_without_operators_as_a_note(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from acl.tools.doctor import checks as doctor_checks
 
     def refuse(*of: object, **how: object) -> None:

@@ -103,7 +103,7 @@ def test_rehearsal_answers_every_question_and_writes_its_files(tmp_path: Path) -
     assert answers["demo"]["facts"]["acl.Pool"]["device_mib"] >= answers["demo"]["facts"]["live_mib"]
 
 
-def test_refused_call_answers_its_questions_alone(tmp_path: Path) -> None:
+def test_refused_runtime_call_affects_only_the_questions_that_need_the_call(tmp_path: Path) -> None:
     _, found, _ = deep(tmp_path, "--only", "addresses,granularity,prices,captures",
                        ACL_SIM_FAULTS="aclrtMapMem:code=207000")
     verdicts = {name: row["verdict"] for name, row in found["answers"].items()}
@@ -113,7 +113,7 @@ def test_refused_call_answers_its_questions_alone(tmp_path: Path) -> None:
     assert "aclrtMallocPhysical" in json.loads((tmp_path / "latency.json").read_text())
 
 
-def test_chip_without_virtual_memory_is_told(tmp_path: Path) -> None:
+def test_chip_without_virtual_memory_is_reported(tmp_path: Path) -> None:
     _, found, _ = deep(tmp_path, "--only", "addresses,chip", ACL_SIM_SOC="Ascend910A")
     assert found["answers"]["addresses"]["verdict"] == "refused"
     assert found["answers"]["chip"]["facts"]["virtual memory"].startswith("refused")
@@ -130,7 +130,9 @@ def test_library_by_path_is_the_one_that_is_asked(tmp_path: Path) -> None:
     (("--only", "prices,colour"), "--only has colour; expected some of machine, addresses"),
     (("--minutes", "0"), "--minutes must be above 0, not 0"),
     (("--library", "/nowhere/libascendcl.so"), "--library: /nowhere/libascendcl.so is not a file")])
-def test_arguments_that_cannot_be_are_named(tmp_path: Path, arguments: tuple[str, ...], text: str) -> None:
+def test_impossible_arguments_of_doctor_are_refused_by_name(
+    tmp_path: Path, arguments: tuple[str, ...], text: str
+) -> None:
     done = run_child("-m", "aclpool", "doctor", "--deep", "--output", str(tmp_path), *arguments)
     assert done.returncode == 2 and text in done.stderr and done.stdout == ""
 
@@ -167,7 +169,7 @@ def test_exit_status_follows_the_verdicts(tmp_path: Path, verdict: str, code: in
     assert "REHEARSAL" not in text and "| a trace" in text
 
 
-def test_other_bytes_at_the_second_address_are_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_address_with_other_bytes_is_reported_as_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def two_blocks(size: int) -> Iterator[list[int]]:
         with acl.Buffer(size) as first, acl.Buffer(size) as second:
@@ -205,7 +207,7 @@ def test_capture_with_wrong_bytes_is_bad(monkeypatch: pytest.MonkeyPatch) -> Non
     assert order.ask_captures(silent).verdict == "bad"
 
 
-def test_demand_is_played_block_by_block() -> None:
+def test_recorded_memory_demand_is_replayed_block_by_block() -> None:
     live: dict[int, int] = {}
     freed: list[int] = []
 

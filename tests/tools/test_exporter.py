@@ -163,7 +163,7 @@ def test_once_prints_the_page_and_tells_by_its_status_if_a_service_answered(
     assert 'pool="p"' in capsys.readouterr().out
 
 
-def test_port_that_is_taken_or_wrong_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_port_in_use_or_wrong_port_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert cli.main(["exporter", "--port", port]) == 1
@@ -222,7 +222,7 @@ def test_answer_of_a_service_that_reads_no_word_is_taken(folder: Path) -> None:
         thread.join()
 
 
-def test_worker_name_is_the_environments_else_the_process_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_name_is_taken_from_the_environment_or_is_the_process_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACL_POOL_WORKER", "w3")
     assert acl.metrics.worker_name() == "w3"
     monkeypatch.delenv("ACL_POOL_WORKER")

@@ -41,7 +41,7 @@ def trace_file(path: Path, **arrays: Any) -> Path:
 
 # ---- traces ----
 
-def test_a_saved_trace_reads_back(tmp_path: Path) -> None:
+def test_saved_trace_can_be_read_again(tmp_path: Path) -> None:
     trace = random_trace(1, 300, streams=3)
     save_trace(tmp_path / "t.npz", trace)
     again = load_trace(tmp_path / "t.npz")
@@ -49,14 +49,14 @@ def test_a_saved_trace_reads_back(tmp_path: Path) -> None:
         assert getattr(trace, name).tolist() == getattr(again, name).tolist()
 
 
-def test_live_peak_adds_up_each_streams_own() -> None:
+def test_live_peak_of_a_trace_is_the_sum_of_the_peaks_of_its_streams() -> None:
     rows = [(0, 0, 100, 0), (1, 0, 100, 0), (0, 1, 70, 1), (0, 2, 5, 0), (1, 1, 70, 1), (1, 2, 5, 0)]
     trace = trace_of_rows("two", rows)
     assert trace.live_peak() == 170
     assert trace.joint_live_peak() == 100
 
 
-def test_slots_are_used_again_but_never_by_two_streams() -> None:
+def test_trace_slots_are_reused_but_never_by_two_streams() -> None:
     trace = random_trace(2, 1000, streams=3)
     events = np.frombuffer(trace.events(), np.dtype([("size", "<u8"), ("slot", "<u4"), ("stream", "<u4")]))
     owner: dict[int, int] = {}
@@ -69,7 +69,7 @@ def test_slots_are_used_again_but_never_by_two_streams() -> None:
     assert len(owner) < trace.allocations / 2
 
 
-def test_repeating_makes_new_blocks() -> None:
+def test_repeated_trace_has_new_blocks_in_each_pass() -> None:
     trace = repeat_trace(random_trace(3, 200), 3)
     assert len(trace) == 600
     assert len(set(trace.id[trace.op == 0].tolist())) == 300
@@ -102,7 +102,7 @@ def test_arrays_that_are_no_events_are_refused(tmp_path: Path, arrays: dict[str,
         load_trace(trace_file(tmp_path / "t.npz", **arrays))
 
 
-def test_a_damaged_file_is_refused_whatever_byte_it_is(tmp_path: Path) -> None:
+def test_trace_file_damaged_at_any_byte_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
     save_trace(path, random_trace(9, 400))
     whole = path.read_bytes()
@@ -121,7 +121,7 @@ def test_a_damaged_file_is_refused_whatever_byte_it_is(tmp_path: Path) -> None:
     assert refused > 75, f"seed {seed}"
 
 
-def test_arrays_that_promise_terabytes_are_refused(tmp_path: Path) -> None:
+def test_trace_file_that_declares_terabyte_arrays_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
     header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1000000000000000,), }".ljust(117) + b"\n"
     with zipfile.ZipFile(path, "w") as archive:
@@ -131,7 +131,7 @@ def test_arrays_that_promise_terabytes_are_refused(tmp_path: Path) -> None:
         load_trace(path)
 
 
-def test_what_a_trace_leaves_live_is_freed_at_its_end() -> None:
+def test_blocks_that_a_trace_leaves_live_are_freed_at_its_end() -> None:
     rows = [(0, 0, 100, 0), (0, 1, 70, 1), (1, 0, 100, 0), (0, 2, 5, 0)]
     trace = closed_trace(trace_of_rows("open", rows))
     assert trace.op.tolist() == [0, 0, 1, 0, 1, 1]
@@ -146,7 +146,7 @@ def test_what_a_trace_leaves_live_is_freed_at_its_end() -> None:
     (b"\x80\x04 and no pickle", "file: neither an npz nor a memory snapshot$"),
     (b"text", "file: neither an npz nor a memory snapshot$"),
 ])
-def test_other_files_are_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
+def test_replay_refuses_files_of_other_formats(tmp_path: Path, content: bytes, complaint: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(TraceError, match=complaint):
@@ -212,7 +212,7 @@ def test_a_trace_in_text_is_read(text: str, tmp_path: Path) -> None:
     ("{", "not JSON"), ("[" * 100_000, "not JSON"), ('{"op": [0], "id": [1]}', "expected arrays op, id and size"),
     ('{"op": [0], "id": [1, 2], "size": [1]}', "of one length"), ('[{"op": [], "id": 1, "size": 1}]', "event 0"),
 ])
-def test_a_text_that_is_no_trace_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
+def test_text_file_that_is_not_a_trace_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
     path.write_text(text)
     with pytest.raises(TraceError, match=complaint):
@@ -231,7 +231,7 @@ def test_a_snapshot_cannot_run_code(tmp_path: Path) -> None:
                                      {"device_traces": [1, 2]},
                                      {"device_traces": [[{"action": "alloc", "addr": 1, "size": -3}]]},
                                      {"device_traces": [[{"action": "alloc", "addr": 1, "size": 2**70}]]}])
-def test_a_pickle_that_is_no_snapshot_is_refused(tmp_path: Path, content: Any) -> None:
+def test_pickle_file_that_is_not_a_snapshot_is_refused(tmp_path: Path, content: Any) -> None:
     path = tmp_path / "other.pickle"
     path.write_bytes(pickle.dumps(content))
     with pytest.raises(TraceError):
@@ -276,7 +276,7 @@ def test_live_blocks_of_a_policy_do_not_overlap(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", POLICY_NAMES)
-def test_a_limit_is_kept_and_costs_calls_or_failures(name: str) -> None:
+def test_policy_keeps_its_limit_with_other_driver_calls_and_with_failures(name: str) -> None:
     trace = random_trace(21, streams=2)
     free = replay_policy(name, trace, PRICES).numbers
     limit = trace.live_peak() * 2 // 3
@@ -287,13 +287,13 @@ def test_a_limit_is_kept_and_costs_calls_or_failures(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["exact", "pow2", "buddy"])
-def test_a_repeated_trace_costs_a_policy_nothing_more(name: str) -> None:
+def test_policy_needs_no_driver_call_in_later_passes_of_a_trace(name: str) -> None:
     passes = replay_policy(name, random_trace(22), PRICES, passes=3).numbers["passes"]
     assert passes[0]["driver_calls"] > 0
     assert [p["driver_calls"] for p in passes[1:]] == [0, 0]
 
 
-def test_all_blocks_of_a_replay_are_given_back() -> None:
+def test_replay_frees_all_its_blocks() -> None:
     trace = random_trace(23)
     rivals = load_policies()
     load = Load.events([rivals.Policy("torch", rivals.Ledger()).subject()], trace.events())
@@ -329,12 +329,12 @@ def test_policies_outside_of_a_checkout_are_refused_with_the_folder(
 
 # ---- prices ----
 
-def test_prices_are_per_call_and_per_mib() -> None:
+def test_driver_call_prices_are_per_call_and_per_mib() -> None:
     calls = {"aclrtMalloc": (2, 3 << 20), "unknown": (5, 0)}
     assert priced_ms(calls, {"aclrtMalloc": (10.0, 2.0)}) == pytest.approx(0.026)
 
 
-def test_a_latency_file_replaces_entries(tmp_path: Path) -> None:
+def test_latency_file_replaces_entries_of_the_price_table(tmp_path: Path) -> None:
     path = tmp_path / "l.json"
     path.write_text('{"aclrtMalloc": 7, "aclrtMapMem": [1, 2.5]}')
     prices = load_prices(path)
@@ -351,7 +351,7 @@ def test_a_bad_latency_file_is_refused(tmp_path: Path, text: str) -> None:
         load_prices(path)
 
 
-def test_a_row_that_failed_is_marked() -> None:
+def test_failed_replay_row_is_marked() -> None:
     from acl.tools.replay import document_of, table
 
     trace = random_trace(5)
@@ -366,7 +366,7 @@ def test_a_row_that_failed_is_marked() -> None:
 
 # ---- the pool ----
 
-def test_the_pool_serves_a_trace_and_gives_everything_back() -> None:
+def test_pool_serves_a_trace_and_returns_all_memory() -> None:
     trace = random_trace(31, streams=2)
     acl.Device(0).use()
     before = acl.sim.physical_bytes()
@@ -382,7 +382,7 @@ def test_the_pool_serves_a_trace_and_gives_everything_back() -> None:
     assert acl.sim.physical_bytes() == before
 
 
-def test_the_reserved_peak_is_the_simulators() -> None:
+def test_reserved_peak_of_a_replay_equals_that_of_the_simulator() -> None:
     trace = random_trace(32)
     acl.Device(0).use()
     before = acl.sim.physical_bytes()
@@ -392,7 +392,7 @@ def test_the_reserved_peak_is_the_simulators() -> None:
     assert replay.at[-1] == len(trace)
 
 
-def test_the_time_told_is_that_of_the_run_in_the_middle() -> None:
+def test_replay_reports_the_time_of_the_median_run() -> None:
     runs = [[(30.0, 9.0), (20.0, 3.0)], [(11.0, 5.0), (10.0, 5.0)], [(90.0, 2.0), (80.0, 2.0)]]
     middle, numbers = timing_of(runs)
     assert middle == runs[1]
@@ -400,18 +400,18 @@ def test_the_time_told_is_that_of_the_run_in_the_middle() -> None:
                        "ns_per_event_host_runs": [6.0, 5.0, 2.0]}
 
 
-def test_a_run_is_told_whole_with_its_slow_parts() -> None:
+def test_replay_time_of_a_run_includes_its_slow_parts() -> None:
     fast, slow = [(10.0, 100.0), (0.0, 900.0)], [(20.0, 900.0), (0.0, 100.0)]
     assert whole_passes([fast, slow], 10) == [(101.0, 100.0), (102.0, 100.0)]
 
 
-def test_the_total_is_the_hosts_time_and_the_modelled_drivers() -> None:
+def test_replay_total_is_the_host_time_and_the_modelled_driver_time() -> None:
     numbers = replay_pool(random_trace(34), PRICES, passes=2, runs=1).numbers
     host_ms = numbers["ns_per_event_host"] * numbers["events"] / 1e6
     assert numbers["total_ms_modelled"] == pytest.approx(host_ms + numbers["driver_ms_modelled"], abs=0.01)
 
 
-def test_two_streams_at_their_peak_in_turn_are_divided_by_the_joint_peak(
+def test_waste_of_streams_that_peak_alternately_is_relative_to_their_joint_peak(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [row for stream in (0, 1) for number in range(8)
@@ -445,7 +445,7 @@ def small_trace(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_json_to_standard_output_and_nothing_else(small_trace: str) -> None:
+def test_replay_json_to_standard_output_prints_nothing_else(small_trace: str) -> None:
     root = str(Path(__file__).parents[2])           # root of the checkout, where the policies are
     code = f"import os, sys, acl.tools.cli as cli; os.chdir({root!r}); sys.exit(cli.main(sys.argv[1:]))"
     done = run_child("-c", code, "replay", small_trace, "--json", "-", "--policy", "all", "--runs", "1", timeout=300)
@@ -459,7 +459,9 @@ def test_json_to_standard_output_and_nothing_else(small_trace: str) -> None:
         assert numbers["limited"]["reserved_peak"] <= document["reserved_peak"]
 
 
-def test_a_table_and_files(small_trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_prints_a_table_and_writes_its_files(
+    small_trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     files = [str(tmp_path / name) for name in ("r.json", "p.svg", "q.svg")]
     code = run_cli(small_trace, "--json", files[0], "--plot", files[1], "--plot", files[2], "--policy", "torch,buddy",
                    "--repeat", "2", "--runs", "1")
@@ -488,7 +490,7 @@ def test_a_table_and_files(small_trace: str, tmp_path: Path, capsys: pytest.Capt
     (["--export", "out.txt"], "a trace's name ends in .csv, .json or .npz"),
     (["--export", "/no/such/x.csv"], "--export: expected a file in a folder that exists"),
 ])
-def test_bad_arguments_are_named(
+def test_replay_names_wrong_arguments(
     small_trace: str, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_cli(small_trace, *arguments) == 2
@@ -507,14 +509,14 @@ def test_real_allocators_are_timed_beside_the_pool(small_trace: str) -> None:
     assert rows[3]["reserved_peak"] >= rows[3]["live_peak"] > 0
 
 
-def test_a_real_allocator_that_is_lost_is_an_error(small_trace: str) -> None:
+def test_missing_real_allocator_is_an_error(small_trace: str) -> None:
     done = run_child("-m", "acl.tools.cli", "replay", small_trace, "--runs", "1", "--library",
                      "no=/no/x.so:malloc:free")
     assert done.returncode == 1
     assert "no: not available: no file /no/x.so" in done.stdout
 
 
-def test_a_second_pass_starts_where_the_first_one_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_replay_pass_starts_without_live_blocks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "open.npz"
     save_trace(path, trace_of_rows("open", [(0, number, 8 << 20, 0) for number in range(8)]))
     assert run_cli(str(path), "--json", "-", "--repeat", "4", "--runs", "1", "--policy", "torch") == 0
@@ -523,13 +525,13 @@ def test_a_second_pass_starts_where_the_first_one_did(tmp_path: Path, capsys: py
     assert document["policies"]["torch"]["reserved_peak"] < 128 << 20
 
 
-def test_a_full_disk_is_no_traceback(small_trace: str) -> None:
+def test_full_disk_gives_a_message_and_not_a_traceback(small_trace: str) -> None:
     done = run_child("-m", "acl.tools.cli", "replay", small_trace, "--json", "/dev/full", "--runs", "1")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "aclpool: [Errno 28] No space left on device"
 
 
-def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_names_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli("/nowhere/trace.npz") == 2
     assert "/nowhere/trace.npz" in capsys.readouterr().err
 

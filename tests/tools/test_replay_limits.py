@@ -72,7 +72,9 @@ def test_load_that_the_device_cannot_hold_gets_no_limit(
     assert "no limit can be suggested: the simulated device is too small" in capsys.readouterr().out
 
 
-def test_text_names_the_limit_in_bytes(saved: tuple[Trace, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_text_names_the_suggested_limit_in_bytes(
+    saved: tuple[Trace, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     _, path = saved
     found = suggested(capsys, path)
     assert cli.main(["replay", path, "--suggest-limit", "--runs", "1"]) == 0
@@ -81,6 +83,8 @@ def test_text_names_the_limit_in_bytes(saved: tuple[Trace, str], capsys: pytest.
     assert "bytes): its live peak" not in capsys.readouterr().out
 
 
-def test_limit_beside_it_is_refused(saved: tuple[Trace, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_limit_option_together_with_suggest_limit_is_refused(
+    saved: tuple[Trace, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["replay", saved[1], "--suggest-limit", "--limit", "1GiB"]) == 2
     assert "--suggest-limit: expected no --limit beside it, got '1GiB'" in capsys.readouterr().err

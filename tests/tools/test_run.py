@@ -18,7 +18,7 @@ def run(folder: Path, program: str, *arguments: str, before: tuple[str, ...] = (
                      **{"ACL_BACKEND": "", **environment})
 
 
-def test_the_program_is_main_and_gets_its_arguments(tmp_path: Path) -> None:
+def test_program_under_aclpool_run_is_main_and_gets_its_arguments(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("here = 1")
     done = run(tmp_path, "import sys, beside; print(__name__, sys.argv[1:], beside.here, __file__ == sys.argv[0])",
                "--size", "4", "x")
@@ -29,7 +29,9 @@ def test_the_program_is_main_and_gets_its_arguments(tmp_path: Path) -> None:
     (["a", "--pool"], ["a"]), (["--backend", "sim", "b"], ["b"]), (["--", "--pool", "c"], ["--pool", "c"]),
     (["--pools", "--po"], ["--pools", "--po"]),
 ])
-def test_our_options_may_stand_among_the_programs(tmp_path: Path, arguments: list[str], left: list[str]) -> None:
+def test_options_of_aclpool_run_may_stand_among_those_of_the_program(
+    tmp_path: Path, arguments: list[str], left: list[str]
+) -> None:
     done = run(tmp_path, "import sys; print(sys.argv[1:])", *arguments)
     assert done.stdout.splitlines()[0] == str(left), done.stderr
 
@@ -37,11 +39,11 @@ def test_our_options_may_stand_among_the_programs(tmp_path: Path, arguments: lis
 @pytest.mark.parametrize(("code", "expected"), [
     ("import sys; sys.exit(3)", 3), ("pass", 0), ("raise SystemExit", 0), ("raise SystemExit('why')", 1), ("1/0", 1),
 ])
-def test_the_exit_code_is_the_programs(tmp_path: Path, code: str, expected: int) -> None:
+def test_exit_code_of_aclpool_run_is_that_of_the_program(tmp_path: Path, code: str, expected: int) -> None:
     assert run(tmp_path, code).returncode == expected
 
 
-def test_an_error_shows_the_programs_own_traceback(tmp_path: Path) -> None:
+def test_error_in_the_program_shows_its_own_traceback(tmp_path: Path) -> None:
     done = run(tmp_path, "def f():\n    1 / 0\nf()\n")
     lines = done.stderr.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
@@ -50,7 +52,7 @@ def test_an_error_shows_the_programs_own_traceback(tmp_path: Path) -> None:
     assert "runpy" not in done.stderr
 
 
-def test_a_missing_program_is_answered(tmp_path: Path) -> None:
+def test_missing_program_is_reported(tmp_path: Path) -> None:
     done = run_child("-m", "aclpool", "run", str(tmp_path / "none.py"))
     assert done.returncode == 2
     assert "there is no file" in done.stderr
@@ -62,7 +64,7 @@ def test_a_missing_program_is_answered(tmp_path: Path) -> None:
     (("--pool", "--pool-limit", "3Q"), "--pool-limit must look like '8GiB'"),
     (("--library", "/no/such/lib.so"), "--library: there is no file /no/such/lib.so"),
 ])
-def test_a_wrong_option_is_told_before_the_program_runs(
+def test_wrong_option_is_reported_before_the_program_runs(
         tmp_path: Path, before: tuple[str, ...], complaint: str) -> None:
     done = run(tmp_path, "print('ran')", before=before)
     assert (done.returncode, done.stdout) == (2, "")
@@ -81,19 +83,19 @@ print([acl.rt.allocator_get_by_stream(s)[-1] != 0 for s in streams])
 
 
 @pytest.mark.parametrize("device", [0, 1])
-def test_each_stream_is_registered_and_forgotten(tmp_path: Path, device: int) -> None:
+def test_each_stream_of_the_program_is_registered_and_unregistered(tmp_path: Path, device: int) -> None:
     done = run(tmp_path, REGISTERED.format(device=device), before=("--pool",))
     lines = done.stdout.splitlines()
     assert lines[:3] == ["[0, 0]", "[0, 0]", "[True, True]"], done.stderr
     assert lines[3].startswith(f"pool of device {device}: 2 streams, 0 allocations")
 
 
-def test_without_pool_nothing_is_registered(tmp_path: Path) -> None:
+def test_streams_are_not_registered_without_a_pool(tmp_path: Path) -> None:
     done = run(tmp_path, REGISTERED.format(device=0))
     assert done.stdout.splitlines() == ["[100000, 100000]", "[0, 0]", "[True, True]"], done.stderr
 
 
-def test_the_report_counts_what_the_pool_served(tmp_path: Path) -> None:
+def test_run_report_counts_the_allocations_of_the_pool(tmp_path: Path) -> None:
     done = run(tmp_path, """
 import ctypes, acl
 acl.init(); acl.rt.set_device(0)
@@ -112,7 +114,7 @@ def test_a_program_without_streams_is_reported(tmp_path: Path) -> None:
     assert run(tmp_path, "import acl", "--pool").stdout == "no stream was made\n"
 
 
-def test_the_pools_limit_is_kept(tmp_path: Path) -> None:
+def test_limit_given_to_aclpool_run_is_kept(tmp_path: Path) -> None:
     done = run(tmp_path, """
 import ctypes, acl
 acl.init(); acl.rt.set_device(0)
@@ -125,14 +127,14 @@ print(bool(alloc(obj, 4 << 20)), bool(alloc(obj, 64 << 20)))
     assert "1 failed" in done.stdout
 
 
-def test_the_vendors_module_ahead_does_not_matter(tmp_path: Path) -> None:
+def test_program_runs_although_the_vendor_module_is_found_first(tmp_path: Path) -> None:
     (tmp_path / "acl.py").write_text("raise ImportError('not this one')")
     done = run(tmp_path, "import acl; print(acl.rt.get_device_count()[1])")
     assert done.stdout == "0\n", done.stderr
 
 
 @pytest.mark.subprocess_heavy
-def test_streams_of_later_threads_are_served(tmp_path: Path) -> None:
+def test_streams_of_threads_started_later_are_served(tmp_path: Path) -> None:
     program = tmp_path / "threads.py"
     program.write_text("""
 import threading, time

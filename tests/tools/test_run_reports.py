@@ -95,7 +95,7 @@ def test_report_of_one_pool_and_tag_is_printed_once_in_ten_seconds(
     assert capsys.readouterr().err == ""
 
 
-def test_lost_pool_does_not_stop_the_look(pool: acl.Pool, monkeypatch: pytest.MonkeyPatch,
+def test_destroyed_pool_does_not_stop_the_search_for_reports(pool: acl.Pool, monkeypatch: pytest.MonkeyPatch,
                                           capsys: pytest.CaptureFixture[str]) -> None:
     closed = acl.Pool(0, name="closed")
     closed.close()
@@ -114,7 +114,7 @@ def test_lost_pool_does_not_stop_the_look(pool: acl.Pool, monkeypatch: pytest.Mo
     assert "of small" in capsys.readouterr().err
 
 
-def test_only_failed_calls_are_followed_and_all_functions_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_follow_only_failed_calls_and_all_functions_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[Any] = [0, (5, 0), None, 107002, (None, 107002)]
     module = ModuleType("mdl")
     module.execute = lambda: answers[0]                             # type: ignore[attr-defined]

@@ -99,7 +99,7 @@ def test_sweep_of_a_program_without_calls_is_refused() -> None:
     assert code == 2 and "called no function that fits '*'" in told
 
 
-def test_sweep_of_two_processes_tells_what_became_of_the_one_whose_call_failed(program: Path) -> None:
+def test_fault_sweep_of_two_processes_reports_the_process_whose_call_failed(program: Path) -> None:
     """The second process makes another call, so it reports that the rule made none of its calls fail."""
     code, written, _ = sweep("--only", "aclrtDestroyEvent", "--json", "-", "--", "sh", "-c",
                              f"{program}; {sys.executable} -c 'import acl; acl.Device.count()'")

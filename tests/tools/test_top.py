@@ -115,14 +115,14 @@ def text_of(answers: list[Answer], **options: Any) -> str:
 
 # ---- the service's side ----
 
-def test_it_is_off_by_default(folder: Path) -> None:
+def test_top_server_is_off_by_default(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", "import acl, threading, sys; print(threading.active_count(), "
                            "'acl.inside._top' in sys.modules)"], capture_output=True, text=True, check=True, cwd="/")
     assert done.stdout == "1 False\n"
     assert list(folder.iterdir()) == []
 
 
-def test_the_answer_is_what_the_pool_says(server: TopServer) -> None:
+def test_answer_of_the_top_server_equals_the_pool_statistics(server: TopServer) -> None:
     acl.Device(0).use()
     with acl.Pool(device=0, limit="32MiB", name="answers") as pool:
         kept = pool.alloc("3MiB", tag="kv")
@@ -142,7 +142,7 @@ def test_the_answer_is_what_the_pool_says(server: TopServer) -> None:
         kept.close()
 
 
-def test_a_second_call_gives_the_same_server_until_it_is_closed(server: TopServer) -> None:
+def test_second_call_of_serve_returns_the_open_server(server: TopServer) -> None:
     assert acl.serve_top() is server
     server.close()
     server.close()
@@ -151,7 +151,7 @@ def test_a_second_call_gives_the_same_server_until_it_is_closed(server: TopServe
         assert again is not server and ask(Path(again.path)) is not None
 
 
-def test_many_ask_at_once(server: TopServer) -> None:
+def test_many_callers_can_ask_the_top_server_concurrently(server: TopServer) -> None:
     found: list[Any] = []
     askers = [threading.Thread(target=lambda: found.append(ask(Path(server.path)))) for _ in range(8)]
     for asker in askers:
@@ -161,25 +161,25 @@ def test_many_ask_at_once(server: TopServer) -> None:
     assert len(found) == 8 and None not in found
 
 
-def test_a_caller_that_hangs_up_does_no_harm(server: TopServer) -> None:
+def test_caller_that_hangs_up_does_not_disturb_the_top_server(server: TopServer) -> None:
     for _ in range(20):
         with socket.socket(socket.AF_UNIX) as caller:
             caller.connect(server.path)
     assert ask(Path(server.path)) is not None
 
 
-def test_another_user_gets_no_answer(server: TopServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caller_of_another_user_gets_no_answer(server: TopServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acl.inside._top, "peer_of", lambda caller: os.geteuid() + 4242)
     with socket.socket(socket.AF_UNIX) as caller:
         caller.connect(server.path)
         assert caller.recv(1) == b""
 
 
-def test_the_socket_is_the_users_alone(server: TopServer) -> None:
+def test_socket_of_the_top_server_is_accessible_to_its_user_only(server: TopServer) -> None:
     assert os.stat(server.path).st_mode & 0o777 == 0o600
 
 
-def test_a_device_that_is_lost_leaves_the_pools(server: TopServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshot_of_a_lost_device_still_lists_the_pools(server: TopServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(ordinal: int) -> None:
         raise acl.AclError("lost")
 
@@ -197,7 +197,7 @@ def test_a_folder_that_others_can_write_to_is_refused(folder: Path) -> None:
     folder.chmod(0o700)
 
 
-def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_socket_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PermissionError, match="got something else"):
         check_folder(tmp_path / "file")
@@ -209,7 +209,7 @@ def test_a_path_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.
         acl.serve_top()
 
 
-def test_the_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_socket_folder_is_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("ACL_POOL_TOP_DIR", raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert top_folder() == tmp_path / "aclpool"
@@ -217,7 +217,7 @@ def test_the_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp
     assert top_folder().name == f"aclpool-{os.getuid()}"
 
 
-def test_a_service_starts_though_it_cannot_be_seen(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_service_starts_although_its_socket_cannot_be_made(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder.chmod(0o777)
     with caplog.at_level(logging.WARNING, "acl.top"):
         acl.inside._top.serve_if_asked()
@@ -226,7 +226,7 @@ def test_a_service_starts_though_it_cannot_be_seen(folder: Path, caplog: pytest.
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_child_of_a_fork_serves_on_its_own(folder: Path) -> None:
+def test_forked_child_has_a_top_server_of_its_own(folder: Path) -> None:
     code = """
 import os, acl
 from pathlib import Path
@@ -250,7 +250,7 @@ print(os.waitpid(child, 0)[1], [one["name"] for one in ask(Path(server.path))["p
 
 # ---- asking ----
 
-def test_a_running_service_is_seen(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+def test_running_service_is_shown_by_top(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["top", "--json", "--interval", "0"]) == 0
     process, = json.loads(capsys.readouterr().out)["processes"]
     pool, = process["pools"]
@@ -260,7 +260,7 @@ def test_a_running_service_is_seen(service: Service, capsys: pytest.CaptureFixtu
     assert "90.00 MiB could not be had" in pool["last_oom"]
 
 
-def test_rates_are_the_services_own(service: Service) -> None:
+def test_rates_shown_by_top_are_those_of_the_service(service: Service) -> None:
     before = ask_all()
     service.churn(5000)
     after, = rates_between(before, ask_all())
@@ -271,14 +271,14 @@ def test_rates_are_the_services_own(service: Service) -> None:
     assert rates.hit_rate is not None and rates.hit_rate > 0.99
 
 
-def test_text_without_a_terminal(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+def test_top_prints_plain_text_without_a_terminal(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["top", "--interval", "0", "--pid", str(service.process.pid)]) == 0
     out = capsys.readouterr().out
     assert f"{service.process.pid}  llm" in out
     assert "device 0 simulated in" in out and "kv cache" in out and "last OOM: 90.00 MiB" in out
 
 
-def test_nobody_is_told_with_what_to_do(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_top_without_a_service_says_how_to_start_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["top", "--once"]) == 1
     assert "ACL_POOL_TOP=1" in capsys.readouterr().out
     assert cli.main(["top", "--json", "--pid", "1"]) == 1
@@ -298,7 +298,7 @@ def test_sockets_of_dead_processes_are_removed_and_others_stay(folder: Path) -> 
 
 
 @pytest.mark.parametrize("said", [b"", b"{", b"[]", b'{"format": "aclpool top", "version": 2}'])
-def test_an_answer_that_is_none_is_passed_over(folder: Path, said: bytes) -> None:
+def test_answer_that_is_not_valid_json_is_ignored_by_top(folder: Path, said: bytes) -> None:
     path = folder / f"{os.getppid()}-bb.sock"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
@@ -318,7 +318,7 @@ def say(listening: socket.socket, said: bytes) -> None:
 @pytest.mark.parametrize(("arguments", "complaint"), [
     (["--sort", "size"], "--sort: expected one of reserved"), (["--interval", "-1"], "--interval: expected 0 to"),
 ])
-def test_mistakes_are_told(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_top_reports_wrong_arguments(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["top", *arguments]) == 2
     assert complaint in capsys.readouterr().err
 
@@ -343,7 +343,7 @@ def test_pool_started_again_has_no_negative_rates() -> None:
     ("reserved", ["big", "busy", "oomy"]), ("live", ["busy", "oomy", "big"]), ("alloc/s", ["busy", "oomy", "big"]),
     ("slow/s", ["oomy", "big", "busy"]), ("OOMs", ["oomy", "big", "busy"]), ("pid", ["oomy", "big", "busy"]),
 ])
-def test_the_order_of_the_pools(sort: str, order: list[str]) -> None:
+def test_top_sorts_pools_by_the_chosen_column(sort: str, order: list[str]) -> None:
     answers = [
         answer(9, pool_document(name="busy", allocated=3), rates={"busy": PoolRates(allocations=7)}),
         answer(3, pool_document(name="oomy", allocated=2, reserved=1, ooms=4), rates={"oomy": PoolRates(slow=2)}),
@@ -367,12 +367,12 @@ def test_folding_hides_streams_and_tags() -> None:
     assert "default stream" not in folded and " kv " not in folded
 
 
-def test_an_oom_in_the_interval_is_an_alarm() -> None:
+def test_top_marks_an_out_of_memory_in_the_last_interval_as_an_alarm() -> None:
     shown = lines([answer(1, pool_document(ooms=3), rates={"pool-0": PoolRates(ooms=1)})], Options())
     assert [line.style for line in shown if line.text.lstrip().startswith("1  pool-0")] == ["alarm"]
 
 
-def test_lines_keep_to_the_width() -> None:
+def test_top_lines_are_not_wider_than_the_terminal() -> None:
     shown = lines([answer(1, pool_document(last_oom="x" * 500))], Options(width=60), "title " * 30)
     assert max(len(line.text) for line in shown) <= 60
 
@@ -393,7 +393,7 @@ def test_processes_without_a_pool_are_counted_only() -> None:
 
 
 @pytest.mark.parametrize(("value", "text"), [(0, "0"), (0.25, "0.2"), (12, "12"), (4500, "4.5k"), (1.2e6, "1.2M")])
-def test_counts_are_short(value: float, text: str) -> None:
+def test_top_writes_counts_in_short_form(value: float, text: str) -> None:
     assert count(value) == text
 
 
@@ -441,7 +441,7 @@ class Terminal:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_the_screen_and_its_keys(service: Service) -> None:
+def test_top_screen_reacts_to_its_keys(service: Service) -> None:
     terminal = Terminal(40, 160)
     terminal.until(b"kv cache")
     terminal.until(b"by reserved")
@@ -489,7 +489,9 @@ def replying(folder: Path, reply: Any) -> socket.socket:
     return listener
 
 
-def test_texts_of_others_are_shown_as_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_top_shows_text_of_services_without_control_characters(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     evil = answer(1, pool_document(name=f"p{EVIL}", tags={f"t{EVIL}": MIB}, last_oom=EVIL, stream={"kind": EVIL}),
                   command=f"/bin/{EVIL}", backend=EVIL).document | top_sample.FORMAT
     with replying(folder, lambda caller: caller.sendall(json.dumps(evil).encode())):
@@ -506,7 +508,7 @@ def test_texts_of_others_are_shown_as_text(folder: Path, capsys: pytest.CaptureF
     {"pools": [pool_document(tags=[])]}, {"pools": [pool_document(tags={"a": -1})]}, {"command": 5},
     {"pools": [pool_document(stream={"hits": None})]}, {"pools": [pool_document(name=None)]},
 ])
-def test_an_answer_with_a_wrong_value_is_passed_over(folder: Path, changes: dict[str, Any]) -> None:
+def test_answer_with_a_wrong_value_is_ignored_by_top(folder: Path, changes: dict[str, Any]) -> None:
     document = answer(1, pool_document()).document | top_sample.FORMAT
     wrong = json.dumps(document | changes).encode()
     with replying(folder, lambda caller: caller.sendall(wrong)):
@@ -514,13 +516,13 @@ def test_an_answer_with_a_wrong_value_is_passed_over(folder: Path, changes: dict
 
 
 @pytest.mark.parametrize("reply", [b"[" * 200_000, b'{"a":' * 50_000, b"9" * 5000], ids=["lists", "tables", "digits"])
-def test_an_answer_that_is_nested_or_long_is_passed_over(folder: Path, reply: bytes) -> None:
+def test_answer_that_is_deeply_nested_or_long_is_ignored_by_top(folder: Path, reply: bytes) -> None:
     with replying(folder, lambda caller: caller.sendall(reply)):
         assert ask_all() == []
 
 
 @pytest.mark.parametrize("part", [b" ", b'"' + b"A" * (1 << 20)], ids=["drips", "floods"])
-def test_an_answer_without_an_end_is_left(folder: Path, part: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_answer_is_abandoned_by_top(folder: Path, part: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(top_sample, "ASK_SECONDS", 1.0 if len(part) == 1 else 60)
     monkeypatch.setattr(top_sample, "MOST_BYTES", 8 << 20)
 
@@ -544,7 +546,9 @@ def test_another_users_folder_is_not_read(folder: Path, monkeypatch: pytest.Monk
     assert "expected a folder of user 4242" in capsys.readouterr().err
 
 
-def test_a_server_outlives_a_moment_without_descriptors(server: TopServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_top_server_survives_a_temporary_lack_of_file_descriptors(
+    server: TopServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     accept, failures = server.socket.accept, iter([OSError(24, "Too many open files")] * 3)
 
     class Socket:
@@ -581,7 +585,7 @@ if __name__ == "__main__":
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
-def test_sockets_of_the_dead_go_when_a_service_starts(folder: Path) -> None:
+def test_sockets_of_dead_processes_are_removed_when_a_service_starts(folder: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     (folder / f"{dead.pid}-0.sock").touch()

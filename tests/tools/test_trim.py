@@ -64,7 +64,7 @@ def refused(pid: int, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.subprocess_heavy
-def test_service_gives_back_what_is_idle_and_the_command_says_how_much(
+def test_trim_command_makes_a_service_return_idle_memory_and_prints_the_bytes(
         folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     child = subprocess.Popen([sys.executable, "-c", SERVICE], text=True, cwd="/", stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE,
@@ -82,14 +82,14 @@ def test_service_gives_back_what_is_idle_and_the_command_says_how_much(
     assert again == f"llm (device 0): 0 B given back, {after // MIB}.00 MiB still reserved\n"
 
 
-def test_process_that_is_not_there_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trim_command_reports_a_missing_process(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     assert refused(gone.pid, capsys) == f"aclpool trim: PID: there is no process {gone.pid}\n"
     assert "there is no process 0" in refused(0, capsys)
 
 
-def test_process_of_another_user_is_told(
+def test_trim_command_reports_a_process_of_another_user(
         folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 4242)
@@ -97,12 +97,12 @@ def test_process_of_another_user_is_told(
             f"{owner + 4242}") in refused(os.getpid(), capsys)
 
 
-def test_folder_of_another_user_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trim_command_reports_a_folder_of_another_user(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder.chmod(0o777)
     assert f"{folder}: expected a folder" in refused(os.getppid(), capsys)
 
 
-def test_process_without_a_socket_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trim_command_reports_a_process_without_a_socket(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(os.getppid(), capsys)
     assert f"process {os.getppid()} has no socket in {folder}: start it with ACL_POOL_TOP=1" in said
 
@@ -112,14 +112,14 @@ def test_process_without_a_socket_is_told(folder: Path, capsys: pytest.CaptureFi
     ({**_top.FORMAT, "pools": []}, "has no pool"), ({**_top.FORMAT, "pools": [{"name": "a"}]}, "another version"),
     ({**_top.FORMAT, "error": "expected one of snapshot"}, "refuses: expected one of snapshot"),
 ])
-def test_answer_without_what_pools_gave_is_told(
+def test_trim_command_reports_an_answer_without_returned_bytes(
         folder: Path, capsys: pytest.CaptureFixture[str], said: Any, told: str) -> None:
     with answering(folder, said if isinstance(said, bytes) else json.dumps(said).encode()) as pid:
         error = refused(pid, capsys)
     assert error.startswith(f"aclpool trim: process {pid} ") and told in error
 
 
-def test_pool_that_fails_is_told_beside_the_others(
+def test_trim_command_reports_a_failing_pool_beside_the_others(
         folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing:
         name, device = "bad", 1
@@ -141,7 +141,7 @@ def test_pool_that_fails_is_told_beside_the_others(
     assert error.startswith("aclpool trim: bad (device 1): ") and "507899" in error and error.count("\n") == 1
 
 
-def test_texts_of_the_service_are_shown_as_text() -> None:
+def test_trim_command_shows_service_texts_without_control_characters() -> None:
     one = {"name": "a\x1b", "device": 0, "given": 1, "reserved": 2, "error": "b\n"}
     (shown,) = trim.pools_of({**_top.FORMAT, "pools": [one]}, 1)
     assert (shown["name"], shown["error"]) == ("a\\x1b", "b\\x0a")
