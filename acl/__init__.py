@@ -106,7 +106,7 @@ from acl.runtime._stream import Event, Stream
 # TYPE_CHECKING, so `typing` is not imported, which would take a tenth of the time of `import acl`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from acl import ge, metrics, ort, serving, sim, vllm
+    from acl import ge, metrics, ort, samples, serving, sim, vllm
     from acl import mindspore as mindspore
     from acl import torch as torch
     from acl.execution._kernel import Kernel, Module
@@ -199,6 +199,7 @@ __all__ = [
     "ort",
     "pinned_empty",
     "pool_capi",
+    "samples",
     "serve_top",
     "serving",
     "sim",
@@ -279,7 +280,7 @@ __all__ += [
 
 # Modules that are imported at first use, so that `import acl` is quick.  All are in `dir(acl)`.  `torch` and
 # `mindspore` are not in `__all__`, because `from acl import *` would import these frameworks.
-_MODULES = {"ge", "metrics", "mindspore", "ort", "serving", "sim", "torch", "vllm"}
+_MODULES = {"ge", "metrics", "mindspore", "ort", "samples", "serving", "sim", "torch", "vllm"}
 _LATER = {
     "Array": "acl.runtime._array",
     "BlockInfo": "acl.inside._snapshot",

@@ -14,7 +14,7 @@ import numpy as np
 os.environ.setdefault("ACL_BACKEND", "sim")
 
 import acl
-from acl.tools.onnx_writer import Builder
+from acl.samples import Builder
 
 
 def check(status: int) -> None:

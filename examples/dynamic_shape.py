@@ -13,7 +13,7 @@ if len(sys.argv) == 1:
     os.environ.setdefault("ACL_BACKEND", "sim")
 
 import aclpool as acl
-from acl.tools.onnx_writer import Builder
+from acl.samples import Builder
 
 weight = np.linspace(-1, 1, 64, dtype=np.float32).reshape(16, 4)
 

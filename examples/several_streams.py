@@ -8,11 +8,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy checks small product
 import numpy as np
 
 import aclpool as acl
-from acl.tools.demo import models as demo_models
-from acl.tools.numpy_ops import evaluate
+from acl.samples import encoder, evaluate, requests
 
-built = demo_models.encoder()
-work = [request for request in demo_models.requests(48, seed=1) if request.model == "encoder"]
+built = encoder()
+work = [request for request in requests(48, seed=1) if request.model == "encoder"]
 with acl.Pool(0) as pool, acl.use_pool(pool):
     # Streams that are made in this block have the pool registered.
     streams = [acl.Stream(0) for _ in range(4)]

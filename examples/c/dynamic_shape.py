@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from acl.tools.onnx_writer import Builder
+from acl.samples import Builder
 
 b = Builder()
 h = b.add("MatMul", b.input("x", "float32", ["rows", 8]), b.constant(np.ones((8, 16), np.float32)))

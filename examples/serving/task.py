@@ -1,6 +1,6 @@
 """The computation of the service: an embedding of a text, by a transformer encoder.
 
-The model and its weights come from `acl.tools.demo.models`, so nothing is downloaded. The numbers
+The model and its weights come from `acl.samples`, so nothing is downloaded. The numbers
 mean nothing, but each answer can be checked.  A task joins requests into a batch and splits the batch's
 results; it has no code for devices, streams or HTTP.
 """
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from acl.samples import WIDTH, encoder
 from acl.serving import Task
-from acl.tools.demo.models import WIDTH, encoder
 
 __all__ = ["TextTask"]
 

@@ -7,6 +7,7 @@ import json
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.child import run_python
 
@@ -182,3 +183,34 @@ def test_pxd_and_headers_are_shipped() -> None:
     ):
         assert (FOLDER / name).is_file()
     assert (FOLDER / "py.typed").is_file()
+
+
+def modules_used(path: Path) -> set[str]:
+    """Return the modules of this package that an example imports."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return {name.replace("aclpool", "acl") for name in names if name.split(".")[0] in ("acl", "aclpool")}
+
+
+def test_examples_import_public_modules_only() -> None:
+    public = {"acl", "acl.testing", *(f"acl.{name}" for name in acl.__all__)}
+    examples = sorted((Path(__file__).parents[2] / "examples").rglob("*.py"))
+    used = {path.name: modules_used(path) for path in examples}
+    assert any("acl.samples" in modules for modules in used.values())
+    assert {name: modules - public for name, modules in used.items() if modules - public} == {}
+
+
+def test_samples_give_what_numpy_computes() -> None:
+    built = {"encoder": acl.samples.encoder(), "detector": acl.samples.detector()}
+    models = {name: acl.Model(model.to_bytes()) for name, model in built.items()}
+    for request in acl.samples.requests(4, seed=1):
+        results = models[request.model](*request.inputs)
+        rights = acl.samples.evaluate(built[request.model], *request.inputs)
+        for result, right in zip(results, rights, strict=True):
+            np.testing.assert_allclose(result, right, rtol=1e-3, atol=1e-4)
+    for model in models.values():
+        model.close()

@@ -15,6 +15,7 @@ MODULES = {
     "acl": "Pools, buffers, streams, models, operators, kernels",
     "acl.testing": "A fixture for tests of your own",
     "acl.sim": "Controls of the simulator",
+    "acl.samples": "Small models to try the package with",
     "acl.metrics": "Prometheus and OpenTelemetry",
     "acl.torch": "torch_npu's memory from a pool",
     "acl.mindspore": "MindSpore's memory from a pool",
