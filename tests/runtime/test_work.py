@@ -593,6 +593,30 @@ def test_signal_ends_every_kind_of_wait(wait: str, sim: ModuleType) -> None:
     stream.close()
 
 
+def test_signal_ends_the_wait_of_a_model_close_and_the_model_stays_loaded(
+        model: acl.Model, stream: acl.Stream, sim: ModuleType) -> None:
+    sync = "aclrtSynchronizeStreamWithTimeout"
+    with Gate(stream):
+        run = model.run_async(X, stream)
+        before = sim.counters().get(sync, 0)
+
+        def interrupt() -> None:
+            wait_until(lambda: sim.counters().get(sync, 0) > before, "the close waits for the run")
+            os.kill(os.getpid(), signal.SIGINT)
+
+        killer = threading.Thread(target=interrupt)
+        killer.start()
+        with pytest.raises(KeyboardInterrupt):
+            model.close()
+        killer.join()
+        assert not model.closed and not stream.query()
+    (result,) = run.result()                    # the run itself has gone on
+    assert result.shape == run[0].shape
+    model.close()
+    assert model.closed
+
+
+
 @pytest.mark.parametrize("what", ["stream.close()", "model.close()", "stream.synchronize()", "acl.Buffer(64)",
                                   "acl.Stream(0)", "pinned.close()", "acl.fill(buffer, 1)", "stream.record()"])
 def test_a_callback_may_not_call_the_device(model: acl.Model, stream: acl.Stream, what: str) -> None:
