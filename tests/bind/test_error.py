@@ -20,11 +20,11 @@ def test_every_code_has_a_name_of_the_headers(row: dict[str, object]) -> None:
     assert _error.error_name(row["value"]) in same
 
 
-def test_success_is_called_so() -> None:
+def test_error_code_0_is_named_acl_success() -> None:
     assert _error.error_name(0) == "ACL_SUCCESS"
 
 
-def test_a_number_without_a_name_is_unknown() -> None:
+def test_error_code_without_a_name_is_called_unknown() -> None:
     assert _error.error_name(123456) == "unknown"
 
 
@@ -41,7 +41,7 @@ def test_a_number_without_a_name_is_unknown() -> None:
         (507047, acl.TimeoutError, builtins.TimeoutError),
     ],
 )
-def test_codes_that_callers_treat_differently_have_classes(
+def test_error_codes_that_callers_treat_differently_have_classes(
     code: int, kind: type[acl.AclError], also: type[Exception]
 ) -> None:
     error = _error.error_for(code, "aclrtX", "because")
@@ -50,11 +50,11 @@ def test_codes_that_callers_treat_differently_have_classes(
     assert isinstance(error, also)
 
 
-def test_other_codes_are_plain() -> None:
+def test_error_code_without_a_class_gives_a_plain_acl_error() -> None:
     assert type(_error.error_for(507015, "aclrtX", "")) is acl.AclError
 
 
-def test_the_attributes_and_the_text() -> None:
+def test_error_has_its_attributes_and_mentions_them_in_its_text() -> None:
     error = _error.error_for(107002, "aclrtMalloc", "the runtime's words")
     assert (error.code, error.name, error.function) == (
         107002,
@@ -73,7 +73,7 @@ def test_the_attributes_and_the_text() -> None:
         assert part in str(error)
 
 
-def test_the_text_has_the_newest_message_only() -> None:
+def test_error_text_has_the_newest_message_only() -> None:
     error = _error.error_for(107000, "aclrtX", "[PID: 1] new\nmore\n[PID: 1] old")
     assert "new\nmore" in str(error)
     assert "old" not in str(error)
@@ -93,13 +93,13 @@ def test_errors_survive_pickling(code: int) -> None:
     )
 
 
-def test_the_runtimes_message_is_fetched(sim: ModuleType) -> None:
+def test_error_has_the_message_of_the_runtime(sim: ModuleType) -> None:
     with pytest.raises(acl.OutOfMemoryError) as raised:
         acl.Buffer(1 << 50)
     assert "1125899906842" in raised.value.message
     assert raised.value.function == "aclrtMalloc"
 
 
-def test_hints_are_for_known_codes() -> None:
+def test_error_hints_exist_only_for_known_codes() -> None:
     assert set(_error.HINTS) <= {row["value"] for row in TABLE["errors"]}
     assert set(_error.CLASSES) <= {row["value"] for row in TABLE["errors"]}

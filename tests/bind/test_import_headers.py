@@ -75,7 +75,7 @@ def test_each_change_of_a_copy_is_listed(changed: Path) -> None:
     assert sorted(done.stdout.splitlines()) == sorted(said for *_, said in CHANGES)
 
 
-def test_written_table_equals_the_headers_and_keeps_the_rest(changed: Path, tmp_path: Path) -> None:
+def test_written_table_equals_the_headers_and_keeps_other_lines(changed: Path, tmp_path: Path) -> None:
     table = tmp_path / "table.json"
     shutil.copy(TABLE, table)
     assert imported(changed, "--write", "--table", str(table)).returncode == 0

@@ -58,7 +58,7 @@ SLOT_AT_BARRIER = """
 """
 
 
-def test_slots_are_bound_after_a_barrier_in_all_threads(tmp_path: Path) -> None:
+def test_function_slots_are_bound_after_a_barrier_in_all_threads(tmp_path: Path) -> None:
     """Calls read their slot without a barrier, so the binding issues one in all threads before its first store."""
     library = tmp_path / "barrier.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-xc", "-"], input=SLOT_AT_BARRIER, text=True, check=True)
@@ -148,30 +148,30 @@ def test_auto_falls_back_to_the_simulator_with_one_warning() -> None:
     assert "the simulator stands in for the device" in done.stderr
 
 
-def test_a_call_without_open_warns_too() -> None:
+def test_call_that_opens_the_simulator_by_itself_warns() -> None:
     done = run_python("import acl; acl.Device.count()", ACL_BACKEND="auto")
     assert done.stderr.count("RuntimeWarning") == 1
 
 
-def test_sim_is_taken_without_a_warning() -> None:
+def test_backend_sim_opens_the_simulator_without_a_warning() -> None:
     done = run_python(
         "import acl; print(acl.backend())", ACL_BACKEND="sim", arguments=("-W", "error")
     )
     assert (done.stdout.strip(), done.stderr) == ("sim", "")
 
 
-def test_cann_alone_never_takes_the_simulator() -> None:
+def test_backend_cann_never_opens_the_simulator() -> None:
     done = run_python(CALL, ACL_BACKEND="cann")
     assert done.stdout.startswith("NotSupportedError 207000 aclrtGetDeviceCount")
     assert "no ACL library could be opened" in done.stdout
 
 
-def test_a_wrong_backend_is_named() -> None:
+def test_unknown_backend_is_refused_by_name() -> None:
     done = run_python(CALL, ACL_BACKEND="gpu")
     assert "ACL_BACKEND must be cann, sim or auto" in done.stdout
 
 
-def test_acl_library_wins(tiny_library: Path) -> None:
+def test_variable_acl_library_takes_precedence_over_the_backend(tiny_library: Path) -> None:
     done = run_python(
         "import acl; print(acl.backend(), acl.library(), acl.Device.count(), sep='\\n')",
         ACL_BACKEND="sim",
@@ -180,13 +180,13 @@ def test_acl_library_wins(tiny_library: Path) -> None:
     assert done.stdout.splitlines() == ["cann", str(tiny_library), "7"], done.stderr
 
 
-def test_acl_library_that_is_not_there_is_named() -> None:
+def test_missing_file_in_variable_acl_library_is_named() -> None:
     done = run_python(CALL, ACL_LIBRARY="/nonexistent/libascendcl.so")
     assert "/nonexistent/libascendcl.so" in done.stdout
 
 
 @pytest.mark.parametrize("variable", ["ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH"])
-def test_the_usual_variables_lead_to_cann(tiny_library: Path, variable: str) -> None:
+def test_library_of_cann_is_found_by_its_usual_variables(tiny_library: Path, variable: str) -> None:
     done = run_python(
         "import acl; print(acl.library())",
         ACL_BACKEND="auto",
@@ -195,7 +195,7 @@ def test_the_usual_variables_lead_to_cann(tiny_library: Path, variable: str) -> 
     assert (done.stdout.strip(), done.stderr) == (str(tiny_library), "")
 
 
-def test_the_loaders_path_leads_to_cann(tiny_library: Path) -> None:
+def test_library_of_cann_is_found_by_the_path_of_the_loader(tiny_library: Path) -> None:
     done = run_python(
         "import acl; print(acl.backend(), acl.Device.count())",
         ACL_BACKEND="auto",
@@ -204,7 +204,7 @@ def test_the_loaders_path_leads_to_cann(tiny_library: Path) -> None:
     assert done.stdout.split() == ["cann", "7"]
 
 
-def test_a_library_that_the_process_has_open_comes_first(
+def test_library_that_the_process_has_open_is_used_first(
     tiny_library: Path, tmp_path: Path
 ) -> None:
     named = tmp_path / "libascendcl.so"
@@ -233,7 +233,7 @@ def test_a_library_that_the_process_has_open_comes_first(
     assert done.stdout.strip() == str(named)
 
 
-def test_companions_are_found_beside_the_library(tiny_library: Path) -> None:
+def test_companion_libraries_are_found_beside_the_library(tiny_library: Path) -> None:
     done = run_python(
         """
         from acl.bind.generated import _libacl
@@ -264,7 +264,7 @@ def test_functions_newer_than_cann_8_1_can_be_hidden() -> None:
     assert set(done.stdout.split()) == have - newer - {"aclInit"}
 
 
-def test_no_function_crashes_without_a_library(tmp_path: Path) -> None:
+def test_functions_called_without_a_library_do_not_crash(tmp_path: Path) -> None:
     # Every one of the 690 pointers is called with zeros through its stub.
     done = run_python(
         """
@@ -286,12 +286,12 @@ def test_no_function_crashes_without_a_library(tmp_path: Path) -> None:
     assert done.stdout.split() == ["690", "207000", "0", "-1"], done.stderr
 
 
-def test_headers_are_where_include_dir_says() -> None:
+def test_header_files_are_in_the_folder_that_include_dir_returns() -> None:
     assert (Path(acl.include_dir()) / "acl/acl.h").is_file()
 
 
 @pytest.mark.parametrize("source", sorted(ROOT.glob("acl/bind/**/*.c")), ids=lambda path: path.name)
-def test_the_loader_compiles_without_a_warning(source: Path) -> None:
+def test_library_loader_compiles_without_a_warning(source: Path) -> None:
     flags = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wundef", "-Werror", "-fsyntax-only"]
     folders = [f"-I{ROOT / 'acl/include'}", f"-I{ROOT / 'acl'}"]
     subprocess.run(["gcc", *flags, *folders, source], check=True)
@@ -302,7 +302,7 @@ def test_the_loader_compiles_without_a_warning(source: Path) -> None:
     "compiler",
     [["gcc", "-std=c11"], ["gcc", "-std=c99"], ["g++", "-std=c++11"], ["g++", "-std=c++17"]],
 )
-def test_headers_compile_alone(compiler: list[str], tmp_path: Path) -> None:
+def test_each_header_compiles_without_other_headers(compiler: list[str], tmp_path: Path) -> None:
     suffix = ".cpp" if compiler[0] == "g++" else ".c"
     headers = sorted((Path(acl.include_dir()) / "acl").rglob("*.h"))
     assert len(headers) > 10

@@ -49,7 +49,7 @@ def pool(no_leaks: None) -> Iterator[acl.Pool]:
     gc.collect()
 
 
-def test_threads_that_python_never_saw(c_module: ModuleType, pool: acl.Pool) -> None:
+def test_threads_started_by_c_can_use_the_c_api(c_module: ModuleType, pool: acl.Pool) -> None:
     with acl.Stream(0) as one, acl.Stream(0) as two:
         assert c_module.threads(pool, (one.handle, two.handle)) == 0
         assert pool.stats().allocated == 0
@@ -57,7 +57,7 @@ def test_threads_that_python_never_saw(c_module: ModuleType, pool: acl.Pool) -> 
         assert sum(stream.refused for stream in pool.stats().streams) == 2
 
 
-def test_a_block_of_cs_becomes_a_buffer(c_module: ModuleType, pool: acl.Pool) -> None:
+def test_block_allocated_in_c_becomes_a_buffer(c_module: ModuleType, pool: acl.Pool) -> None:
     with acl.Stream(0) as stream:
         buffer = c_module.buffer(pool, stream.handle, 1000)
         assert (buffer.size, buffer.device, buffer.stream.handle) == (1000, 0, stream.handle)
@@ -69,7 +69,7 @@ def test_a_block_of_cs_becomes_a_buffer(c_module: ModuleType, pool: acl.Pool) ->
         assert pool.stats().allocated == 0
 
 
-def test_a_buffer_keeps_its_pool(c_module: ModuleType, no_leaks: None) -> None:
+def test_buffer_made_in_c_keeps_its_pool_alive(c_module: ModuleType, no_leaks: None) -> None:
     pool = acl.Pool(0)
     buffer = c_module.buffer(pool, 0, 64)
     pool.close()
@@ -78,7 +78,7 @@ def test_a_buffer_keeps_its_pool(c_module: ModuleType, no_leaks: None) -> None:
     buffer.close()
 
 
-def test_numbers_are_those_of_stats(c_module: ModuleType, pool: acl.Pool) -> None:
+def test_c_api_statistics_equal_the_python_statistics(c_module: ModuleType, pool: acl.Pool) -> None:
     held = [pool.alloc(1000) for _ in range(3)]
     stats = pool.stats()
     filled, streams, allocated, reserved, allocations, frees, failures = c_module.stats(pool)
@@ -87,14 +87,14 @@ def test_numbers_are_those_of_stats(c_module: ModuleType, pool: acl.Pool) -> Non
     assert filled == 112
 
 
-def test_an_older_callers_struct_is_filled_no_further(c_module: ModuleType, pool: acl.Pool) -> None:
+def test_statistics_struct_of_an_older_caller_is_filled_only_to_its_size(c_module: ModuleType, pool: acl.Pool) -> None:
     pool.alloc(1000)
     filled, streams, allocated, *rest = c_module.stats(pool, 16)
     assert (filled, streams, allocated) == (16, 1, 0)
     assert rest == [0xEEEEEEEEEEEEEEEE] * 4
 
 
-def test_what_the_table_says(c_module: ModuleType, pool: acl.Pool) -> None:
+def test_function_table_gives_version_size_and_device(c_module: ModuleType, pool: acl.Pool) -> None:
     pool.alloc("3MiB").close()
     reserved = pool.stats().reserved
     version, size, device, padded, refused, trimmed, broken = c_module.facts(pool)
@@ -104,19 +104,19 @@ def test_what_the_table_says(c_module: ModuleType, pool: acl.Pool) -> None:
     assert trimmed == reserved > 0
 
 
-def test_nothing_is_taken_for_nothing(c_module: ModuleType, pool: acl.Pool) -> None:
+def test_null_arguments_of_the_c_api_are_refused(c_module: ModuleType, pool: acl.Pool) -> None:
     with pytest.raises(ValueError, match="arena and block must not be NULL"):
         c_module.nothing(pool)
     assert pool.stats().allocated == 0
 
 
-def test_a_failure_is_null_and_counted(c_module: ModuleType, pool: acl.Pool) -> None:
+def test_failed_allocation_in_c_returns_null_and_is_counted(c_module: ModuleType, pool: acl.Pool) -> None:
     with pytest.raises(MemoryError):
         c_module.buffer(pool, 0, 1 << 40)
     assert c_module.stats(pool)[4:] == (0, 0, 1)
 
 
-def test_a_stream_is_served_and_no_longer(c_module: ModuleType, pool: acl.Pool) -> None:
+def test_stream_can_be_registered_and_unregistered_in_c(c_module: ModuleType, pool: acl.Pool) -> None:
     with acl.Stream(0) as stream:
         assert c_module.serve(pool, stream.handle, True) == 0
         assert pool.streams == (stream.handle,)
@@ -150,7 +150,7 @@ def test_stream_registered_in_c_is_known_in_python(c_module: ModuleType, pool: a
         assert acl.allocator_of(stream) is None
 
 
-def test_a_pool_that_c_registers_takes_the_place_of_python_s(c_module: ModuleType, pool: acl.Pool) -> None:
+def test_pool_registered_in_c_replaces_the_one_registered_in_python(c_module: ModuleType, pool: acl.Pool) -> None:
     with acl.Stream(0) as stream, acl.Pool(0) as first:
         first.register(stream)
         assert c_module.serve(pool, stream.handle, True) == 0
@@ -165,7 +165,7 @@ def test_a_pool_that_c_registers_takes_the_place_of_python_s(c_module: ModuleTyp
         assert c_module.serve(pool, stream.handle, False) == 0
 
 
-def test_what_c_has_registered_outlives_a_pool_that_is_dropped(c_module: ModuleType) -> None:
+def test_registration_made_in_c_outlives_a_dropped_pool(c_module: ModuleType) -> None:
     assert c_module.__file__
     code = f"""
         import sys
@@ -187,7 +187,7 @@ def test_what_c_has_registered_outlives_a_pool_that_is_dropped(c_module: ModuleT
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_who_serves_a_stream_is_asked_while_pools_come_and_go(no_leaks: None) -> None:
+def test_pool_of_a_stream_can_be_queried_while_pools_are_made_and_closed(no_leaks: None) -> None:
     """Each run of a model on a stream without a pool makes this query, on any thread."""
     faults: list[BaseException] = []
     done = threading.Event()
@@ -218,7 +218,7 @@ def test_who_serves_a_stream_is_asked_while_pools_come_and_go(no_leaks: None) ->
 
 
 @pytest.mark.parametrize("debug", [True, "sample:3"])
-def test_a_stream_of_a_guarded_pool_is_served_with_the_guards(
+def test_stream_registered_in_c_with_a_guarded_pool_is_guarded(
     c_module: ModuleType, no_leaks: None, debug: bool | str
 ) -> None:
     with acl.Pool(0, debug=debug) as pool, acl.Stream(0) as stream:
@@ -233,7 +233,7 @@ def test_a_stream_of_a_guarded_pool_is_served_with_the_guards(
         assert c_module.serve(pool, stream.handle, False) == 0
 
 
-def test_a_wrong_object_is_refused(c_module: ModuleType, pool: acl.Pool) -> None:
+def test_c_api_refuses_an_object_that_is_not_a_pool(c_module: ModuleType, pool: acl.Pool) -> None:
     with pytest.raises(TypeError, match=r"must be an acl\.Pool, not int"):
         c_module.stats(3)
     other = acl.Pool(0)
@@ -287,11 +287,11 @@ def test_module_built_against_a_newer_table_is_refused_by_name(tmp_path: Path) -
         built_against("newer_table", tmp_path, LAST + "    int (*later)(AclPool *pool);\n", 1)
 
 
-def test_another_major_version_is_refused(c_module: ModuleType) -> None:
+def test_c_api_of_another_major_version_is_refused(c_module: ModuleType) -> None:
     assert c_module.refused()
 
 
-def test_cpp_blocks_free_themselves(
+def test_blocks_in_cpp_are_freed_by_their_destructors(
     tmp_path_factory: pytest.TempPathFactory, pool: acl.Pool
 ) -> None:
     compiler = ["g++", "-std=c++14", *STRICT, "-Wno-missing-field-initializers"]
@@ -303,7 +303,7 @@ def test_cpp_blocks_free_themselves(
         assert pool.check() == 0
 
 
-def test_cython_without_the_gil(tmp_path: Path, pool: acl.Pool) -> None:
+def test_cython_code_can_allocate_without_the_gil(tmp_path: Path, pool: acl.Pool) -> None:
     module = cython_module("pooled", tmp_path)
     with acl.Stream(0) as stream:
         assert module.through_the_table(pool, stream, 1 << 20, 100) == (1, 0)
@@ -350,7 +350,7 @@ def shown(language: str) -> str:
 
 
 @pytest.mark.parametrize("compiler", [["gcc", "-std=c11"], ["g++", "-std=c++14"]], ids=["c", "cpp"])
-def test_the_documents_c_runs(compiler: list[str], tmp_path: Path, pool: acl.Pool) -> None:
+def test_c_code_of_the_document_runs(compiler: list[str], tmp_path: Path, pool: acl.Pool) -> None:
     if shutil.which(compiler[0]) is None:
         pytest.skip(f"no {compiler[0]}")
     top, rest = re.split(r"\n\n(?=AclPool)", shown("c"), maxsplit=1)
@@ -362,7 +362,7 @@ def test_the_documents_c_runs(compiler: list[str], tmp_path: Path, pool: acl.Poo
         assert (pool.stats().allocated, pool.stats().allocated_peak) == (0, 1536)
 
 
-def test_the_documents_cython_runs(tmp_path: Path, pool: acl.Pool) -> None:
+def test_cython_code_of_the_document_runs(tmp_path: Path, pool: acl.Pool) -> None:
     module = cython_code("shown_too", shown("cython"), tmp_path)
     with acl.Stream(0) as stream:
         buffer = module.scratch(pool, stream)

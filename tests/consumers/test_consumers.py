@@ -54,7 +54,7 @@ def consumer(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return cython_module("consumer", tmp_path_factory.mktemp("consumer"))
 
 
-def test_a_buffer_over_memory_of_the_consumers(consumer: ModuleType, no_leaks: None) -> None:
+def test_buffer_can_wrap_memory_of_a_consumer(consumer: ModuleType, no_leaks: None) -> None:
     content = bytes(range(64))
     with acl.Stream(0) as stream:
         before = consumer.facts(stream)[0]
@@ -81,7 +81,7 @@ def test_the_error_edge(consumer: ModuleType) -> None:
     assert (raised.value.code, raised.value.function) == (107017, "aclrtSomething")
 
 
-def test_a_wrong_type_is_refused(consumer: ModuleType) -> None:
+def test_consumer_call_with_a_wrong_type_is_refused(consumer: ModuleType) -> None:
     with pytest.raises(TypeError):
         consumer.address_of(None)
 
@@ -89,7 +89,7 @@ def test_a_wrong_type_is_refused(consumer: ModuleType) -> None:
 @pytest.mark.parametrize(
     "compiler", [["gcc", "-std=c11"], ["gcc", "-std=c99"], ["g++", "-std=c++14"]]
 )
-def test_a_c_program_runs_on_the_simulator(compiler: list[str], tmp_path: Path) -> None:
+def test_c_program_of_a_consumer_runs_on_the_simulator(compiler: list[str], tmp_path: Path) -> None:
     if shutil.which(compiler[0]) is None:
         pytest.skip(f"no {compiler[0]}")
     folder = acl.sim.library_dir()

@@ -29,7 +29,7 @@ def program(tmp_path: Path) -> Path:
     return compile_program(SOURCE, tmp_path)
 
 
-def test_shapes_come_out_and_blocks_come_back(program: Path, tmp_path: Path) -> None:
+def test_dynamic_shape_example_prints_its_shapes_and_frees_its_blocks(program: Path, tmp_path: Path) -> None:
     (tmp_path / "model.om").write_bytes(model())
     done = run_program(program, str(tmp_path / "model.om"), "3", "100", "3", "100")
     assert done.returncode == 0, done.stderr
@@ -38,7 +38,7 @@ def test_shapes_come_out_and_blocks_come_back(program: Path, tmp_path: Path) -> 
     assert lines[4] == "12 blocks from 6 mallocs, 0 still out"
 
 
-def test_a_missing_model_is_named(program: Path) -> None:
+def test_dynamic_shape_example_names_a_missing_model(program: Path) -> None:
     done = run_program(program, "missing.om", "3")
     assert done.returncode == 1
     assert "missing.om" in done.stderr and "145002" in done.stderr

@@ -97,7 +97,7 @@ CASES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("call", "error", "text"), CASES, ids=[text[:40] for _, _, text in CASES])
-def test_a_wrong_argument_is_named(
+def test_wrong_argument_of_a_public_function_is_refused_by_name(
     things: Things, call: Callable[[Any], object], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):

@@ -41,5 +41,5 @@ def test_code_with_other_comments_is_equal(name, before, after):
 
 
 @pytest.mark.parametrize("name, before, after", CODE.values(), ids=CODE)
-def test_other_code_differs(name, before, after):
+def test_changed_code_is_not_equal(name, before, after):
     assert changes.code(name, before) != changes.code(name, after)

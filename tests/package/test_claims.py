@@ -48,11 +48,11 @@ CLAIMS = [
     ("c-api.md", "Any thread may call, whether Python knows it or not", "core/test_threads.py",
      "test_threads_not_started_by_python_can_allocate_and_free"),
     ("concurrency.md", "never held while a stream is waited for", "package/test_claims.py",
-     "test_a_thread_that_waits_for_a_models_stream_does_not_hold_the_model"),
+     "test_thread_that_waits_for_the_stream_of_a_model_does_not_lock_the_model"),
     ("concurrency.md", "as of any host memory; never freed", "package/test_claims.py",
      "test_a_forked_child_reads_pinned_memory_and_frees_nothing"),
     ("models.md", "never asks the allocator registered for a stream", "package/test_claims.py",
-     "test_a_model_with_gears_takes_nothing_from_the_streams_pool"),
+     "test_model_with_gears_allocates_nothing_from_the_pool_of_its_stream"),
     ("moving.md", "it never raises a limit that you gave the pool", "adapters/test_door.py",
      "test_a_fraction_of_the_device_never_raises_the_owners_limit"),
     ("numpy.md", "while a copy still uses it costs no wait", "pool/test_pinned.py",
@@ -152,7 +152,7 @@ def test_each_strong_sentence_has_a_test_or_promises_nothing(page: str) -> None:
 
 
 @pytest.mark.parametrize(("file", "test"), sorted({(file, test) for _, _, file, test in CLAIMS}))
-def test_the_test_of_a_promise_is_there(file: str, test: str) -> None:
+def test_test_named_for_a_promise_exists(file: str, test: str) -> None:
     assert re.search(rf"^ *def {test}\(", (ROOT / "tests" / file).read_text(), re.MULTILINE)
 
 
@@ -162,7 +162,7 @@ def test_each_public_docstring_with_a_strong_word_has_tests_or_promises_nothing(
     new = sorted(set(strong) - set(DOCSTRINGS))
     assert not new, f"name tests in DOCSTRINGS, or weaken the docstrings: {new}"
     for test in chain.from_iterable(DOCSTRINGS.values()):
-        test_the_test_of_a_promise_is_there(*test.split("::"))
+        test_test_named_for_a_promise_exists(*test.split("::"))
 
 
 # ---- the tests of promises that are tested in this file ----
@@ -197,7 +197,7 @@ def run_beside(model: acl.Model, x: np.ndarray, free: acl.Stream, waiter: thread
     return stuck
 
 
-def test_a_first_run_that_waits_for_its_stream_does_not_hold_the_model() -> None:
+def test_first_run_that_waits_for_its_stream_does_not_lock_the_model() -> None:
     x, opened = np.ones((6, 8), np.float32), threading.Event()
     with acl.Model(small_model().to_bytes()) as model, acl.Stream() as held, acl.Stream() as free:
         held.launch(opened.wait, 120)
@@ -205,7 +205,7 @@ def test_a_first_run_that_waits_for_its_stream_does_not_hold_the_model() -> None
         assert not run_beside(model, x, free, waiter, opened), "waited for a first run on a stream that is held up"
 
 
-def test_a_thread_that_waits_for_a_models_stream_does_not_hold_the_model() -> None:
+def test_thread_that_waits_for_the_stream_of_a_model_does_not_lock_the_model() -> None:
     x, opened, waiting = np.ones((6, 8), np.float32), threading.Event(), threading.Event()
     with acl.Model(small_model().to_bytes()) as model, acl.Stream() as held, acl.Stream() as free:
         model(x, stream=held)
@@ -240,7 +240,7 @@ def test_a_forked_child_reads_pinned_memory_and_frees_nothing() -> None:
     assert (done.stdout, done.returncode) == ("0 True\nTrue\n", 0), done.stderr
 
 
-def test_a_model_with_gears_takes_nothing_from_the_streams_pool() -> None:
+def test_model_with_gears_allocates_nothing_from_the_pool_of_its_stream() -> None:
     b = Builder()
     b.add("Exp", b.add("Relu", b.input("x", "float32", [None, 4])), outputs=["y"])
     b.output("y")

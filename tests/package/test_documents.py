@@ -32,7 +32,7 @@ def test_snippet_runs(snippet: Snippet, tmp_path: Path) -> None:
     assert done.returncode == 0, f"{snippet.place}:\n{done.stdout}{done.stderr}"
 
 
-def test_readme_is_among_them() -> None:
+def test_readme_is_among_the_checked_pages() -> None:
     assert any(snippet.place.startswith("README.md") for snippet in snippets())
 
 
@@ -51,7 +51,7 @@ def steps_of_life() -> list[tuple[list[str], list[str]]]:
 
 
 @in_clone
-def test_functions_of_a_life_are_in_the_files_of_their_step() -> None:
+def test_functions_named_in_the_life_cycle_table_are_in_the_files_of_their_step() -> None:
     lost = []
     for names, files in steps_of_life():
         text = "".join((ROOT / file).read_text(encoding="utf-8") for file in files)

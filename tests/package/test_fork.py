@@ -32,7 +32,7 @@ USES = """
 
 
 @pytest.mark.subprocess_heavy
-def test_the_child_is_refused_and_the_parent_unharmed() -> None:
+def test_forked_child_cannot_use_objects_of_its_parent_and_the_parent_can() -> None:
     done = run_python(
         PARENT
         + """
@@ -74,7 +74,7 @@ def test_child_that_deletes_the_parents_objects_ends_without_a_message() -> None
 
 
 @pytest.mark.subprocess_heavy
-def test_a_fork_before_the_first_use_is_fine() -> None:
+def test_fork_before_the_first_use_lets_the_child_use_the_package() -> None:
     done = run_python("""
         import os, acl
         child = os.fork()
@@ -88,7 +88,7 @@ def test_a_fork_before_the_first_use_is_fine() -> None:
 
 
 @pytest.mark.subprocess_heavy
-def test_spawned_workers_work() -> None:
+def test_spawned_worker_processes_can_use_the_package() -> None:
     done = run_python("""
         import multiprocessing, acl
         acl.Stream().close()
@@ -99,7 +99,7 @@ def test_spawned_workers_work() -> None:
 
 
 @pytest.mark.subprocess_heavy
-def test_a_child_of_a_fork_reads_findings_whatever_was_locked() -> None:
+def test_forked_child_can_read_guard_reports_whichever_lock_was_held() -> None:
     done = run_python(
         """
     import ctypes, logging, os, signal, sys, threading, warnings, acl

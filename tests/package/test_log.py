@@ -19,7 +19,7 @@ def lines(caplog: pytest.LogCaptureFixture, name: str) -> list[tuple[str, str]]:
     return [(record.levelname, record.getMessage()) for record in caplog.records if record.name == name]
 
 
-def test_pools_made_and_closed(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_tells_when_a_pool_is_made_and_closed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "acl")
     with acl.Pool(0, name="service") as pool:
         buffer = pool.alloc(1000)
@@ -30,7 +30,7 @@ def test_pools_made_and_closed(caplog: pytest.LogCaptureFixture) -> None:
                                  "these blocks is freed")
 
 
-def test_segments_for_want_of_virtual_memory_are_told_once(
+def test_lack_of_virtual_memory_is_logged_once(
     caplog: pytest.LogCaptureFixture, sim: ModuleType
 ) -> None:
     with sim.fault("aclrtReserveMemAddress", every=1, code=207000), acl.Pool(0, name="old") as pool:
@@ -42,13 +42,13 @@ def test_segments_for_want_of_virtual_memory_are_told_once(
         ("WARNING", "old works in segments, which wastes more: device 0 has no virtual memory")]
 
 
-def test_segments_that_were_asked_for_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_segments_that_were_requested_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     with acl.Pool(0, segments=True) as pool:
         pool.alloc(3 << 20).close()
     assert [line for line in lines(caplog, "acl.pool") if line[0] != "DEBUG"] == []
 
 
-def test_the_vendors_module_is_told_when_it_is_taken(
+def test_use_of_the_vendor_module_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "acl")
@@ -60,7 +60,7 @@ def test_the_vendors_module_is_told_when_it_is_taken(
     assert level == "INFO" and "/opt/acl.so" in text
 
 
-def test_growth_that_is_refused_is_told_once_for_each_reason(
+def test_refused_growth_is_logged_once_for_each_reason(
     caplog: pytest.LogCaptureFixture, sim: ModuleType
 ) -> None:
     """A callback that cannot grow the pool may not log: the refusal is logged later, once for each reason."""
@@ -115,7 +115,7 @@ def test_the_loggers_are_children_of_one_with_a_null_handler() -> None:
 
 
 @pytest.mark.subprocess_heavy
-def test_a_refusal_in_the_middle_of_an_import_is_told() -> None:
+def test_refused_growth_during_an_import_is_logged() -> None:
     done = run_python(
         """
     import ctypes, logging, sys

@@ -41,7 +41,7 @@ def stubbed(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_each_name_is_there_and_documented(name: str) -> None:
+def test_each_public_name_exists_and_is_documented(name: str) -> None:
     thing = getattr(acl, name)
     assert (inspect.getdoc(thing) or "").strip(), f"acl.{name} has no docstring"
 
@@ -80,7 +80,7 @@ def parameters(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["Pool", "Stream", "Event", "Model", "Buffer", "PinnedPool"])
-def test_a_class_says_how_it_is_made_as_its_stub_does(name: str) -> None:
+def test_signature_of_each_class_equals_that_of_its_stub(name: str) -> None:
     kind = getattr(acl, name)
     stub = ast.parse(stub_of(kind.__module__.removeprefix("acl.")).read_text())
     found = next(node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == name)
@@ -91,7 +91,7 @@ def test_a_class_says_how_it_is_made_as_its_stub_does(name: str) -> None:
     assert parameters(first.removeprefix(f"{name}(").removesuffix(")")) == wanted
 
 
-def test_all_is_complete_and_without_duplicates() -> None:
+def test_list_of_public_names_is_complete_and_without_duplicates() -> None:
     assert len(acl.__all__) == len(set(acl.__all__))
     leaked = {
         name
@@ -110,7 +110,7 @@ def test_errors_are_raised_from_one_module() -> None:
             assert issubclass(thing, acl.AclError)
 
 
-def test_our_names_and_pyacls_never_collide() -> None:
+def test_public_names_do_not_collide_with_pyacl_names() -> None:
     table = Path(__file__).parents[2] / "tools/generate/pyacl_api.json"
     rows = json.loads(table.read_text())["functions"]
     theirs = {row["name"].split(".")[1] for row in rows} | {"media", "himpi", "blas", "fv"}
@@ -159,7 +159,7 @@ def test_submodules_of_aclpool_are_those_of_acl() -> None:
     ], done.stderr
 
 
-def test_the_version_is_the_distributions() -> None:
+def test_package_version_is_that_of_the_distribution() -> None:
     from importlib.metadata import version
 
     assert acl.__version__ == version("aclpool")

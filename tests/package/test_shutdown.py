@@ -125,13 +125,13 @@ CASES = {
 @pytest.mark.subprocess_heavy
 @pytest.mark.parametrize("older", [False, True], ids=["", "older CANN"])
 @pytest.mark.parametrize("case", CASES)
-def test_exit_is_silent(case: str, older: bool) -> None:
+def test_interpreter_exit_prints_nothing(case: str, older: bool) -> None:
     done = run_python(CASES[case], timeout=300, ACL_WITHOUT="newer" if older else "")
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
 @pytest.mark.subprocess_heavy
-def test_exit_is_silent_many_times() -> None:
+def test_interpreter_exit_prints_nothing_in_many_runs() -> None:
     # Because of the random sleep, the callbacks' thread is at different points when the interpreter exits.
     code = """
         import acl, time, os
@@ -146,7 +146,7 @@ def test_exit_is_silent_many_times() -> None:
         assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
-def test_callbacks_after_the_interpreters_end(tmp_path: Path) -> None:
+def test_callbacks_after_the_end_of_the_interpreter_are_harmless(tmp_path: Path) -> None:
     # A library's exit handler keeps the process alive after Python has ended, while callbacks are still queued.
     source, library = tmp_path / "late.c", tmp_path / "late.so"
     source.write_text("""
@@ -166,7 +166,7 @@ def test_callbacks_after_the_interpreters_end(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
-def test_a_callback_that_comes_due_when_python_is_gone(tmp_path: Path) -> None:
+def test_callback_that_is_due_after_the_end_of_the_interpreter_is_not_run(tmp_path: Path) -> None:
     # The callback is queued behind a C function that waits for an exit handler, which runs after Python has ended.
     source, library = tmp_path / "gone.c", tmp_path / "gone.so"
     source.write_text("""
@@ -235,7 +235,7 @@ def test_exit_does_not_wait_for_a_callback_that_the_runtime_joins(tmp_path: Path
     assert (done.stdout, done.stderr, done.returncode) == ("the last line", "", 7)
 
 
-def test_nothing_is_released_when_the_interpreter_ends(tmp_path: Path) -> None:
+def test_runtime_objects_are_not_released_when_the_interpreter_ends(tmp_path: Path) -> None:
     trace = tmp_path / "calls"
     done = run_python(ALIVE, ACL_SIM_TRACE=str(trace))
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
@@ -248,7 +248,7 @@ def test_nothing_is_released_when_the_interpreter_ends(tmp_path: Path) -> None:
 @pytest.mark.subprocess_heavy
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_program_may_reset_its_device_as_its_last_act(tmp_path: Path, closed: bool, force: bool) -> None:
+def test_program_may_reset_its_device_as_its_last_call(tmp_path: Path, closed: bool, force: bool) -> None:
     trace = tmp_path / "calls"
     close = "del array; [one.close() for one in (part, kept, buffer, host, event, stream, context, pool)]"
     done = run_python(f"""{ALIVE}

@@ -37,7 +37,7 @@ def test_printable_leaves_the_lines_of_a_text_of_lines() -> None:
     assert printable("a\nb\x1b\r\n", lines=True) == "a\nb\\x1b\\x0d\n"
 
 
-def test_no_door_lets_a_tags_control_characters_through(tmp_path: Path) -> None:
+def test_control_characters_of_a_tag_appear_in_no_output(tmp_path: Path) -> None:
     client = pytest.importorskip("prometheus_client")
     registry = client.CollectorRegistry()
     with acl.Pool(0, name=f"pool {EVIL}", limit="8MiB") as pool:
@@ -62,7 +62,7 @@ def test_no_door_lets_a_tags_control_characters_through(tmp_path: Path) -> None:
     assert b"\x1b" not in (tmp_path / "run.html").read_bytes()
 
 
-def test_collectors_of_two_devices_stand_beside_each_other() -> None:
+def test_collectors_of_two_devices_can_share_one_registry() -> None:
     client = pytest.importorskip("prometheus_client")
     registry = client.CollectorRegistry()
     with acl.Pool(0, name="first"), acl.Pool(1, name="second"):
@@ -80,7 +80,7 @@ def test_collectors_of_two_devices_stand_beside_each_other() -> None:
 
 
 @pytest.mark.subprocess_heavy
-def test_a_scrape_in_a_forked_child_gives_what_others_have() -> None:
+def test_scrape_in_a_forked_child_gives_the_metrics_of_other_libraries() -> None:
     pytest.importorskip("prometheus_client")
     done = run_python("""
         import os, prometheus_client, acl
@@ -98,7 +98,7 @@ def test_a_scrape_in_a_forked_child_gives_what_others_have() -> None:
 # ---- files
 
 
-def test_a_file_takes_its_place_only_once_it_is_whole(tmp_path: Path) -> None:
+def test_file_is_replaced_only_after_it_is_completely_written(tmp_path: Path) -> None:
     file = tmp_path / "page"
     file.write_text("the old one")
     file.chmod(0o640)
@@ -119,14 +119,14 @@ def test_a_file_takes_its_place_only_once_it_is_whole(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "mine").stat().st_mode) == 0o600
 
 
-def test_what_is_no_regular_file_is_written_in_place() -> None:
+def test_output_that_is_not_a_regular_file_is_written_directly() -> None:
     write_replaced("/dev/null", "gone")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
 @pytest.mark.subprocess_heavy
 @pytest.mark.parametrize("ending", ["npz", "pickle"])
-def test_a_recording_that_finds_no_room_leaves_the_old_one(tmp_path: Path, ending: str) -> None:
+def test_recording_that_cannot_be_saved_leaves_the_old_file(tmp_path: Path, ending: str) -> None:
     (tmp_path / f"run.{ending}").write_bytes(b"old")
     done = run_python(f"""
         import resource, signal
@@ -160,7 +160,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("read", [load_trace, load_history])
 @pytest.mark.parametrize("ending", ["npz", "pickle"])
-def test_a_file_damaged_at_any_byte_is_told_and_no_traceback(
+def test_file_damaged_at_any_byte_gives_a_message_and_not_a_traceback(
     recorded: Path, tmp_path: Path, ending: str, read: Any, seed: int = 5) -> None:
     print(f"seed {seed}")
     whole, numbers = (recorded / f"run.{ending}").read_bytes(), random.Random(seed)

@@ -48,7 +48,7 @@ WALK = """
 
 @pytest.mark.subprocess_heavy
 @pytest.mark.parametrize("name", CLASSES)
-def test_an_object_that_was_never_made_crashes_nothing(name: str) -> None:
+def test_object_whose_init_was_never_called_does_not_crash(name: str) -> None:
     done = run_python(WALK.replace("sys.argv[1]", repr(name)), timeout=120)
     assert done.stdout.split("\n")[-2:] == ["end", ""], (done.stdout[-200:], done.stderr[-2000:])
     assert done.returncode == 0, done.stderr
