@@ -593,7 +593,7 @@ def test_sockets_of_dead_processes_are_removed_when_a_service_starts(folder: Pat
         assert [str(path) for path in folder.iterdir()] == [made.path]
 
 
-def test_no_colour_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_no_color_is_respected_by_top(monkeypatch: pytest.MonkeyPatch) -> None:
     import curses
 
     monkeypatch.setattr(curses, "start_color", lambda: pytest.fail("colours"))
