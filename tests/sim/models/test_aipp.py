@@ -167,16 +167,18 @@ ROWS: list[tuple[str, list[Any], int]] = [
 
 
 @pytest.mark.parametrize(("function", "arguments", "code"), ROWS)
-def test_arguments(scene: Scene, function: str, arguments: list[Any], code: int) -> None:
+def test_aipp_call_with_wrong_arguments_returns_the_documented_code(
+    scene: Scene, function: str, arguments: list[Any], code: int
+) -> None:
     assert code_of(scene, function, arguments) == code
 
 
-def test_a_set_is_for_one_image_or_more() -> None:
+def test_aipp_parameter_set_for_no_image_is_refused() -> None:
     assert api.aclmdlCreateAIPP(0) is None
     assert api.aclmdlCreateAIPP(1 << 62) is None
 
 
-def test_the_size_is_a_head_and_a_part_for_each_image() -> None:
+def test_aipp_parameter_size_is_a_header_and_a_part_for_each_image() -> None:
     size = out(ctypes.c_size_t)
     for images in (1, 2, 127):
         assert api.aclmdlGetAippDataSize(images, ctypes.byref(size)) == 0
@@ -205,7 +207,7 @@ def given(scene: Scene, made: int) -> int:
     return code
 
 
-def test_the_parameters_arrive_in_the_models_input(scene: Scene) -> None:
+def test_aipp_parameters_are_written_to_the_input_of_the_model(scene: Scene) -> None:
     made = good(2)
     assert api.aclmdlSetAIPPRbuvSwapSwitch(made, 1) == 0
     assert api.aclmdlSetAIPPCscParams(made, 1, *range(-4, 5), 16, 128, 129, 1, 2, 3) == 0
@@ -227,7 +229,7 @@ def test_the_parameters_arrive_in_the_models_input(scene: Scene) -> None:
         1, 0, 0, 0, 5, 6, 57, 23, *[0] * 8, 104, 117, 123, 7, 0, 0, 0, 0, 0.25, -2.0, 65504.0, 0.0)
 
 
-def test_a_switch_that_is_off_keeps_nothing_else(scene: Scene) -> None:
+def test_aipp_feature_that_is_switched_off_clears_its_other_parameters(scene: Scene) -> None:
     made = good(1)
     assert api.aclmdlSetAIPPCscParams(made, 0, *range(1, 16)) == 0
     assert api.aclmdlSetAIPPCropParams(made, 0, 1, 2, 3, 4, 0) == 0
@@ -238,11 +240,11 @@ def test_a_switch_that_is_off_keeps_nothing_else(scene: Scene) -> None:
     assert not any(data[HEAD : HEAD + 24])
 
 
-def test_a_batch_that_the_input_has_no_room_for(scene: Scene) -> None:
+def test_aipp_batch_larger_than_the_input_is_refused(scene: Scene) -> None:
     assert given(scene, good(3)) == TOO_SHORT
 
 
-def test_what_must_be_set(scene: Scene) -> None:
+def test_aipp_set_without_image_size_or_format_is_refused(scene: Scene) -> None:
     made = api.aclmdlCreateAIPP(1)
     assert api.aclmdlSetAIPPSrcImageSize(made, 64, 32) == 0
     assert given(scene, made) == P
@@ -256,7 +258,9 @@ def test_what_must_be_set(scene: Scene) -> None:
     [(XRGB8888, (63, 31), 0), (YUV400, (63, 31), 0), (YUYV, (64, 32), P), (RAW24, (64, 32), P),
      (YUV420SP, (64, 32), 0), (YUV420SP, (63, 32), P), (YUV420SP, (64, 31), P)],
 )
-def test_formats_and_sizes(scene: Scene, image_format: int, size: tuple[int, int], code: int) -> None:
+def test_aipp_input_formats_accept_only_their_image_sizes(
+    scene: Scene, image_format: int, size: tuple[int, int], code: int
+) -> None:
     made = good(1)
     assert api.aclmdlSetAIPPInputFormat(made, image_format) == 0
     assert api.aclmdlSetAIPPSrcImageSize(made, *size) == 0
@@ -312,7 +316,7 @@ def test_padded_images_are_1080_wide_at_most(scene: Scene) -> None:
         assert given(scene, made) == code
 
 
-def test_a_model_without_the_input_refuses() -> None:
+def test_model_without_an_aipp_input_refuses_parameters() -> None:
     plain = Builder()
     plain.input("x", "float32", [2])
     plain.output(plain.add("Identity", "x"), "float32", [2])

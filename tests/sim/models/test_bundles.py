@@ -99,7 +99,7 @@ def test_a_bundle_made_by_tar_is_run_by_pyacl(tmp_path: Path) -> None:
     assert acl.mdl.bundle_unload(bundle) == UNKNOWN_BUNDLE
 
 
-def test_unloading_a_bundle_gives_all_its_memory_back() -> None:
+def test_unloading_a_bundle_frees_all_its_memory() -> None:
     before = memory_in_use()
     status, bundle = open_memory(BUNDLE)
     assert status == 0
@@ -125,7 +125,7 @@ def test_members_of_all_formats_of_tar_are_read(form: int) -> None:
     assert api.aclmdlBundleUnload(bundle) == 0
 
 
-def test_models_are_loaded_one_by_one() -> None:
+def test_models_of_a_bundle_are_loaded_one_by_one() -> None:
     data = bytearray(BUNDLE)
     status, bundle = open_memory(bytes(data), "aclmdlBundleInitFromMem")
     assert status == 0
@@ -142,7 +142,7 @@ def test_models_are_loaded_one_by_one() -> None:
     assert api.aclmdlUnload(first) == UNKNOWN_MODEL
 
 
-def test_weights_may_lie_in_the_users_memory(tmp_path: Path) -> None:
+def test_weights_of_a_bundle_may_lie_in_memory_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "all.om").write_bytes(BUNDLE)
     info = acl.mdl.bundle_create_query_info()
     assert acl.mdl.bundle_query_info_from_file(str(tmp_path / "all.om"), info) == 0
@@ -192,7 +192,7 @@ def linked() -> bytes:
     ],
     ids=["one model", "cut", "cut at a header", "short", "empty", "a folder", "a link", "text"],
 )
-def test_what_is_no_bundle_is_refused_and_loads_nothing(data: bytes, word: str) -> None:
+def test_file_that_is_not_a_bundle_is_refused(data: bytes, word: str) -> None:
     before = memory_in_use()
     status, _ = open_memory(data)
     assert status == BAD_FILE
@@ -211,7 +211,7 @@ def test_damaged_bundles_never_crash() -> None:
             assert api.aclmdlBundleUnload(bundle) == 0
 
 
-def test_wrong_arguments_are_refused() -> None:
+def test_wrong_arguments_of_bundle_functions_are_refused() -> None:
     status, bundle = open_memory(BUNDLE)
     number, size = out(ctypes.c_uint32), out(ctypes.c_size_t)
     assert status == 0
@@ -225,7 +225,7 @@ def test_wrong_arguments_are_refused() -> None:
     assert api.aclmdlBundleUnload(bundle) == 0
 
 
-def test_a_bundle_may_go_while_models_are_loaded_from_it() -> None:
+def test_bundle_may_be_unloaded_while_its_models_are_loaded() -> None:
     before = memory_in_use()
     context = out(ctypes.c_void_p)
     assert api.aclrtGetCurrentContext(ctypes.byref(context)) == 0

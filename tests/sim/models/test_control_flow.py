@@ -46,7 +46,7 @@ def test_only_the_branch_that_runs_takes_memory(raw_stream: int) -> None:
     allocator.close()
 
 
-def test_if_on_what_a_kernel_computes_waits_for_it() -> None:
+def test_if_on_the_result_of_a_kernel_waits_for_the_kernel() -> None:
     b = Builder()
     x = b.input("x", "float32", ["n"])
     total = b.add("ReduceSum", x, keepdims=0)
@@ -64,7 +64,7 @@ def test_if_on_what_a_kernel_computes_waits_for_it() -> None:
             np.testing.assert_array_equal(model(given)[0], given if given.sum() > 0 else -given)
 
 
-def test_an_if_within_an_if_sees_both_around_it() -> None:
+def test_nested_if_sees_the_values_of_both_outer_graphs() -> None:
     b = Builder()
     outer, inner = b.input("outer", "bool", []), b.input("inner", "bool", [])
     x = b.input("x", "float32", ["n"])
@@ -116,7 +116,7 @@ def test_shape_arithmetic_of_both_branches_stays_on_the_host(raw_stream: int) ->
 
 
 @pytest.mark.parametrize("trip", [0, 1, 5])
-def test_loop_carries_and_collects(trip: int) -> None:
+def test_loop_carries_values_and_collects_outputs(trip: int) -> None:
     x = np.array([0.5, -1.0, 2.0], np.float32)
     state, each = x, []
     for turn in range(trip):
@@ -131,7 +131,7 @@ def test_loop_carries_and_collects(trip: int) -> None:
         assert collected.shape == (0, 0) and collected.dtype == np.float32
 
 
-def test_loop_ends_when_its_condition_says_so() -> None:
+def test_loop_ends_when_its_condition_is_false() -> None:
     x, state, turns = np.full(4, 2, np.float32), np.full(4, 2, np.float32), 0
     while True:
         state, turns = state * x + turns, turns + 1
@@ -143,7 +143,7 @@ def test_loop_ends_when_its_condition_says_so() -> None:
     assert collected.shape == (turns, 4)
 
 
-def test_a_loops_blocks_come_from_the_allocator_and_go_back(raw_stream: int) -> None:
+def test_blocks_of_a_loop_are_allocated_and_freed_by_the_registered_allocator(raw_stream: int) -> None:
     allocator = CountingAllocator(raw_stream)
     x = np.linspace(-1, 1, 40, dtype=np.float32)
     with SimModel(power_loop().to_bytes()) as model:
@@ -161,7 +161,7 @@ def test_a_loops_blocks_come_from_the_allocator_and_go_back(raw_stream: int) -> 
     allocator.close()
 
 
-def test_a_turn_without_memory_fails_the_run_and_the_blocks_come_back(raw_stream: int) -> None:
+def test_loop_iteration_without_memory_fails_the_run_and_frees_the_blocks(raw_stream: int) -> None:
     allocator = CountingAllocator(raw_stream)
     x = np.ones(3, np.float32)
     with SimModel(power_loop().to_bytes()) as model:
@@ -207,7 +207,7 @@ def test_a_loop_of_shape_arithmetic_runs_on_the_host(raw_stream: int) -> None:
     allocator.close()
 
 
-def test_a_state_that_leaves_the_host_is_never_read_too_early(raw_stream: int) -> None:
+def test_loop_state_that_moves_to_the_device_is_not_read_too_early(raw_stream: int) -> None:
     """The state begins as a constant; after an iteration it is on the device, so the host must not read it."""
     b, body = Builder(), Builder()
     x = b.input("x", "float32", ["n"])
@@ -307,7 +307,7 @@ def test_an_operator_that_is_missing_in_a_branch_is_named(monkeypatch: pytest.Mo
 # --- sequences -------------------------------------------------------------------------------------
 
 
-def test_a_list_that_a_loop_appends_to(raw_stream: int) -> None:
+def test_loop_can_append_to_a_sequence(raw_stream: int) -> None:
     allocator = CountingAllocator(raw_stream)
     given = np.arange(12, dtype=np.float32).reshape(4, 3)
     with SimModel(appending().to_bytes()) as model:
@@ -332,7 +332,9 @@ def test_a_list_that_a_loop_appends_to(raw_stream: int) -> None:
         (None, {"axis": 1, "keepdims": 0}, [0, 1, 2, 3, 4]),
     ],
 )
-def test_split_to_a_sequence(split: np.ndarray | None, attributes: dict[str, int], parts: list[list[int]]) -> None:
+def test_split_to_sequence_returns_the_parts_of_a_tensor(
+    split: np.ndarray | None, attributes: dict[str, int], parts: list[list[int]]
+) -> None:
     b = Builder()
     x = b.input("x", "float32", ["n", "m"])
     made = b.add("SplitToSequence", x, *([] if split is None else [b.constant(split)]), **attributes)
@@ -356,7 +358,7 @@ def test_a_sequence_is_refused_where_a_tensor_was_expected() -> None:
 
 
 @pytest.mark.parametrize("position", [-3, 2])
-def test_a_position_outside_the_sequence(position: int) -> None:
+def test_sequence_position_outside_its_length_is_an_error(position: int) -> None:
     b = Builder()
     x = b.input("x", "float32", ["n"])
     b.add("SequenceAt", b.add("SequenceConstruct", x, x), b.constant(scalar(position)), outputs=["y"])
@@ -365,7 +367,7 @@ def test_a_position_outside_the_sequence(position: int) -> None:
         model(np.ones(2, np.float32))
 
 
-def test_a_list_without_memory_fails_the_run_and_the_blocks_come_back(raw_stream: int) -> None:
+def test_sequence_without_memory_fails_the_run_and_frees_the_blocks(raw_stream: int) -> None:
     allocator = CountingAllocator(raw_stream)
     given = np.arange(12, dtype=np.float32).reshape(4, 3)
     sizes = [8, 12, 36, 48]
@@ -387,7 +389,7 @@ def test_a_list_without_memory_fails_the_run_and_the_blocks_come_back(raw_stream
 # --- functions of the model ------------------------------------------------------------------------
 
 
-def test_functions_stand_for_their_nodes() -> None:
+def test_model_function_is_replaced_by_its_nodes() -> None:
     """Functions may be nested, with attributes and an input that is left out; their inner names are local."""
     soft, norm, b = Builder(), Builder(), Builder()
     soft.add("Softmax", soft.input("x", "float32", None), axis=Reference("axis", 2), outputs=["t"])
@@ -423,7 +425,7 @@ def test_a_function_that_uses_itself_is_refused(monkeypatch: pytest.MonkeyPatch)
         SimModel(data)
 
 
-def test_subgraphs_in_a_function_see_its_values() -> None:
+def test_subgraph_in_a_model_function_sees_the_values_of_the_function() -> None:
     choose, b = Builder(), Builder()
     yes, no = Builder(), Builder()
     choose.input("flag", "bool", None)

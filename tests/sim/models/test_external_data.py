@@ -33,7 +33,7 @@ class FileModel(SimModel):
         self.id, self.outputs = number.value, 1
 
 
-def test_weights_from_a_file_at_an_offset(tmp_path: Path) -> None:
+def test_weights_are_read_from_a_file_at_an_offset(tmp_path: Path) -> None:
     weights = np.arange(6, dtype=np.float32).reshape(3, 2)
     (tmp_path / "w.bin").write_bytes(bytes(64) + weights.tobytes())
     (tmp_path / "m.onnx").write_bytes(product("w.bin", 64).to_bytes())
@@ -42,7 +42,7 @@ def test_weights_from_a_file_at_an_offset(tmp_path: Path) -> None:
         np.testing.assert_array_equal(model(given)[0], given @ weights)
 
 
-def test_four_bit_weights_from_a_file(tmp_path: Path) -> None:
+def test_four_bit_weights_are_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(bytes([0x8F, 0x17, 0x02]))
     b = Builder(21)
     weights = b.outside("int4", [5], "w.bin")
@@ -62,7 +62,7 @@ def test_four_bit_weights_from_a_file(tmp_path: Path) -> None:
         ("/etc/passwd", "external data at /etc/passwd cannot be read"),
     ],
 )
-def test_a_file_that_does_not_serve(
+def test_external_data_file_that_is_short_missing_or_outside_is_refused(
     location: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
@@ -72,7 +72,7 @@ def test_a_file_that_does_not_serve(
         FileModel(tmp_path / "m.onnx")
 
 
-def test_a_model_from_memory_has_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_from_memory_cannot_use_external_data_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
     with pytest.raises(AssertionError, match=r"100013.*cannot be read for a model from memory"):
         SimModel(product("w.bin").to_bytes())

@@ -67,7 +67,7 @@ def failed(raw_stream: int) -> Iterator[tuple[tuple[int, int, int], list[int]]]:
         call.close()
 
 
-def test_the_operator_and_its_tensors(failed: tuple[tuple[int, int, int], list[int]]) -> None:
+def test_failed_op_desc_has_the_operator_and_its_tensors(failed: tuple[tuple[int, int, int], list[int]]) -> None:
     numbers, memory = failed
     answer = Answer()
     assert answer.ask(numbers) == 0
@@ -85,7 +85,7 @@ def test_the_operator_and_its_tensors(failed: tuple[tuple[int, int, int], list[i
     assert api.aclGetTensorDescByIndex(descs[1], 0) is None, "a row goes with its first"
 
 
-def test_it_may_be_asked_again_and_of_others(failed: tuple[tuple[int, int, int], list[int]]) -> None:
+def test_failed_op_desc_is_repeatable_and_matches_only_its_task(failed: tuple[tuple[int, int, int], list[int]]) -> None:
     (device, stream, task), _ = failed
     answer = Answer()
     for numbers in ((device + 1, stream, task), (device, stream + 1, task), (device, stream, task + 1)):
@@ -96,7 +96,7 @@ def test_it_may_be_asked_again_and_of_others(failed: tuple[tuple[int, int, int],
             api.aclDestroyTensorDesc(first)
 
 
-def test_room_for_the_name(failed: tuple[tuple[int, int, int], list[int]]) -> None:
+def test_failed_op_desc_needs_room_for_the_operator_name(failed: tuple[tuple[int, int, int], list[int]]) -> None:
     numbers, _ = failed
     answer = Answer()
     assert answer.ask(numbers) == 0
@@ -108,7 +108,7 @@ def test_room_for_the_name(failed: tuple[tuple[int, int, int], list[int]]) -> No
 
 
 @pytest.mark.parametrize("missing", range(3, 9))
-def test_every_result_needs_a_place(missing: int) -> None:
+def test_failed_op_desc_without_an_output_pointer_is_refused(missing: int) -> None:
     answer = Answer()
     arguments: list[Any] = [
         0, 0, 0, ctypes.addressof(answer.name), ROOM, ctypes.byref(answer.inputs), ctypes.byref(answer.input_count),

@@ -65,7 +65,7 @@ MODELS = {"nested": nested, "small": lambda: small_model().to_bytes()}
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_file_that_ends_early(name: str) -> None:
+def test_model_file_that_ends_early_is_refused(name: str) -> None:
     data = MODELS[name]()
     assert tried(data) == 0
     for length in range(1, len(data)):
@@ -73,7 +73,7 @@ def test_a_file_that_ends_early(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_file_with_wrong_bits(name: str) -> None:
+def test_model_file_with_wrong_bits_does_not_crash(name: str) -> None:
     data, seed = MODELS[name](), 20
     print(f"seed {seed}")
     rng, loaded = random.Random(seed), 0
@@ -85,7 +85,7 @@ def test_a_file_with_wrong_bits(name: str) -> None:
     assert 0 < loaded < FLIPS
 
 
-def test_an_attribute_that_is_not_what_it_says() -> None:
+def test_attribute_whose_value_contradicts_its_type_is_refused() -> None:
     """The attribute's type says tensor, but the field with the tensor has an unknown number."""
     b = Builder()
     b.add("Constant", value=np.array([7.5], np.float32), outputs=["y"])
@@ -99,7 +99,7 @@ def test_an_attribute_that_is_not_what_it_says() -> None:
 
 
 @pytest.mark.parametrize("value", ["text", ["several", "texts"], [0.5, 1.5], 3])
-def test_a_value_of_a_wrong_kind(value: object) -> None:
+def test_value_of_a_wrong_kind_in_a_model_file_is_refused(value: object) -> None:
     b = Builder()
     b.add("Constant", value_ints=value, outputs=["y"])
     b.output("y", "int64")
@@ -107,7 +107,7 @@ def test_a_value_of_a_wrong_kind(value: object) -> None:
     assert "has no supported value" in sim_message()
 
 
-def test_the_nested_model_is_right() -> None:
+def test_nested_model_gives_right_results() -> None:
     given = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
     part = np.where(-given < 0, -given * np.float32(0.5), -given)
     with SimModel(nested()) as model:
@@ -116,7 +116,7 @@ def test_the_nested_model_is_right() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ConstantOfShape", "chain"])
-def test_constants_are_bounded_by_what_the_file_justifies(kind: str) -> None:
+def test_constants_cannot_be_larger_than_their_file_justifies(kind: str) -> None:
     """A file of a few bytes that defines a constant of a gigabyte is refused before the memory is allocated."""
     b = Builder(17)
     if kind == "chain":

@@ -100,7 +100,7 @@ def test_the_dimensions_of_a_geared_output_follow_the_gear(
     assert acl.mdl.unload(number) == 0
 
 
-def test_a_gear_set_after_a_run_is_the_one_that_is_told(tmp_path: Path) -> None:
+def test_output_dimensions_follow_a_gear_set_after_a_run(tmp_path: Path) -> None:
     number = load(tmp_path, flat([None, 8]), dynamic_batch_size="1,8")
     desc, data, results = acl.mdl.create_desc(), acl.mdl.create_dataset(), acl.mdl.create_dataset()
     assert acl.mdl.get_desc(desc, number) == 0
@@ -124,7 +124,7 @@ def test_a_gear_set_after_a_run_is_the_one_that_is_told(tmp_path: Path) -> None:
     assert acl.mdl.unload(number) == 0
 
 
-def test_a_geared_description_from_a_file_tells_the_largest(tmp_path: Path) -> None:
+def test_description_of_a_geared_file_has_the_largest_gear(tmp_path: Path) -> None:
     path = tmp_path / "model.om"
     path.write_bytes(flat([None, 8]).to_bytes({"dynamic_batch_size": "2,4"}))
     desc = acl.mdl.create_desc()
@@ -145,7 +145,7 @@ def test_without_gears_the_size_of_a_dynamic_output_is_0(tmp_path: Path) -> None
     assert acl.mdl.unload(number) == 0
 
 
-def test_a_size_that_depends_on_data_stays_open(tmp_path: Path) -> None:
+def test_output_size_that_depends_on_data_is_0(tmp_path: Path) -> None:
     b = Builder()
     x = b.input("x", "float32", [4])
     b.output(b.add("NonZero", x), "int64")
@@ -191,7 +191,7 @@ def test_neither_a_descriptions_layout_nor_an_undefined_type_counts(tmp_path: Pa
     assert acl.mdl.unload(number) == 0
 
 
-def test_a_description_is_copied_and_the_last_one_counts(tmp_path: Path) -> None:
+def test_tensor_description_is_copied_and_the_last_one_counts(tmp_path: Path) -> None:
     number = load(tmp_path, flat([None, 4]))
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     assert run(number, x, [(0, [1, 4], 2), (0, [2, 2, 2], 2), (0, [3, 4], 2)])[::2] == (0, [6, 2])
@@ -200,7 +200,7 @@ def test_a_description_is_copied_and_the_last_one_counts(tmp_path: Path) -> None
     assert acl.mdl.unload(number) == 0
 
 
-def test_null_takes_a_description_away() -> None:
+def test_tensor_description_is_removed_by_null() -> None:
     dataset = acl.mdl.create_dataset()
     buffer = acl.create_data_buffer(64, 1)
     acl.mdl.add_dataset_buffer(dataset, buffer)

@@ -38,7 +38,7 @@ def test_architecture_matches_numpy(
             assert_close(loaded(*inputs), evaluate(model, *inputs))
 
 
-def test_four_streams_at_once() -> None:
+def test_model_can_run_on_four_streams_concurrently() -> None:
     build, make = ARCHITECTURES["encoder"]
     model, rng = build(), np.random.default_rng(8)
     jobs = [[make(rng) for _ in range(6)] for _ in range(4)]
@@ -88,7 +88,7 @@ def test_tensors_and_workspaces_come_from_the_registered_allocator(raw_stream: i
     allocator.close()
 
 
-def test_callbacks_come_in_the_order_of_the_nodes(raw_stream: int) -> None:
+def test_allocator_callbacks_are_called_in_the_order_of_the_nodes(raw_stream: int) -> None:
     b = Builder()
     h = b.add("MatMul", b.add("Relu", b.input("x", "float32", ["n", 8])), b.constant(np.ones((8, 16), np.float32)))
     b.add("Neg", b.add("Sigmoid", h), outputs=["y"])
@@ -112,7 +112,7 @@ def test_callbacks_come_in_the_order_of_the_nodes(raw_stream: int) -> None:
     allocator.close()
 
 
-def test_free_means_queued_not_done(raw_stream: int) -> None:
+def test_blocks_are_freed_when_their_work_is_queued_not_when_it_is_done(raw_stream: int) -> None:
     gate = threading.Event()
     callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: gate.wait(20) and None)
     assert api.aclrtLaunchHostFunc(raw_stream, ctypes.cast(callback, ctypes.c_void_p), None) == 0
@@ -132,7 +132,7 @@ def test_free_means_queued_not_done(raw_stream: int) -> None:
     allocator.close()
 
 
-def test_callbacks_run_on_the_calling_thread(raw_stream: int) -> None:
+def test_allocator_callbacks_run_on_the_calling_thread(raw_stream: int) -> None:
     allocator, threads = CountingAllocator(raw_stream), set[int]()
     allocator.on_alloc = lambda size: threads.add(threading.get_ident())
     with SimModel(small_model().to_bytes()) as loaded:
@@ -143,7 +143,7 @@ def test_callbacks_run_on_the_calling_thread(raw_stream: int) -> None:
     allocator.close()
 
 
-def test_null_block_fails_the_call_and_blocks_come_back_later(raw_stream: int) -> None:
+def test_null_block_fails_the_call_and_other_blocks_are_freed_later(raw_stream: int) -> None:
     allocator = CountingAllocator(raw_stream)
     with SimModel(small_model().to_bytes()) as loaded:
         allocator.fail_at = 1
@@ -160,7 +160,7 @@ def test_null_block_fails_the_call_and_blocks_come_back_later(raw_stream: int) -
     allocator.close()
 
 
-def test_unload_gives_back_what_a_failed_run_kept(raw_stream: int) -> None:
+def test_unload_frees_the_blocks_that_a_failed_run_kept(raw_stream: int) -> None:
     allocator = CountingAllocator(raw_stream)
     with SimModel(small_model().to_bytes()) as loaded:
         allocator.fail_at = 1
@@ -186,7 +186,7 @@ def test_synchronous_runs_ignore_the_allocator(raw_stream: int) -> None:
     allocator.close()
 
 
-def test_empty_output_is_allocated_and_lost(raw_stream: int) -> None:
+def test_output_without_a_buffer_is_allocated_and_freed_by_the_engine(raw_stream: int) -> None:
     allocator = CountingAllocator(raw_stream)
     with SimModel(small_model().to_bytes()) as loaded:
         call = loaded.queue(raw_stream, [np.ones((5, 8), np.float32)], [0])
@@ -219,7 +219,7 @@ def test_steady_state_makes_no_device_calls(raw_stream: int) -> None:
 
 
 @pytest.mark.parametrize("failing", [False, True])
-def test_default_memory_of_a_stream_goes_with_it(failing: bool, device: None) -> None:
+def test_default_memory_of_a_stream_is_freed_with_the_stream(failing: bool, device: None) -> None:
     with SimModel(small_model().to_bytes()) as loaded:
         call, stream = Call([np.ones((5, 8), np.float32)], 1, [160]), out()
         before = acl.sim.physical_bytes()
@@ -257,7 +257,7 @@ def test_weights_never_come_from_the_allocator(raw_stream: int) -> None:
 # --- loading and describing ------------------------------------------------------------------------
 
 
-def test_sizes_names_and_dims() -> None:
+def test_model_description_has_sizes_names_and_dimensions() -> None:
     with SimModel(transformer_encoder().to_bytes()) as loaded:
         desc = api.aclmdlCreateDesc()
         assert api.aclmdlGetDesc(desc, loaded.id) == 0
@@ -277,7 +277,7 @@ def test_sizes_names_and_dims() -> None:
         assert api.aclmdlDestroyDesc(desc) == 0
 
 
-def test_load_with_the_users_weight_memory(tmp_path: Path) -> None:
+def test_model_can_be_loaded_into_weight_memory_of_the_user(tmp_path: Path) -> None:
     path = tmp_path / "model.om"
     path.write_bytes(small_model().to_bytes())
     work, weight, number = out(ctypes.c_size_t), out(ctypes.c_size_t), out(ctypes.c_uint32)
@@ -294,7 +294,7 @@ def test_load_with_the_users_weight_memory(tmp_path: Path) -> None:
     assert api.aclrtFree(memory) == 0
 
 
-def test_gears() -> None:
+def test_model_with_batch_gears_runs_only_in_one_of_its_gears() -> None:
     b = Builder()
     x = b.input("x", "float32", [None, 4])
     b.add("Relu", x, outputs=["y"])
@@ -344,7 +344,7 @@ def test_wrong_inputs_are_refused_by_name(inputs: Inputs, sizes: list[int], code
     assert word in text
 
 
-def test_values_in_memory_that_is_gone_are_an_error_of_the_run(raw_stream: int) -> None:
+def test_values_in_freed_memory_are_an_error_of_the_run(raw_stream: int) -> None:
     b = Builder()
     b.output(b.add("Reshape", b.input("x", "float32", ["n"]), b.input("shape", "int64", [2])))
     hole = out()
@@ -403,7 +403,7 @@ def test_unloaded_model_is_no_longer_known() -> None:
 # --- options, and functions that are not supported -------------------------------------------------
 
 
-def test_load_with_config() -> None:
+def test_model_is_loaded_by_a_configuration_handle() -> None:
     handle, number, data = api.aclmdlCreateConfigHandle(), out(ctypes.c_uint32), small_model().to_bytes()
     keep = ctypes.create_string_buffer(data, len(data))
     options = [(1, ctypes.c_size_t(3)), (3, ctypes.c_void_p(ctypes.addressof(keep))), (4, ctypes.c_size_t(len(data)))]
@@ -459,7 +459,9 @@ ROWS: list[tuple[str, tuple[Any, ...], int]] = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "code"), ROWS, ids=[f"{r[0]}-{i}" for i, r in enumerate(ROWS)])
-def test_wrong_argument(name: str, arguments: tuple[Any, ...], code: int) -> None:
+def test_model_call_with_a_wrong_argument_returns_the_documented_code(
+    name: str, arguments: tuple[Any, ...], code: int
+) -> None:
     slots = [out(ctypes.c_uint64) for _ in arguments]
     given = [ctypes.byref(slot) if a == "out" else a for a, slot in zip(arguments, slots, strict=True)]
     assert getattr(api, name)(*given) == code

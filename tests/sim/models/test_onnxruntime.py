@@ -66,7 +66,7 @@ ARCHITECTURES: list[tuple[Callable[[], Builder], Callable[[np.random.Generator],
 
 @pytest.mark.parametrize("engine", ["builtin", "onnxruntime"])
 @pytest.mark.parametrize(("build", "make"), ARCHITECTURES, ids=lambda f: f.__name__)
-def test_architecture(
+def test_model_architectures_give_the_results_of_onnx_runtime(
     build: Callable[[], Builder],
     make: Callable[[np.random.Generator], Inputs],
     engine: str,
@@ -91,14 +91,14 @@ def strange_model() -> Builder:
     return b
 
 
-def test_second_engine_takes_what_the_first_cannot() -> None:
+def test_second_engine_runs_models_that_the_first_engine_cannot() -> None:
     x = floats(np.random.default_rng(1), 4, 5)
     with SimModel(strange_model().to_bytes()) as loaded:
         got = loaded(x)[0]
     np.testing.assert_array_equal(got, -(x == x.max(1, keepdims=True)).astype(np.float32))
 
 
-def test_second_engines_tensors_come_from_the_registered_allocator() -> None:
+def test_tensors_of_the_second_engine_come_from_the_registered_allocator() -> None:
     stream, x = out(), floats(np.random.default_rng(1), 4, 5)
     assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
     allocator = CountingAllocator(stream.value)
@@ -126,7 +126,7 @@ def loaded_fails(loaded: SimModel, stream: int, x: np.ndarray[Any, Any]) -> int:
     return code
 
 
-def test_operator_that_neither_engine_has() -> None:
+def test_operator_that_neither_engine_has_is_refused() -> None:
     b = Builder()
     b.add("Frobnicate", b.input("x", "float32", [1]), name="strange", outputs=["y"])
     b.output("y")
@@ -176,7 +176,7 @@ def qdq_inputs(rng: np.random.Generator) -> Inputs:
     ("build", "make"), [(power_loop, loop_inputs), (branching, branch_inputs), (qdq_net, qdq_inputs)],
     ids=lambda f: f.__name__,
 )
-def test_control_flow_and_quantised_nets(
+def test_control_flow_and_quantised_models_give_the_results_of_onnx_runtime(
     build: Callable[[], Builder], make: Callable[[np.random.Generator], Inputs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")

@@ -118,7 +118,7 @@ def watch() -> Iterator[Watch]:
     made.close()
 
 
-def test_each_operator_of_a_run(watch: Watch) -> None:
+def test_subscription_has_a_record_for_each_operator_of_a_run(watch: Watch) -> None:
     before = time.monotonic_ns()
     watch.run()
     after = time.monotonic_ns()
@@ -131,7 +131,7 @@ def test_each_operator_of_a_run(watch: Watch) -> None:
     assert all(first.end <= second.begin for first, second in itertools.pairwise(runs))
 
 
-def test_runs_on_a_stream(watch: Watch, raw_stream: int) -> None:
+def test_subscription_has_records_of_runs_on_a_stream(watch: Watch, raw_stream: int) -> None:
     inputs = [np.ones((2, 3), np.float32)]
     calls = [watch.model.queue(raw_stream, inputs, [32]) for _ in range(50)]
     assert api.aclrtSynchronizeStream(raw_stream) == 0
@@ -140,7 +140,7 @@ def test_runs_on_a_stream(watch: Watch, raw_stream: int) -> None:
         call.close()
 
 
-def test_the_size_of_a_record(watch: Watch) -> None:
+def test_subscription_record_has_the_documented_size(watch: Watch) -> None:
     size = out(ctypes.c_size_t)
     assert api.aclprofGetOpDescSize(ctypes.byref(size)) == 0
     assert size.value == RECORD
@@ -148,20 +148,20 @@ def test_the_size_of_a_record(watch: Watch) -> None:
     assert len(watch.end()) == 6 * RECORD
 
 
-def test_other_models_are_not_told(watch: Watch) -> None:
+def test_subscription_has_no_records_of_other_models(watch: Watch) -> None:
     with SimModel(small_model()) as other:
         other(np.ones((2, 3), np.float32))
     assert watch.end() == b""
 
 
-def test_a_model_may_be_unloaded_before(watch: Watch) -> None:
+def test_model_may_be_unloaded_before_its_subscription_ends(watch: Watch) -> None:
     watch.run()
     watch.model.__exit__()
     assert len(parsed(watch.end())) == 3
     watch.model = SimModel(small_model())
 
 
-def test_two_models_have_a_pipe_each() -> None:
+def test_subscriptions_of_two_models_write_to_separate_pipes() -> None:
     first, second = Watch(), Watch()
     first.run(1)
     second.run(2)
@@ -171,13 +171,13 @@ def test_two_models_have_a_pipe_each() -> None:
     second.close()
 
 
-def test_who_does_not_read_delays_nobody(watch: Watch) -> None:
+def test_subscriber_that_does_not_read_does_not_delay_the_model(watch: Watch) -> None:
     for _ in range(400):  # 96,000 bytes: more than a pipe holds
         watch.run()
     assert len(watch.end()) == 1200 * RECORD
 
 
-def test_a_reader_that_went_away(watch: Watch) -> None:
+def test_subscription_whose_pipe_is_closed_does_not_disturb_the_model(watch: Watch) -> None:
     os.close(watch.read)
     watch.run(3)
     watch.subscribed = False
@@ -185,7 +185,7 @@ def test_a_reader_that_went_away(watch: Watch) -> None:
     watch.read = os.open(os.devnull, os.O_RDONLY)
 
 
-def test_names_are_fetched_once(watch: Watch) -> None:
+def test_type_and_name_of_a_subscription_record_can_be_read_only_once(watch: Watch) -> None:
     watch.run()
     data = ctypes.create_string_buffer(watch.end())
     at, length, size = ctypes.addressof(data), 3 * RECORD, out(ctypes.c_size_t)
@@ -196,7 +196,7 @@ def test_names_are_fetched_once(watch: Watch) -> None:
     assert api.aclprofGetOpNameLen(at, length, 1, ctypes.byref(size)) == P
 
 
-def test_room_for_a_name(watch: Watch) -> None:
+def test_operator_type_of_a_record_needs_room_for_its_name(watch: Watch) -> None:
     watch.run()
     data = ctypes.create_string_buffer(watch.end())
     at, length, text = ctypes.addressof(data), 3 * RECORD, ctypes.create_string_buffer(b"?" * 20)
@@ -207,7 +207,7 @@ def test_room_for_a_name(watch: Watch) -> None:
     assert text.value == b"Add"
 
 
-def test_what_is_no_record(watch: Watch) -> None:
+def test_data_that_is_not_a_subscription_record_is_refused(watch: Watch) -> None:
     watch.run()
     data = bytearray(watch.end())
     whole = ctypes.create_string_buffer(bytes(data))
@@ -242,7 +242,7 @@ def test_what_is_no_record(watch: Watch) -> None:
         assert getattr(api, function)(*arguments) == wanted, (function, arguments)
 
 
-def test_configurations() -> None:
+def test_subscription_accepts_only_valid_configurations() -> None:
     fd = ctypes.c_int(1)
     place = ctypes.byref(fd)
     assert api.aclprofCreateSubscribeConfig(1, NO_METRICS, None) is None
@@ -254,7 +254,7 @@ def test_configurations() -> None:
     assert api.aclprofDestroySubscribeConfig(None) == P
 
 
-def test_subscribing_what_cannot_be(watch: Watch) -> None:
+def test_subscription_to_an_invalid_model_is_refused(watch: Watch) -> None:
     fd = ctypes.c_int(watch.write)
     nothing = api.aclprofCreateSubscribeConfig(0, NO_METRICS, ctypes.byref(fd))
     closed = ctypes.c_int(1 << 20)
@@ -271,7 +271,7 @@ def test_subscribing_what_cannot_be(watch: Watch) -> None:
         assert api.aclprofDestroySubscribeConfig(config) == 0
 
 
-def test_not_both_kinds_of_profiling_at_once(watch: Watch, tmp_path: Any) -> None:
+def test_profiling_and_subscription_exclude_each_other(watch: Watch, tmp_path: Any) -> None:
     path = str(tmp_path).encode()
     assert api.aclprofInit(path, len(path)) == CONFLICT
     watch.end()
@@ -280,14 +280,14 @@ def test_not_both_kinds_of_profiling_at_once(watch: Watch, tmp_path: Any) -> Non
     assert api.aclprofFinalize() == 0
 
 
-def test_a_run_that_fails_tells_what_ran(watch: Watch) -> None:
+def test_subscription_of_a_failed_run_has_records_of_the_finished_operators(watch: Watch) -> None:
     call = Call([np.ones((2, 5), np.float32)], 1)
     assert api.aclmdlExecute(watch.model.id, call.input, call.output) != 0
     call.close()
     assert watch.end() == b""
 
 
-def test_in_parallel(watch: Watch) -> None:
+def test_subscriptions_work_for_models_that_run_in_parallel(watch: Watch) -> None:
     failures: list[BaseException] = []
 
     def work() -> None:

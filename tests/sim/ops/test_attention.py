@@ -49,7 +49,7 @@ def close(got: Array, expected: Array, tolerance: float = 2e-5) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 @pytest.mark.parametrize("heads", [(2, 2), (4, 2), (4, 1)])
-def test_heads_share_keys(dtype: str, heads: tuple[int, int]) -> None:
+def test_attention_heads_can_share_keys(dtype: str, heads: tuple[int, int]) -> None:
     q, k, v = normal(2, heads[0], 5, 8), normal(2, heads[1], 7, 8), normal(2, heads[1], 7, 6)
     q, k, v = q.astype(dtype), k.astype(dtype), v.astype(dtype)
     (got,) = run("Attention", [q, k, v], opset=23)
@@ -57,7 +57,7 @@ def test_heads_share_keys(dtype: str, heads: tuple[int, int]) -> None:
     close(got, attend(q, k, v), 4e-3 if dtype == "float16" else 2e-5)
 
 
-def test_three_dimensions_are_heads_side_by_side() -> None:
+def test_attention_input_of_three_dimensions_has_its_heads_side_by_side() -> None:
     q, k, v = normal(2, 5, 12), normal(2, 7, 6), normal(2, 7, 4)
     (got,) = run("Attention", [q, k, v], q_num_heads=4, kv_num_heads=2)
     heads = [x.reshape(2, x.shape[1], n, -1).swapaxes(1, 2) for x, n in ((q, 4), (k, 2), (v, 2))]
@@ -65,14 +65,14 @@ def test_three_dimensions_are_heads_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("shape", [(7,), (5, 7), (1, 5, 7), (4, 5, 1), (2, 1, 5, 7), (2, 4, 1, 7)])
-def test_a_mask_is_broadcast(shape: tuple[int, ...]) -> None:
+def test_attention_mask_is_broadcast(shape: tuple[int, ...]) -> None:
     q, k, v, mask = normal(2, 4, 5, 8), normal(2, 4, 7, 8), normal(2, 4, 7, 8), normal(*shape)
     close(run("Attention", [q, k, v, mask])[0], attend(q, k, v, mask))
     seen = mask > -0.5
     close(run("Attention", [q, k, v, seen])[0], attend(q, k, v, np.where(seen, 0.0, -np.inf)))
 
 
-def test_a_query_that_sees_nothing_is_zero() -> None:
+def test_attention_query_without_visible_keys_gives_zero() -> None:
     q, k, v, seen = normal(1, 1, 2, 4), normal(1, 1, 3, 4), normal(1, 1, 3, 4), np.zeros((2, 3), bool)
     seen[1, 2] = True
     (got,) = run("Attention", [q, k, v, seen])
@@ -80,7 +80,7 @@ def test_a_query_that_sees_nothing_is_zero() -> None:
     close(got[0, 0, 1], v[0, 0, 2])
 
 
-def test_what_is_causal_counts_from_the_past() -> None:
+def test_causal_attention_counts_positions_from_the_past_keys() -> None:
     q, k, v = normal(2, 2, 3, 4), normal(2, 2, 3, 4), normal(2, 2, 3, 4)
     past_k, past_v = normal(2, 2, 5, 4, seed=9), normal(2, 2, 5, 4, seed=8)
     got, key, value = run("Attention", [q, k, v, None, past_k, past_v], outputs=3, is_causal=1)
@@ -90,7 +90,7 @@ def test_what_is_causal_counts_from_the_past() -> None:
     close(got, attend(q, key, value, bias))
 
 
-def test_lengths_cut_each_batch_off() -> None:
+def test_attention_lengths_limit_the_keys_of_each_batch() -> None:
     q, k, v, lengths = normal(2, 2, 2, 4), normal(2, 2, 6, 4), normal(2, 2, 6, 4), np.array([6, 3])
     (got,) = run("Attention", [q, k, v, None, None, None, lengths], is_causal=1)
     ends = lengths[:, None, None, None] - 2 + np.arange(2)[:, None]
@@ -98,7 +98,7 @@ def test_lengths_cut_each_batch_off() -> None:
 
 
 @pytest.mark.parametrize(("left", "right"), [(1, 0), (2, 1), (-1, 1), (0, -1)])
-def test_a_window_about_the_query(left: int, right: int) -> None:
+def test_attention_window_limits_the_keys_around_each_query(left: int, right: int) -> None:
     q, k, v = normal(1, 2, 6, 4), normal(1, 2, 6, 4), normal(1, 2, 6, 4)
     (got,) = run("Attention", [q, k, v], opset=25, left_window_size=left, right_window_size=right)
     gap = np.arange(6)[:, None] - np.arange(6)
@@ -107,7 +107,7 @@ def test_a_window_about_the_query(left: int, right: int) -> None:
 
 
 @pytest.mark.parametrize("mode", [0, 1, 2, 3])
-def test_scores_come_out_at_each_step(mode: int) -> None:
+def test_attention_scores_can_be_returned_after_each_step(mode: int) -> None:
     q, k, v, mask = normal(1, 2, 3, 4), normal(1, 2, 5, 4), normal(1, 2, 5, 4), normal(3, 5)
     outputs = run("Attention", [q, k, v, mask], outputs=4, qk_matmul_output_mode=mode, softcap=0.5, scale=0.3)
     raw = q.astype(np.float64) @ k.swapaxes(-1, -2) * 0.3
@@ -120,7 +120,7 @@ def test_scores_come_out_at_each_step(mode: int) -> None:
 
 @pytest.mark.parametrize("queries", [0, 1])
 @pytest.mark.parametrize("keys", [0, 1])
-def test_nothing_to_attend_to(queries: int, keys: int) -> None:
+def test_attention_over_no_keys_gives_zero(queries: int, keys: int) -> None:
     q, k, v = normal(2, 2, queries, 4), normal(2, 2, keys, 4), normal(2, 2, keys, 3)
     (got,) = run("Attention", [q, k, v])
     close(got, np.broadcast_to(v, (2, 2, queries, 3)) if keys else np.zeros((2, 2, queries, 3)))
@@ -134,14 +134,14 @@ def test_nothing_to_attend_to(queries: int, keys: int) -> None:
     ({"shapes": [(1, 2, 5, 4), (1, 2, 5, 4), (1, 2, 5, 4), (4, 5)]}, "a mask for [batch, heads, queries, keys]"),
     ({"shapes": [(1, 5, 7), (1, 5, 6), (1, 5, 6)], "q_num_heads": 2, "kv_num_heads": 2}, "do not divide"),
 ])  # fmt: skip
-def test_shapes_that_do_not_fit_are_named(wrong: dict[str, Any], message: str) -> None:
+def test_attention_shapes_that_do_not_fit_are_refused_by_name(wrong: dict[str, Any], message: str) -> None:
     inputs: list[Array | None] = [normal(*shape) for shape in wrong.pop("shapes")]
     with pytest.raises(AssertionError, match=message.replace("[", r"\[")):
         run("Attention", inputs, **wrong)
 
 
 @pytest.mark.parametrize("mode", ["linear", "circular"])
-def test_a_cache_takes_an_update(mode: str) -> None:
+def test_attention_cache_can_be_updated(mode: str) -> None:
     past, update, at = normal(2, 3, 6, 4), normal(2, 3, 2, 4, seed=1), np.array([1, 4 if mode == "linear" else 5])
     (got,) = run("TensorScatter", [past, update, at], mode=mode)
     for batch, first in enumerate(at):
@@ -150,6 +150,6 @@ def test_a_cache_takes_an_update(mode: str) -> None:
     np.testing.assert_array_equal(got, past)
 
 
-def test_an_update_past_the_caches_end_fails() -> None:
+def test_attention_cache_update_past_its_end_fails() -> None:
     with pytest.raises(AssertionError):
         run("TensorScatter", [normal(1, 3, 4), normal(1, 2, 4), np.array([2])])

@@ -38,12 +38,12 @@ def fused() -> set[str]:
     return set(re.findall(r'"(\w+)",\s*(?:OP_ONNX \| )?OP_ORT', text)) | set(re.findall(r'GELU\("(\w+)"', text))
 
 
-def test_the_list_is_the_librarys() -> None:
+def test_documented_operators_are_those_of_the_library() -> None:
     assert sorted(rows() | {"Constant"}) == listed("operators")
     assert sorted(fused()) == listed("fused")
 
 
-def test_each_is_compared_with_onnx_runtime() -> None:
+def test_each_documented_operator_is_compared_with_onnx_runtime() -> None:
     """differential.py compares all operators except those below, which are tested elsewhere for the reason given."""
     others = {
         "Constant": "no kernel",
@@ -56,7 +56,7 @@ def test_each_is_compared_with_onnx_runtime() -> None:
 
 
 @pytest.mark.parametrize("mark", ["operators", "control"])
-def test_each_is_known_to_the_engine(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_documented_operator_is_known_to_the_engine(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node may be refused for other reasons, but not because the operator is unknown."""
     monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
     for kind in listed(mark):
@@ -77,7 +77,7 @@ def names(page: str, mark: str) -> list[str]:
     return [name.split(" ")[0] for name in found[1].replace("\n", " ").strip().split(", ")]
 
 
-def test_functions_answer_is_what_the_pages_list() -> None:
+def test_operator_list_function_returns_the_operators_that_the_page_lists() -> None:
     answer = sim.operators()
     assert answer["single"] == names("operators.md", "single")
     assert answer["torch"] == names("operators.md", "torch")

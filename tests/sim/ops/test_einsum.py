@@ -46,7 +46,7 @@ def run(equation: str, *inputs: Array) -> Array:
     ("...ij,jk->...ik", [(3, 4), (4, 2)]),
     ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 2)]),
 ])  # fmt: skip
-def test_is_numpys(equation: str, shapes: list[tuple[int, ...]], dtype: str) -> None:
+def test_einsum_equals_that_of_numpy(equation: str, shapes: list[tuple[int, ...]], dtype: str) -> None:
     rng = np.random.default_rng(len(equation))
     inputs = [np.asarray(rng.standard_normal(shape) * 3).astype(dtype) for shape in shapes]
     wide = [x.astype(np.int64 if dtype == "int64" else np.float64) for x in inputs]
@@ -64,6 +64,6 @@ def test_is_numpys(equation: str, shapes: list[tuple[int, ...]], dtype: str) -> 
     ("ij,ik->jk", "letter i is 2 and 3 long"),
     ("...j,...k->...jk", "dimension 0 is 2 and 3 long"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_named(equation: str, message: str) -> None:
+def test_einsum_names_an_equation_or_shape_that_does_not_fit(equation: str, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         run(equation, np.ones((2, 3), np.float32), np.ones((3, 2), np.float32))

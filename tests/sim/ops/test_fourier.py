@@ -39,7 +39,7 @@ def normal(*shape: int) -> Array:
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 12, 64, 90, 101])
-def test_a_transform_of_any_length(length: int) -> None:
+def test_fourier_transform_of_any_length_equals_that_of_numpy(length: int) -> None:
     x = normal(2, length, 2)
     wide = x[..., 0] + 1j * x[..., 1]
     close(run("DFT", [x]), parts(np.fft.fft(wide)))
@@ -48,7 +48,7 @@ def test_a_transform_of_any_length(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [5, 8, 13])
-def test_a_length_cuts_or_fills(length: int) -> None:
+def test_fourier_transform_length_cuts_or_pads_the_input(length: int) -> None:
     x = normal(3, 8, 4, 1)
     close(run("DFT", [x, np.array(length), np.array(1)]), parts(np.fft.fft(x[..., 0], length, 1)))
     close(run("DFT", [x, np.array(length), np.array(-2)]), parts(np.fft.fft(x[..., 0], length, 2)))
@@ -56,14 +56,14 @@ def test_a_length_cuts_or_fills(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [8, 9])
-def test_half_a_spectrum_goes_back(length: int) -> None:
+def test_half_spectrum_is_transformed_back_to_the_signal(length: int) -> None:
     x = normal(3, length)
     half = parts(np.fft.rfft(x)).astype(np.float32)
     close(run("DFT", [half, np.array(length)], inverse=1, onesided=1), x[..., None])
 
 
 @pytest.mark.parametrize("onesided", [0, 1])
-def test_frames_of_a_signal(onesided: int) -> None:
+def test_short_time_fourier_transform_splits_a_signal_into_frames(onesided: int) -> None:
     signal, window = normal(2, 50), np.hanning(16).astype(np.float32)
     frames = np.stack([signal[:, at : at + 16] for at in range(0, 35, 5)], 1)
     expected = parts(np.fft.fft(frames * window)[..., : 9 if onesided else 16])
@@ -73,7 +73,7 @@ def test_frames_of_a_signal(onesided: int) -> None:
 
 
 @pytest.mark.parametrize("periodic", [0, 1])
-def test_windows(periodic: int) -> None:
+def test_window_functions_equal_their_definitions(periodic: int) -> None:
     for kind, expected in (("HannWindow", np.hanning(11 + periodic)), ("BlackmanWindow", np.blackman(11 + periodic))):
         close(run(kind, [np.array(11)], periodic=periodic), expected[:11].astype(np.float32))
     turns = 2 * np.pi * np.arange(11) / (10 + periodic)
@@ -87,6 +87,8 @@ def test_windows(periodic: int) -> None:
     ("STFT", [normal(2, 8), np.array(2), normal(9)], "frames of 9"),
     ("HannWindow", [np.array(-1)], "expected a size"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_named(kind: str, inputs: list[Array | None], message: str) -> None:
+def test_fourier_transform_names_an_argument_that_does_not_fit(
+    kind: str, inputs: list[Array | None], message: str
+) -> None:
     with pytest.raises(AssertionError, match=message):
         run(kind, inputs)

@@ -55,7 +55,7 @@ def gelu_tanh(x: Array) -> Array:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_gelu_in_its_forms(dtype: str) -> None:
+def test_gelu_is_right_in_all_its_forms(dtype: str) -> None:
     x, bias = normal(2, 3, 8).astype(dtype), normal(8).astype(dtype)
     wide, summed = x.astype(np.float64), x.astype(np.float64) + bias
     tolerance = 2e-3 if dtype == "float16" else 2e-6
@@ -85,7 +85,7 @@ def rms(x: Array, gamma: Array, epsilon: float = 1e-5) -> Array:
 
 
 @pytest.mark.parametrize("skip", [(2, 3, 8), (3, 8), (1, 3, 8)])
-def test_a_sum_is_normalised(skip: tuple[int, ...]) -> None:
+def test_skip_layer_normalization_normalises_the_sum(skip: tuple[int, ...]) -> None:
     x, s, gamma, beta, bias = normal(2, 3, 8), normal(*skip, seed=1), normal(8), normal(8, seed=2), normal(8, seed=3)
     got = run("SkipLayerNormalization", [x, s, gamma, beta, bias], outputs=4, epsilon=1e-3)
     total = x + s + bias
@@ -105,7 +105,7 @@ def test_a_sum_is_normalised_without_its_mean() -> None:
         close(run("SimplifiedLayerNormalization", [x, gamma], domain=domain, epsilon=1e-5)[0], rms(x, gamma))
 
 
-def test_sums_that_do_not_fit_are_refused() -> None:
+def test_normalised_sums_of_shapes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(AssertionError, match="inputs 0 and 1: expected one shape"):
         run("SkipLayerNormalization", [normal(2, 3, 8), normal(2, 8), normal(8)])
     with pytest.raises(AssertionError, match="input 2: expected 8 numbers"):
@@ -138,7 +138,7 @@ def test_a_word_outside_the_table_fails() -> None:
 
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("right", [False, True])
-def test_a_product_of_transposes(left: bool, right: bool) -> None:
+def test_fused_matmul_multiplies_transposed_matrices(left: bool, right: bool) -> None:
     a, b = normal(2, 3, 4), normal(2, 4, 5)
     inputs: list[Array | None] = [a.swapaxes(1, 2).copy() if left else a, b.swapaxes(1, 2).copy() if right else b]
     close(run("FusedMatMul", inputs, alpha=0.5, transA=int(left), transB=int(right))[0], 0.5 * a @ b)
@@ -153,7 +153,9 @@ def test_a_product_of_transposes(left: bool, right: bool) -> None:
     ("Clip", [-0.5, 1.5], lambda x: np.clip(x, -0.5, 1.5)),
     ("HardSigmoid", [0.3, 0.4], lambda x: np.clip(0.3 * x + 0.4, 0, 1)),
 ])  # fmt: skip
-def test_a_convolution_with_what_follows(name: str, numbers: list[float], function: Callable[[Array], Array]) -> None:
+def test_fused_convolution_applies_the_activation_that_follows(
+    name: str, numbers: list[float], function: Callable[[Array], Array]
+) -> None:
     x, w, bias, add = normal(2, 3, 40), normal(4, 3, 1), normal(4), normal(2, 4, 40)
     more: dict[str, Any] = ({"activation": name} if name else {}) | ({"activation_params": numbers} if numbers else {})
     plain = np.einsum("fck,bcl->bfl", w, x) + bias[:, None]
@@ -175,7 +177,7 @@ def turn(x: Array, cosine: Array, sine: Array, interleaved: bool) -> Array:
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("size", [8, 12])
-def test_rows_are_turned_by_their_places(interleaved: bool, size: int) -> None:
+def test_rotary_embedding_rotates_rows_by_their_positions(interleaved: bool, size: int) -> None:
     x, cosine, sine = normal(2, 3, 5, size), normal(10, 4), normal(10, 4, seed=1)
     places = np.random.default_rng(1).integers(0, 10, (2, 5))
     expected = turn(x, cosine[places][:, None], sine[places][:, None], interleaved)
@@ -188,7 +190,7 @@ def test_rows_are_turned_by_their_places(interleaved: bool, size: int) -> None:
     close(got, expected.swapaxes(1, 2).reshape(2, 5, -1))
 
 
-def test_a_first_place_counts_on() -> None:
+def test_rotary_embedding_counts_positions_from_the_first_position() -> None:
     x, cosine, sine = normal(2, 5, 24), normal(10, 4), normal(10, 4, seed=1)
     (got,) = run("RotaryEmbedding", [x, np.array([3]), cosine, sine])
     heads = turn(x.reshape(2, 5, 3, 8).swapaxes(1, 2), cosine[3:8], sine[3:8], False)
@@ -245,7 +247,7 @@ PADDING: dict[str, tuple[Array, Array]] = {
 
 
 @pytest.mark.parametrize("form", PADDING)
-def test_padding_in_its_forms(form: str) -> None:
+def test_attention_padding_is_accepted_in_all_its_forms(form: str) -> None:
     x, w, b, add = normal(2, 3, 8), normal(8, 24), normal(24), normal(1, 2, 3, 3)
     mask, seen = PADDING[form]
     q, k, v = (split(part, 2) for part in np.split(x @ w + b, 3, -1))
@@ -255,7 +257,7 @@ def test_padding_in_its_forms(form: str) -> None:
     close(got, attend(q, k, v, bias + add))
 
 
-def test_heads_of_three_tensors() -> None:
+def test_multi_head_attention_takes_three_tensors() -> None:
     q, k, v, bias = normal(2, 3, 8), normal(2, 5, 8, seed=1), normal(2, 5, 12), normal(28)
     close(run("MultiHeadAttention", [q, k, v], num_heads=2)[0], attend(split(q, 2), split(k, 2), split(v, 2)))
     parts = [split(x + b, 2) for x, b in zip((q, k, v), np.split(bias, [8, 16]), strict=True)]
@@ -264,7 +266,7 @@ def test_heads_of_three_tensors() -> None:
     close(run("MultiHeadAttention", [q, keys, values], num_heads=2)[0], attend(split(q, 2), keys, values))
 
 
-def test_heads_of_packed_tensors() -> None:
+def test_multi_head_attention_takes_packed_tensors() -> None:
     packed, pair, q = normal(2, 3, 2, 3, 4), normal(2, 5, 2, 2, 4), normal(2, 3, 8)
     parts = [packed[:, :, :, i].swapaxes(1, 2) for i in range(3)]
     close(run("MultiHeadAttention", [packed], num_heads=2)[0], attend(*parts))
@@ -272,7 +274,7 @@ def test_heads_of_packed_tensors() -> None:
     close(run("MultiHeadAttention", [q, pair], num_heads=2)[0], attend(split(q, 2), keys, values))
 
 
-def test_heads_with_what_is_past() -> None:
+def test_multi_head_attention_takes_past_keys_and_values() -> None:
     q, k, v, add = normal(2, 3, 8), normal(2, 3, 8, seed=1), normal(2, 3, 8, seed=2), normal(2, 1, 3, 7)
     past_k, past_v = normal(2, 2, 4, 4), normal(2, 2, 4, 4, seed=1)
     inputs = [q, k, v, None, None, add, past_k, past_v]
@@ -285,7 +287,7 @@ def test_heads_with_what_is_past() -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
-def test_groups_share_a_cache(turned: bool, packed: bool) -> None:
+def test_group_query_attention_groups_share_a_cache(turned: bool, packed: bool) -> None:
     """The batch has two sequences, one of which has fewer rows in its cache."""
     q, k, v = normal(2, 1, 32), normal(2, 1, 16), normal(2, 1, 16, seed=1)
     past_k, past_v = normal(2, 2, 6, 8), normal(2, 2, 6, 8, seed=1)
@@ -305,7 +307,7 @@ def test_groups_share_a_cache(turned: bool, packed: bool) -> None:
         close(got[2][batch : batch + 1, :, : rows + 1], values)
 
 
-def test_groups_begin_without_a_cache() -> None:
+def test_group_query_attention_works_without_a_cache() -> None:
     q, k, v = normal(2, 4, 32), normal(2, 4, 16), normal(2, 4, 16, seed=1)
     ends = [np.array([3, 3], np.int32), np.array(4, np.int32)]
     inputs = [q, k, v, None, None, *ends]
@@ -324,7 +326,7 @@ def test_groups_begin_without_a_cache() -> None:
     ("FusedMatMul", {"transBatchA": 1}, "transBatchA"),
     ("FusedConv", {"activation": "Softplus"}, "activation: Softplus"),
 ])  # fmt: skip
-def test_what_is_lacking_is_said_at_load(
+def test_missing_feature_of_a_fused_operator_is_refused_at_load(
     kind: str, attributes: dict[str, int], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")

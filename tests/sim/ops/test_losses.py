@@ -29,7 +29,9 @@ def run(kind: str, inputs: list[Array], outputs: int = 1, **attributes: Any) -> 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 @pytest.mark.parametrize("places", [(), (4,), (2, 3)])
-def test_losses(places: tuple[int, ...], reduction: str, weighted: bool, ignored: int | None) -> None:
+def test_loss_operators_equal_their_definitions(
+    places: tuple[int, ...], reduction: str, weighted: bool, ignored: int | None
+) -> None:
     rng = np.random.default_rng(len(places))
     scores = rng.standard_normal((3, 5, *places)).astype(np.float32)
     labels, weight = rng.integers(0, 5, (3, *places)), rng.random(5).astype(np.float32)
@@ -52,7 +54,7 @@ def test_losses(places: tuple[int, ...], reduction: str, weighted: bool, ignored
     np.testing.assert_allclose(likelihood, expected(scores), rtol=1e-5, atol=1e-6)
 
 
-def test_labels_that_do_not_fit() -> None:
+def test_loss_labels_that_do_not_fit_are_refused() -> None:
     scores = np.ones((2, 3), np.float32)
     with pytest.raises(AssertionError, match="do not fit scores"):
         run("SoftmaxCrossEntropyLoss", [scores, np.zeros(3, np.int64)])

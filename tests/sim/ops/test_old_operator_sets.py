@@ -34,7 +34,7 @@ def softmax(x: Array) -> Array:
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1, 2, -1])
-def test_a_softmax_runs_over_all_that_follows_the_axis(axis: int | None) -> None:
+def test_softmax_before_set_13_runs_over_all_dimensions_from_the_axis_on(axis: int | None) -> None:
     attributes = {} if axis is None else {"axis": axis}
     rows = int(np.prod(X.shape[: 1 if axis is None else axis % 3]))
     flat = X.reshape(rows, -1)
@@ -45,11 +45,11 @@ def test_a_softmax_runs_over_all_that_follows_the_axis(axis: int | None) -> None
     np.testing.assert_array_equal(hard.reshape(rows, -1), np.eye(flat.shape[1])[flat.argmax(1)])
 
 
-def test_from_set_13_on_it_runs_along_the_axis() -> None:
+def test_softmax_from_set_13_on_runs_along_the_axis() -> None:
     np.testing.assert_allclose(run("Softmax", [X], 13)[0], softmax(X), rtol=1e-5)
 
 
-def test_attributes_that_became_inputs() -> None:
+def test_attributes_that_later_became_inputs_are_accepted_in_old_sets() -> None:
     np.testing.assert_array_equal(run("Slice", [X], 9, starts=[1, 0], ends=[3, 2], axes=[1, 2])[0], X[:, 1:3, :2])
     np.testing.assert_array_equal(run("Squeeze", [X[:1]], 11, axes=[0])[0], X[0])
     np.testing.assert_array_equal(run("Unsqueeze", [X], 11, axes=[0, 4])[0], X[None, ..., None])
@@ -63,7 +63,7 @@ def test_attributes_that_became_inputs() -> None:
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
-def test_pads_in_an_attribute(mode: str) -> None:
+def test_pads_may_be_an_attribute_in_old_sets(mode: str) -> None:
     (got,) = run("Pad", [X], 10, pads=[0, 1, 2, 0, 0, 3], mode=mode, value=1.5)
     more = {"constant_values": 1.5} if mode == "constant" else {}
     np.testing.assert_array_equal(got, np.pad(X, [(0, 0), (1, 0), (2, 3)], mode=mode, **more))  # type: ignore[call-overload]
@@ -78,7 +78,7 @@ def test_scatter_is_scatter_elements() -> None:
 
 
 @pytest.mark.parametrize(("kind", "opset"), [("Upsample", 7), ("Upsample", 9), ("Resize", 10)])
-def test_enlarging_is_not_centred(kind: str, opset: int) -> None:
+def test_upsample_of_old_sets_does_not_centre_pixels(kind: str, opset: int) -> None:
     x = X[None]
     scales = np.array([1, 1, 2, 3], np.float32)
     inputs = [x] if opset == 7 else [x, scales]

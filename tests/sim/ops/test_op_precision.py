@@ -145,7 +145,7 @@ def normal(x: Array, axes: int | tuple[int, ...], epsilon: float = 0.0) -> Array
     return np.asarray((x - x.mean(axes, keepdims=True)) / np.sqrt(variance + epsilon))
 
 
-def test_float64_is_pooled_as_such() -> None:
+def test_float64_is_pooled_in_double_precision() -> None:
     exactly(run("MaxPool", LARGE, kernel_shape=[1]), LARGE)
     exactly(run("MaxPool", LARGE, kernel_shape=[3], strides=[2]), np.array([[[1e300, 7.0]]]))
     exactly(run("GlobalMaxPool", LARGE), LARGE.max(2, keepdims=True))
@@ -156,7 +156,7 @@ def test_float64_is_pooled_as_such() -> None:
     exactly(values, np.array([[[1e300, 1 / 3, 1 / 3, 7.0]]]))
 
 
-def test_float64_is_normalised_as_such() -> None:
+def test_float64_is_normalised_in_double_precision() -> None:
     third, one, zero = np.array([[1 / 3, 2 / 3, 1e-9]]), np.ones(3), np.zeros(3)
     small = 1e-30
     np.testing.assert_allclose(run("Softmax", third), softmax(third), rtol=1e-14)
@@ -175,7 +175,7 @@ def test_float64_is_normalised_as_such() -> None:
     np.testing.assert_allclose(got, normal(image, (1, 2)), rtol=1e-9)
 
 
-def test_float64_products_and_reductions_are_such() -> None:
+def test_float64_products_and_reductions_have_double_precision() -> None:
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((7, 301)), rng.standard_normal((301, 270))
     np.testing.assert_allclose(run("MatMul", a, b), a @ b, rtol=1e-11, atol=1e-11)
@@ -189,7 +189,7 @@ def test_float64_products_and_reductions_are_such() -> None:
         np.testing.assert_allclose(got, 700 + np.log(np.exp(a).sum(along)), rtol=1e-14)
 
 
-def test_float64_is_sampled_and_resized_as_such() -> None:
+def test_float64_is_sampled_and_resized_in_double_precision() -> None:
     x = np.array([[1e300, 3e300], [1e300, 3e300]]).reshape(1, 1, 2, 2)
     grid = np.zeros((1, 1, 1, 2))
     np.testing.assert_allclose(run("GridSample", x, grid, mode="bilinear"), [[[[2e300]]]], rtol=1e-14)
@@ -226,7 +226,7 @@ def test_float64_is_rounded_once(number: int, dtype: str) -> None:
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("value", [2, 137, 200, 255])
-def test_a_picture_of_one_value_stays_so_when_it_is_resized(value: int, mode: str) -> None:
+def test_resized_picture_of_one_value_keeps_the_value(value: int, mode: str) -> None:
     for size in (3, 5, 10):
         x = np.full((1, 1, size, size), value, np.uint8)
         for target in (1, 3, 7, 64):
@@ -280,7 +280,7 @@ def test_functions_of_angles_are_rounded_once(kind: str, function: Callable[[Arr
 
 
 @pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin", "GlobalMaxPool"])
-def test_an_extreme_is_found_at_every_place_of_a_run(kind: str) -> None:
+def test_extreme_value_is_found_at_every_position(kind: str) -> None:
     sign = np.float32(-1 if kind == "ReduceMin" else 1)
     for value in (np.float32(2), np.float32(np.inf), np.float32(np.nan)):
         x = np.full((1, 70, 70), -sign, np.float32)
@@ -292,7 +292,7 @@ def test_an_extreme_is_found_at_every_place_of_a_run(kind: str) -> None:
     exactly(got.ravel(), np.full(70, -np.inf * sign, np.float32))
 
 
-def test_responses_are_those_of_the_definition() -> None:
+def test_local_responses_equal_those_of_the_definition() -> None:
     x = np.random.default_rng(6).standard_normal((2, 5, 300)).astype(np.float32)
     for size, beta in ((1, 0.75), (2, 0.75), (3, 0.5), (4, 1.0), (9, 0.75)):
         want = np.empty(x.shape, np.float64)
@@ -306,7 +306,7 @@ def test_responses_are_those_of_the_definition() -> None:
 # --- NaN, nothing, and logarithms of integers ------------------------------------------------------
 
 
-def test_nan_stays() -> None:
+def test_nan_values_are_kept_by_operators() -> None:
     x = np.array([np.nan, 1.0], np.float32)
     for kind in ("HardSigmoid", "HardSwish", "Clip", "Relu", "Sign"):
         assert np.isnan(run(kind, x)[0]), kind
@@ -340,7 +340,7 @@ def test_nan_stays() -> None:
         ("ReduceMean", "float32", np.nan),
     ],
 )
-def test_reducing_nothing(kind: str, dtype: str, expected: Any) -> None:
+def test_reduction_over_no_elements_gives_the_neutral_value(kind: str, dtype: str, expected: Any) -> None:
     exactly(run(kind, np.zeros((0, 2), dtype), np.array([0]), opset=20, keepdims=0), np.full(2, expected, dtype))
     exactly(run(kind, np.zeros((2, 0), dtype), np.array([1]), opset=20, keepdims=0), np.full(2, expected, dtype))
 

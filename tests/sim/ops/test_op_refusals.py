@@ -57,7 +57,7 @@ def forms() -> list[tuple[str, str, str]]:
 # --- attributes ------------------------------------------------------------------------------------
 
 
-def test_the_table_of_attributes_is_sorted() -> None:
+def test_table_of_operator_attributes_is_sorted() -> None:
     """The table must be sorted because it is searched by bisection."""
     order = {"OP_ONNX": 1, "OP_ACL": 2, "OP_ORT": 4}
     keys = [(name, order[domain]) for name, domain, _ in forms()]
@@ -65,7 +65,7 @@ def test_the_table_of_attributes_is_sorted() -> None:
     assert keys == sorted(set(keys))
 
 
-def test_each_attribute_that_is_read_is_in_the_table() -> None:
+def test_operator_attributes_that_are_read_are_in_the_table() -> None:
     known = {item.split(":")[0] for _, _, words in forms() for item in words.split()}
     pattern = re.compile(r'(?:attr_(?:int|float|string|find)|op_ints|list_read)\(\s*(?:call|w)?,?\s*"(\w+)"')
     read = {name for path in SOURCES.glob("*/op_*.c") for name in pattern.findall(path.read_text())}
@@ -194,7 +194,7 @@ def test_empty_axis_of_a_single_operator_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [13, 40, 0])
-def test_type_of_no_size_is_refused(dtype: int) -> None:
+def test_tensor_type_without_a_size_is_refused(dtype: int) -> None:
     with pytest.raises(acl.AclError, match="attribute dtype"):
         acl.Op("ArgMaxV2", dtype=dtype)(X, np.array(1, np.int32))
 
@@ -257,7 +257,7 @@ def test_pads_that_do_not_fit_are_refused(pads: list[int], mode: str, words: str
         ([-2, 1], "constant", [3, 4, 5, 0]),
     ],
 )
-def test_pads_that_cut_come_before_those_that_fill(pads: list[int], mode: str, expected: list[int]) -> None:
+def test_negative_pads_are_applied_before_positive_pads(pads: list[int], mode: str, expected: list[int]) -> None:
     x = np.arange(1, 6, dtype=np.float32)
     np.testing.assert_array_equal(run("Pad", [x, np.array(pads)], 19, mode=mode)[0], expected)
 
@@ -265,7 +265,7 @@ def test_pads_that_cut_come_before_those_that_fill(pads: list[int], mode: str, e
 # --- operators that would run too long -------------------------------------------------------------
 
 
-def test_large_kernel_over_a_small_picture_is_no_work() -> None:
+def test_large_kernel_over_a_small_picture_does_not_exceed_the_work_limit() -> None:
     x = np.full((1, 1, 4, 4), 2, np.float32)
     got = run("LpPool", [x], kernel_shape=[2**20, 2**20], pads=[2**19] * 4, strides=[2**20, 2**20])[0]
     np.testing.assert_allclose(got, np.full_like(got, 8))
@@ -361,7 +361,7 @@ def test_a_count_that_no_integer_holds_is_refused(count: float) -> None:
 
 
 @pytest.mark.parametrize("start", [5, 1 << 62, -(1 << 62)])
-def test_a_shape_begins_at_most_behind_the_last_dimension(start: int) -> None:
+def test_start_of_the_shape_operator_is_at_most_the_number_of_dimensions(start: int) -> None:
     kept = X.shape if start < 0 else ()
     np.testing.assert_array_equal(run("Shape", [X], opset=15, start=start)[0], np.array(kept, np.int64))
 

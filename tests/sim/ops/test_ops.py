@@ -139,7 +139,7 @@ CLASSES = {
     ("kind", "function", "dtype"),
     [pytest.param(k, f, d, id=f"{k}-{d}") for k, f, types in UNARY for c in types for d in CLASSES[c]],
 )
-def test_unary(kind: str, function: Callable[[Array], Any], dtype: str) -> None:
+def test_unary_operators_equal_numpy(kind: str, function: Callable[[Array], Any], dtype: str) -> None:
     positive = "p" in {types for name, _, types in UNARY if name == kind}.pop()
     for shape in [(), (1,), (3, 5, 7), (2, 0, 3), (1030,)]:
         x = make(kind, dtype, shape)
@@ -229,7 +229,7 @@ NUMBERS = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 
 
 @pytest.mark.parametrize("to", CAST_TYPES)
 @pytest.mark.parametrize("origin", CAST_TYPES)
-def test_cast(origin: str, to: str) -> None:
+def test_cast_between_types_equals_numpy(origin: str, to: str) -> None:
     x = np.abs(make("cast", origin, (37,)))
     same(run("Cast", [x], to=NUMBERS[to])[0], x.astype(to))
 
@@ -259,7 +259,9 @@ def test_float32_rounds_to_the_nearest_float16() -> None:
     ("kind", "function"),
     [("ReduceMean", np.mean), ("ReduceMax", np.max), ("ReduceMin", np.min), ("ReduceProd", np.prod)],
 )
-def test_reduce(kind: str, function: Callable[..., Any], axes: list[int] | None, keep: int) -> None:
+def test_reduction_operators_equal_numpy(
+    kind: str, function: Callable[..., Any], axes: list[int] | None, keep: int
+) -> None:
     for dtype in ("float32", "float16"):
         x = make(kind, dtype, (3, 4, 5))
         attributes = {} if axes is None else {"axes": axes}
@@ -283,14 +285,14 @@ def test_long_sums_lose_little() -> None:
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_softmax(dtype: str, axis: int) -> None:
+def test_softmax_equals_its_definition(dtype: str, axis: int) -> None:
     x = make("softmax", dtype, (3, 33, 17))
     e = np.exp(x.astype(np.float64) - x.max(axis, keepdims=True))
     same(run("Softmax", [x], axis=axis)[0], (e / e.sum(axis, keepdims=True)).astype(dtype), TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_layer_normalization(dtype: str) -> None:
+def test_layer_normalization_equals_its_definition(dtype: str) -> None:
     x, scale, bias = make("ln", dtype, (4, 6, 8)), make("s", dtype, (6, 8)), make("b", dtype, (6, 8))
     wide = x.astype(np.float64)
     mean, variance = wide.mean((1, 2), keepdims=True), wide.var((1, 2), keepdims=True)
@@ -319,7 +321,7 @@ def test_layer_normalization(dtype: str) -> None:
         ((3, 0), (0, 5)),
     ],
 )
-def test_matmul(left: Shape, right: Shape, dtype: str) -> None:
+def test_matmul_equals_that_of_numpy(left: Shape, right: Shape, dtype: str) -> None:
     x, y = make("mmx", dtype, left), make("mmy", dtype, right)
     wide = (x.astype(np.float64) @ y.astype(np.float64)) if dtype.startswith("float") else x @ y
     same(run("MatMul", [x, y])[0], np.asarray(wide).astype(dtype), {"float16": 3e-2, "float32": 1e-4}.get(dtype, 0))
@@ -327,7 +329,7 @@ def test_matmul(left: Shape, right: Shape, dtype: str) -> None:
 
 @pytest.mark.parametrize("transposed", [(0, 0), (0, 1), (1, 0), (1, 1)])
 @pytest.mark.parametrize("bias", [(5,), (3, 1), (3, 5), ()])
-def test_gemm(transposed: tuple[int, int], bias: Shape) -> None:
+def test_gemm_equals_its_definition(transposed: tuple[int, int], bias: Shape) -> None:
     a, b, c = make("a", "float32", (3, 4)), make("b", "float32", (4, 5)), make("c", "float32", bias)
     given = [a.T.copy() if transposed[0] else a, b.T.copy() if transposed[1] else b, c]
     got = run("Gemm", given, transA=transposed[0], transB=transposed[1], alpha=0.5, beta=2.0)[0]
@@ -381,7 +383,7 @@ def convolve(x: Array, w: Array, strides: list[int], pads: list[int], dilations:
         (2, 3, (1, 1), [2, 2], [0, 0, 0, 0], [1, 1], 1),
     ],
 )
-def test_conv(
+def test_convolution_equals_its_definition(
     channels: int,
     filters: int,
     kernel: Shape,
@@ -409,7 +411,7 @@ def test_transposed_convolution_is_the_adjoint_of_convolution() -> None:
 
 @pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("ceil", [0, 1])
-def test_pool(kind: str, ceil: int) -> None:
+def test_pooling_equals_its_definition(kind: str, ceil: int) -> None:
     x = make("pool", "float32", (2, 3, 8, 7))
     got = run(kind, [x], kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0], ceil_mode=ceil)[0]
     height, width = (4 + (1 if ceil else 0)), (3 + (1 if ceil else 0))
@@ -435,7 +437,7 @@ def test_max_pool_says_where_by_rows_or_by_columns(shape: tuple[int, ...], order
 
 @pytest.mark.parametrize("dtype", ["bool", "float16", "int32", "int64"])
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3], [1, 0, 3, 2]])
-def test_transpose(order: list[int], dtype: str) -> None:
+def test_transpose_equals_that_of_numpy(order: list[int], dtype: str) -> None:
     x = make("t", dtype, (2, 3, 4, 5))
     np.testing.assert_array_equal(run("Transpose", [x], perm=order)[0], x.transpose(order))
 
@@ -463,7 +465,7 @@ def test_slice_follows_python(starts: list[int], ends: list[int], axes: list[int
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
-def test_pad(mode: str) -> None:
+def test_pad_operator_equals_that_of_numpy(mode: str) -> None:
     x = make("pad", "float32", (3, 4))
     pads = np.array([1, 2, 2, 0], np.int64)
     expected = np.pad(x, ((1, 2), (2, 0)), mode=mode)  # type: ignore[call-overload]
@@ -479,7 +481,7 @@ def _opset19_pad(x: Array, pads: Array) -> list[Array]:
         return model(x)
 
 
-def test_gather_scatter_and_friends() -> None:
+def test_gather_and_scatter_operators_equal_numpy() -> None:
     x, rows = make("g", "float32", (5, 6)), np.array([[0, -1], [3, 3]], np.int64)
     np.testing.assert_array_equal(run("Gather", [x, rows])[0], x[rows])
     np.testing.assert_array_equal(run("Gather", [x, rows], axis=1)[0], x[:, rows])
@@ -498,7 +500,7 @@ def test_gather_scatter_and_friends() -> None:
     )
 
 
-def test_index_outside_is_an_error_of_the_stream() -> None:
+def test_index_outside_of_a_tensor_is_an_error_of_the_stream() -> None:
     with pytest.raises(AssertionError, match="507015"):
         run("Gather", [np.zeros((3, 2), np.float32), np.array([3], np.int64)])
 
@@ -528,7 +530,7 @@ def test_topk_breaks_ties_by_index(largest: int) -> None:
     np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
 
 
-def test_nonzero_has_the_size_that_the_data_says() -> None:
+def test_nonzero_output_has_a_size_that_depends_on_the_data() -> None:
     x = make("nz", "bool", (4, 5, 3))
     np.testing.assert_array_equal(run("NonZero", [x])[0], np.stack(np.nonzero(x)))
     assert run("NonZero", [np.zeros((2, 2), np.float32)])[0].shape == (2, 0)
@@ -562,7 +564,9 @@ REFUSED: list[Row] = [
 @pytest.mark.parametrize(
     ("kind", "inputs", "attributes", "words"), REFUSED, ids=[f"{r[0]}-{r[3][:20]}" for r in REFUSED]
 )
-def test_refusals_say_what_was_expected(kind: str, inputs: list[Array], attributes: dict[str, Any], words: str) -> None:
+def test_refused_operators_say_what_was_expected(
+    kind: str, inputs: list[Array], attributes: dict[str, Any], words: str
+) -> None:
     with pytest.raises(AssertionError, match=words):
         run(kind, inputs, **attributes)
 
@@ -587,7 +591,7 @@ def test_a_variant_that_is_missing_is_refused_at_load(
         run(kind, [np.zeros((1, 1, 1), np.float32)] * inputs, outputs=outputs, **attributes)
 
 
-def test_dropout_keeps_everything_and_says_so() -> None:
+def test_dropout_keeps_all_values_and_returns_a_full_mask() -> None:
     x = make("dropout", "float32", (3, 5))
     kept, mask = run("Dropout", [x, np.array(0.5, np.float32)], outputs=2)
     np.testing.assert_array_equal(kept, x)

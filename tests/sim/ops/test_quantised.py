@@ -62,7 +62,7 @@ def test_nan_quantises_to_the_lowest_number() -> None:
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_quantize_and_back_along_an_axis(dtype: str, axis: int) -> None:
+def test_quantised_values_along_an_axis_are_dequantised_again(dtype: str, axis: int) -> None:
     generator = rng(dtype, axis)
     x = (generator.standard_normal((3, 5, 4)) * 30).astype(np.float32)
     shape = [1, 1, 1]
@@ -93,7 +93,7 @@ def test_quantised_axis_has_a_scale_for_each_block(axis: int) -> None:
     np.testing.assert_array_equal(again, x)
 
 
-def test_the_zero_point_may_be_left_out() -> None:
+def test_zero_point_of_quantisation_may_be_left_out() -> None:
     x, scale = np.array([-1.0, 3.0], np.float32), np.array(0.1, np.float32)
     got = run("QuantizeLinear", [x, scale])[0]
     assert got.dtype == np.uint8
@@ -112,7 +112,7 @@ def test_dequantize_gives_the_scales_type() -> None:
 
 
 @pytest.mark.parametrize("values", [[0, 2, -3, -2.5, 1.34, 0.5], [-1, -2.1], [1, 2.1, 1.3], [0, 0], []])
-def test_dynamic_quantisation(values: list[float]) -> None:
+def test_dynamic_quantisation_chooses_scale_and_zero_point_by_the_range(values: list[float]) -> None:
     x = np.array(values, np.float32)
     low, high = np.float32(min([0, *values])), np.float32(max([0, *values]))
     scale = (high - low) / np.float32(255) if high > low else np.float32(1)
@@ -142,13 +142,13 @@ def test_integer_products_are_exact(left: tuple[int, ...], right: tuple[int, ...
     np.testing.assert_array_equal(run("MatMulInteger", [a, b])[0], a.astype(np.int64) @ b.astype(np.int64))
 
 
-def test_the_worst_terms_stay_exact() -> None:
+def test_integer_products_of_extreme_values_are_exact() -> None:
     a, b = np.full((5, 3001), 255, np.uint8), np.full((3001, 6), 255, np.uint8)
     b[::2] = 254
     np.testing.assert_array_equal(run("MatMulInteger", [a, b])[0], a.astype(np.int64) @ b.astype(np.int64))
 
 
-def test_a_zero_point_for_each_row_and_column() -> None:
+def test_integer_product_has_a_zero_point_for_each_row_and_column() -> None:
     generator = rng("per row")
     a, b = whole(generator, "uint8", 6, 9), whole(generator, "int8", 9, 4)
     rows, columns = whole(generator, "uint8", 6), whole(generator, "int8", 4)
@@ -158,7 +158,7 @@ def test_a_zero_point_for_each_row_and_column() -> None:
 
 @pytest.mark.parametrize("columns", [1, 40])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_quantised_product(dtype: str, columns: int) -> None:
+def test_quantised_matmul_equals_its_definition(dtype: str, columns: int) -> None:
     generator = rng(dtype, columns)
     a, b = whole(generator, dtype, 2, 6, 300), whole(generator, dtype, 300, 40)
     a_zero, y_zero = whole(generator, dtype), whole(generator, dtype)
@@ -198,7 +198,7 @@ SHAPES = [
 
 @pytest.mark.parametrize(("channels", "filters", "kernel", "strides", "pads", "groups"), SHAPES)
 @pytest.mark.parametrize("w_type", ["int8", "uint8"])
-def test_convolutions(
+def test_quantised_convolutions_equal_their_definition(
     channels: int, filters: int, kernel: tuple[int, int], strides: list[int], pads: list[int], groups: int, w_type: str
 ) -> None:
     generator = rng(channels, filters, kernel, w_type)
@@ -221,7 +221,7 @@ def test_convolutions(
 # --- a net in QDQ form ------------------------------------------------------------------------------
 
 
-def test_a_net_in_qdq_form() -> None:
+def test_model_in_qdq_form_gives_right_results() -> None:
     """Weights and activations pass through Q and DQ pairs, as quantisation tools export them."""
     generator, b = rng("net"), Builder()
     x = b.input("x", "float32", ["n", 16])
@@ -241,7 +241,7 @@ def test_a_net_in_qdq_form() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
-def test_weights_of_four_bits(dtype: str) -> None:
+def test_four_bit_weights_are_dequantised(dtype: str) -> None:
     """Weights are quantised in blocks of one axis, as in weight-only quantisation of language models."""
     generator, b = rng(dtype), Builder(21)
     low, high = (-8, 8) if dtype == "int4" else (0, 16)
@@ -289,6 +289,8 @@ REFUSED: list[tuple[str, list[Array | None], dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("kind", "inputs", "attributes", "words"), REFUSED,
                          ids=[f"{r[0]}-{r[3][:20]}" for r in REFUSED])
-def test_refusals(kind: str, inputs: list[Array | None], attributes: dict[str, Any], words: str) -> None:
+def test_quantisation_with_wrong_inputs_is_refused(
+    kind: str, inputs: list[Array | None], attributes: dict[str, Any], words: str
+) -> None:
     with pytest.raises(AssertionError, match=words):
         run(kind, inputs, **attributes)

@@ -81,7 +81,7 @@ def sampled(image: Array, gx: float, gy: float, mode: str, padding: str, corners
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
-def test_grid_sample(mode: str, padding: str, corners: int) -> None:
+def test_grid_sample_equals_its_definition(mode: str, padding: str, corners: int) -> None:
     x, grid = floats(2, 3, 5, 4), floats(2, 6, 7, 2)
     got = run("GridSample", [x, grid], mode=mode, padding_mode=padding, align_corners=corners)
     expected = np.empty((2, 3, 6, 7))
@@ -91,7 +91,7 @@ def test_grid_sample(mode: str, padding: str, corners: int) -> None:
     np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
 
 
-def test_grid_places_that_are_no_numbers_are_outside() -> None:
+def test_grid_positions_that_are_nan_are_outside_the_image() -> None:
     grid = np.array([np.nan, 0, np.inf, -np.inf, 1e30, 0], np.float32).reshape(1, 1, 3, 2)
     np.testing.assert_array_equal(run("GridSample", [floats(1, 2, 3, 3), grid]), np.zeros((1, 2, 1, 3)))
 
@@ -119,7 +119,7 @@ def test_roi_align_averages(ratio: int, mode: str) -> None:
         np.testing.assert_allclose(got[r, :, i, j], total / (down * over), rtol=1e-4, atol=1e-4)
 
 
-def test_roi_align_of_an_image_that_is_not_there() -> None:
+def test_roi_align_of_a_missing_image_is_an_error() -> None:
     with pytest.raises(AssertionError, match=r"507015.*no image 2"):
         run("RoiAlign", [floats(2, 1, 4, 4), np.zeros((1, 4), np.float32), np.array([2], np.int64)])
 
@@ -128,7 +128,7 @@ def test_roi_align_of_an_image_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1, None])
-def test_compress(axis: int | None) -> None:
+def test_compress_selects_along_an_axis(axis: int | None) -> None:
     x = floats(3, 4, 5)
     condition = np.array([False, True, True])
     attributes = {} if axis is None else {"axis": axis}
@@ -138,7 +138,7 @@ def test_compress(axis: int | None) -> None:
 
 
 @pytest.mark.parametrize("time", [0, 1])
-def test_reverse_sequence(time: int) -> None:
+def test_reverse_sequence_reverses_each_batch_up_to_its_length(time: int) -> None:
     x, lengths = floats(4, 4, 3), np.array([1, 4, 0, 2], np.int64)
     expected = x.copy()
     for b, length in enumerate(lengths):
@@ -161,7 +161,9 @@ def test_reverse_sequence_refuses_a_length_that_passes_the_end() -> None:
         ([-2], [3], (slice(1, 4), slice(None)), ((0, 0), (0, 0))),
     ],
 )
-def test_center_crop_pad(axes: list[int], sizes: list[int], take: Any, pad: Any) -> None:
+def test_center_crop_pad_crops_or_pads_around_the_center(
+    axes: list[int], sizes: list[int], take: Any, pad: Any
+) -> None:
     x = floats(5, 5)
     got = run("CenterCropPad", [x, np.array(sizes, np.int64)], axes=axes)
     np.testing.assert_array_equal(got, np.pad(x[take], pad))
@@ -177,7 +179,7 @@ def test_hardmax_takes_the_first_of_equals() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 4])
-def test_lrn(size: int) -> None:
+def test_local_response_normalization_equals_its_definition(size: int) -> None:
     x = floats(2, 6, 3, 2)
     expected = np.empty(x.shape)
     for c in range(6):
@@ -187,7 +189,7 @@ def test_lrn(size: int) -> None:
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
-def test_lp_pools(p: int) -> None:
+def test_lp_pooling_equals_its_definition(p: int) -> None:
     x = floats(2, 3, 6, 5)
     wide = np.pad(np.abs(x.astype(np.float64)), ((0, 0), (0, 0), (1, 0), (0, 1))) ** p
     expected = [[wide[:, :, 2 * i : 2 * i + 3, j : j + 2].sum((2, 3)) for j in range(5)] for i in range(3)]
@@ -206,13 +208,13 @@ def test_col2im_adds_what_overlaps() -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_shrink() -> None:
+def test_shrink_operator_equals_its_definition() -> None:
     x = np.array([-2, -1, 0.5, 1.5], np.float32)
     np.testing.assert_array_equal(run("Shrink", [x], lambd=1.0, bias=0.25), [-1.75, 0, 0, 1.25])
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint32", "uint64"])
-def test_bit_shifts(dtype: str) -> None:
+def test_bit_shift_operators_equal_numpy(dtype: str) -> None:
     top = np.iinfo(dtype).max
     x, y = np.array([top, 1, 5, top], dtype), np.array([1, 3, 0, 7], dtype)
     np.testing.assert_array_equal(run("BitShift", [x, y], direction="LEFT"), x << y)
@@ -221,7 +223,7 @@ def test_bit_shifts(dtype: str) -> None:
         run("BitShift", [x.astype(np.int32), y.astype(np.int32)], direction="LEFT")
 
 
-def test_an_rnn_with_relu() -> None:
+def test_recurrent_network_with_relu_equals_its_definition() -> None:
     x, w, r = floats(5, 2, 3), floats(1, 4, 3), floats(1, 4, 4) * np.float32(0.3)
     state, steps = np.zeros((2, 4)), []
     for step in x:
@@ -231,7 +233,7 @@ def test_an_rnn_with_relu() -> None:
     np.testing.assert_allclose(got[:, 0], np.stack(steps), rtol=1e-5, atol=1e-6)
 
 
-def test_folded_constants_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_of_folded_constants_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
     b = Builder()
     b.add("ConstantOfShape", b.constant(np.array([1 << 31], np.int64)), outputs=["y"])

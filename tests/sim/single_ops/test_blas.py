@@ -111,7 +111,9 @@ class Operands:
 
 @pytest.mark.parametrize("types", COMBINATIONS)
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 5, 7), (16, 16, 32), (33, 70, 129), (4, 300, 17)])
-def test_products(raw_stream: int, sizes: tuple[int, int, int], types: tuple[Any, Any]) -> None:
+def test_blas_products_equal_numpy_for_all_types_and_sizes(
+    raw_stream: int, sizes: tuple[int, int, int], types: tuple[Any, Any]
+) -> None:
     operands = Operands(sizes, types)
     assert operands.multiply(raw_stream) == 0
     assert api.aclrtSynchronizeStream(raw_stream) == 0
@@ -122,7 +124,9 @@ def test_products(raw_stream: int, sizes: tuple[int, int, int], types: tuple[Any
 @pytest.mark.parametrize("types", COMBINATIONS)
 @pytest.mark.parametrize("trans", [(T, N, N), (N, T, N), (T, T, N), (NZ, N, N), (N, NZ, N), (T, NZ, N), (NZ, T, NZ),
                                    (NZ, NZ, N), (N, N, NZ)])
-def test_layouts(raw_stream: int, trans: tuple[int, int, int], types: tuple[Any, Any]) -> None:
+def test_blas_products_equal_numpy_for_all_layouts(
+    raw_stream: int, trans: tuple[int, int, int], types: tuple[Any, Any]
+) -> None:
     operands = Operands((19, 37, 45), types, trans)
     assert operands.multiply(raw_stream) == 0
     assert api.aclrtSynchronizeStream(raw_stream) == 0
@@ -171,7 +175,7 @@ def test_factors_on_the_host_are_read_before_the_call_returns(raw_stream: int) -
     operands.close()
 
 
-def test_factors_on_the_device(raw_stream: int) -> None:
+def test_blas_factors_may_be_in_device_memory(raw_stream: int) -> None:
     operands = Operands((3, 4, 5), (np.float16, np.float16))
     factors = (device_array(operands.alpha), device_array(operands.beta))
     assert operands.multiply(raw_stream, factors) == 0
@@ -191,7 +195,7 @@ def test_sums_of_int32_wrap(raw_stream: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "types"), [("H", (np.float16, np.float16)), ("S8", (np.int8, np.int32))])
-def test_the_calls_with_their_types_in_the_name(raw_stream: int, name: str, types: tuple[Any, Any]) -> None:
+def test_blas_calls_with_types_in_their_names_work(raw_stream: int, name: str, types: tuple[Any, Any]) -> None:
     matrix, vector = Operands((5, 6, 7), types), Operands((5, 1, 7), types)
     m, v = matrix, vector
     assert getattr(api, f"aclblas{name}gemm")(
@@ -207,7 +211,7 @@ def test_the_calls_with_their_types_in_the_name(raw_stream: int, name: str, type
 
 
 @pytest.mark.parametrize("trans", [N, T])
-def test_a_vector(raw_stream: int, trans: int) -> None:
+def test_blas_product_of_a_matrix_and_a_vector_equals_numpy(raw_stream: int, trans: int) -> None:
     v = Operands((9, 1, 4), (np.float16, np.float32), (trans, N, N))
     assert api.aclblasGemvEx(trans, 9, 4, v.alpha.ctypes.data, v.memory[0], -1, HALF, v.memory[1], -1, HALF,
                              v.beta.ctypes.data, v.memory[2], -1, FLOAT, 0, raw_stream) == 0
@@ -227,7 +231,7 @@ HANDLES: list[tuple[str, tuple[int, ...], tuple[int, int, int], tuple[Any, Any]]
 
 
 @pytest.mark.parametrize(("function", "arguments", "sizes", "types"), HANDLES)
-def test_handles(raw_stream: int, function: str, arguments: tuple[int, ...], sizes: tuple[int, int, int],
+def test_blas_handle_multiplies(raw_stream: int, function: str, arguments: tuple[int, ...], sizes: tuple[int, int, int],
                  types: tuple[Any, Any]) -> None:
     handle = out()
     assert getattr(api, function)(*arguments, ctypes.byref(handle)) == 0
@@ -286,25 +290,27 @@ WRONG: list[tuple[str, Any, int]] = [
 
 
 @pytest.mark.parametrize(("name", "value", "code"), WRONG)
-def test_arguments(scene: Scene, name: str, value: Any, code: int) -> None:
+def test_blas_call_with_a_wrong_argument_returns_the_documented_code(
+    scene: Scene, name: str, value: Any, code: int
+) -> None:
     assert code_of(scene, "aclblasGemmEx", list({**GOOD, name: value}.values())) == code
     assert api.aclrtSynchronizeDevice() == 0
 
 
 @pytest.mark.parametrize(("name", "value", "code"), [w for w in WRONG if w[0] in (
     "m", "n", "k", "transA", "transB", "transC", "type", "dataTypeA", "dataTypeB", "dataTypeC") and w[2] != 0])
-def test_arguments_of_handles(scene: Scene, name: str, value: Any, code: int) -> None:
+def test_blas_handle_with_a_wrong_argument_is_refused(scene: Scene, name: str, value: Any, code: int) -> None:
     names = ["transA", "transB", "transC", "m", "n", "k", "dataTypeA", "dataTypeB", "dataTypeC", "type"]
     assert code_of(scene, "aclblasCreateHandleForGemmEx", [
         *[{**GOOD, name: value}[n] for n in names], "out"]) == code
 
 
 @pytest.mark.parametrize(("function", "arguments"), [(row[0], row[1]) for row in HANDLES])
-def test_a_handle_needs_a_place(function: str, arguments: tuple[int, ...]) -> None:
+def test_blas_handle_without_an_output_pointer_is_refused(function: str, arguments: tuple[int, ...]) -> None:
     assert getattr(api, function)(*arguments, None) == P
 
 
-def test_the_operator_itself_says_what_does_not_fit(raw_stream: int) -> None:
+def test_blas_operator_message_says_which_operand_does_not_fit(raw_stream: int) -> None:
     handle = out()
     assert api.aclblasCreateHandleForGemmEx(N, N, N, 2, 2, 2, HALF, HALF, HALF, 0, ctypes.byref(handle)) == 0
     small = api.aclCreateDataBuffer(device_array(np.zeros(1, np.float16)), 2)

@@ -83,7 +83,7 @@ def chooser(binary: bytes, raw_stream: int, request: pytest.FixtureRequest) -> I
     made.close()
 
 
-def test_all_are_kept_without_a_limit(chooser: Chooser) -> None:
+def test_kernel_choices_are_all_kept_without_a_limit(chooser: Chooser) -> None:
     for size in range(1, 3000):
         assert chooser.update(size, 2) == 0
     for size in range(1, 3000, 7):
@@ -92,7 +92,7 @@ def test_all_are_kept_without_a_limit(chooser: Chooser) -> None:
     assert chooser.execute(2) == NOT_FOUND
 
 
-def test_the_same_form_replaces_the_choice(chooser: Chooser) -> None:
+def test_second_choice_for_equal_shapes_replaces_the_first(chooser: Chooser) -> None:
     assert api.aclopSetMaxOpQueueNum(2) == 0
     assert chooser.update(1) == 0
     for _ in range(5):
@@ -102,7 +102,7 @@ def test_the_same_form_replaces_the_choice(chooser: Chooser) -> None:
     assert chooser.execute(2) == 0
 
 
-def test_the_longest_unused_goes(chooser: Chooser) -> None:
+def test_least_recently_used_kernel_choice_is_removed(chooser: Chooser) -> None:
     assert api.aclopSetMaxOpQueueNum(3) == 0
     for size in (1, 2, 3):
         assert chooser.update(size) == 0
@@ -113,7 +113,7 @@ def test_the_longest_unused_goes(chooser: Chooser) -> None:
     assert [chooser.execute(size) for size in (1, 2, 3, 4)] == [NOT_FOUND, 0, 0, 0]
 
 
-def test_a_lower_limit_counts_from_the_next_choice_on(chooser: Chooser) -> None:
+def test_lower_limit_of_kernel_choices_applies_from_the_next_choice_on(chooser: Chooser) -> None:
     for size in range(1, 11):
         assert chooser.update(size) == 0
     assert api.aclopSetMaxOpQueueNum(2) == 0
@@ -122,7 +122,7 @@ def test_a_lower_limit_counts_from_the_next_choice_on(chooser: Chooser) -> None:
     assert [size for size in range(1, 12) if chooser.execute(size) == 0] == [1, 11]
 
 
-def test_attributes_are_compared_by_name(chooser: Chooser) -> None:
+def test_attributes_of_kernel_choices_are_compared_by_name(chooser: Chooser) -> None:
     """The order in which the attributes were set does not matter; their names and values do."""
     def attributes(**values: int) -> int:
         made: int = api.aclopCreateAttr()
@@ -138,11 +138,13 @@ def test_attributes_are_compared_by_name(chooser: Chooser) -> None:
         api.aclopDestroyAttr(one)
 
 
-def test_a_limit_of_0_is_none() -> None:
+def test_limit_of_0_kernel_choices_is_refused() -> None:
     assert api.aclopSetMaxOpQueueNum(0) == P
 
 
-def test_two_operators_of_one_shape(chooser: Chooser, binary: bytes, raw_stream: int) -> None:
+def test_kernel_choices_of_two_operators_of_one_shape_are_separate(
+    chooser: Chooser, binary: bytes, raw_stream: int
+) -> None:
     other = Chooser("TwinOf", binary, raw_stream)
     assert chooser.update(5) == 0
     assert other.execute(5) == NOT_FOUND

@@ -145,7 +145,7 @@ OPS: list[Row] = [
 
 
 @pytest.mark.parametrize(("name", "inputs", "constants", "attrs", "expected"), OPS, ids=[row[0] for row in OPS])
-def test_operator(
+def test_single_operator_gives_the_expected_result(
     name: str,
     inputs: list[Array],
     constants: tuple[int, ...],
@@ -178,7 +178,7 @@ def test_topkd_needs_no_tensor_for_k(attrs: dict[str, Any], order: Array, raw_st
 
 
 @pytest.mark.parametrize(("name", "word"), [("Permute", "order"), ("ArgMaxD", "axis"), ("TopKD", "k = -1")])
-def test_what_has_no_default_is_asked_for(name: str, word: str, raw_stream: int) -> None:
+def test_missing_attribute_without_a_default_is_named(name: str, word: str, raw_stream: int) -> None:
     op = Op([X], [("float32", X.shape)])
     assert op.execute(name, raw_stream) == 100021
     assert word in sim_message()
@@ -217,7 +217,7 @@ def test_viewcopy_writes_a_view_that_is_described_by_its_storage(raw_stream: int
     assert api.aclrtReleaseMemAddress(range_) == 0
 
 
-def test_viewcopy_into_other_memory_copies_the_rest_too(raw_stream: int) -> None:
+def test_viewcopy_into_other_memory_also_copies_the_bytes_outside_the_view(raw_stream: int) -> None:
     op = Op([X, *view([3], [4], 1), Y, *view([3], [4], 2)], [("float32", X.shape)], (1, 2, 3, 5, 6, 7))
     assert op.execute("ViewCopy", raw_stream) == 0, sim_message()
     assert api.aclrtSynchronizeStream(raw_stream) == 0
@@ -246,7 +246,7 @@ def test_layer_norm_gives_mean_and_variance(raw_stream: int) -> None:
     np.testing.assert_allclose(op.result(2), variance, rtol=1e-5)
 
 
-def test_unknown_dimensions_of_an_output_are_told(raw_stream: int) -> None:
+def test_unknown_dimensions_of_an_output_are_written_to_its_description(raw_stream: int) -> None:
     op = Op([X, Y], [("float32", (3, 4))])
     dims = (ctypes.c_int64 * 2)(-1, -1)
     op.out_descs = [api.aclCreateTensorDesc(0, 2, dims, 2)]
@@ -276,7 +276,7 @@ def test_default_allocator_is_sticky(raw_stream: int) -> None:
     allocator.close()
 
 
-def test_default_allocators_memory_goes_with_the_stream() -> None:
+def test_memory_of_the_default_allocator_is_freed_with_the_stream() -> None:
     stream = out()
     assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
     op = Op([floats(30, 40), floats(40, 50)], [("float32", (30, 50))])
@@ -310,7 +310,7 @@ def test_handles_run_again_with_other_buffers(raw_stream: int) -> None:
     api.aclopDestroyHandle(handle)
 
 
-def test_infer_shape() -> None:
+def test_infer_shape_fills_in_the_output_description() -> None:
     op = Op([X, Y], [("float32", (1,))])
     a = op._arrays()
     attr = attributes(concat_dim=0)
@@ -327,7 +327,7 @@ def test_infer_shape() -> None:
         ("Add", [X], (3, 4), 100021, "expected 2 inputs"),
     ],
 )
-def test_refusals(
+def test_unknown_operators_and_wrong_shapes_are_refused(
     name: str, inputs: list[Array], shape: tuple[int, ...], code: int, words: str, raw_stream: int
 ) -> None:
     op = Op(inputs, [("float32", shape)])
@@ -340,7 +340,7 @@ def test_an_operator_without_outputs_is_refused(raw_stream: int) -> None:
     assert "expected 1 to 1 outputs, got 0" in sim_message()
 
 
-def test_values_in_memory_that_is_gone_are_an_error_of_the_call(raw_stream: int) -> None:
+def test_values_in_freed_memory_are_an_error_of_the_call(raw_stream: int) -> None:
     op, hole = Op([X, np.array([1, 0], np.int64)], [("float32", (4, 3))]), out()
     assert api.aclrtReserveMemAddress(ctypes.byref(hole), 2 << 20, 0, None, 0) == 0
     for address, words in ((hole.value, f"{hole.value:#x}"), (None, "input 1")):
@@ -454,7 +454,7 @@ def test_own_kernel_refuses_more_than_sixteen_workspaces(scaled_kernel: bytes, r
 
 
 @pytest.mark.parametrize("size", [2**64 - 1, 2**64 - 32, 2**63, 2**62 + 1, 2**61])
-def test_own_kernel_whose_workspaces_sum_overflows(size: int, scaled_kernel: bytes, raw_stream: int) -> None:
+def test_own_kernel_whose_workspace_sum_overflows_is_refused(size: int, scaled_kernel: bytes, raw_stream: int) -> None:
     own = OwnOp("ScaledHuge", scaled_kernel, b"nothing")
     assert own.create(f"{size}".encode()) == 0
     own.kernel_id, own.sizes = f"{size}".encode(), [[size] * 4]
@@ -512,7 +512,7 @@ def test_one_streams_workspace_grows_under_several_threads(scaled_kernel: bytes,
     own.close()
 
 
-def test_compile_functions_error_is_returned_as_it_is(scaled_kernel: bytes) -> None:
+def test_error_of_a_compile_function_is_returned_unchanged(scaled_kernel: bytes) -> None:
     own = OwnOp("ScaledFailing", scaled_kernel)
     assert own.create(b"id") == 0
     own.result = 4711
@@ -520,7 +520,7 @@ def test_compile_functions_error_is_returned_as_it_is(scaled_kernel: bytes) -> N
     own.close()
 
 
-def test_registering_twice_and_unknown_types() -> None:
+def test_second_registration_and_unknown_operator_types_are_refused() -> None:
     nothing = ctypes.cast(COMPILE(lambda *_: 0), ctypes.c_void_p)
     assert api.aclopRegisterCompileFunc(b"Twice", nothing) == 0
     assert api.aclopRegisterCompileFunc(b"Twice", nothing) == 100030
