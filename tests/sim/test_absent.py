@@ -29,6 +29,6 @@ def documented() -> set[str]:
 
 
 @pytest.mark.skipif(not PAGE.exists(), reason="the documentation is not beside the tests")
-def test_the_page_lists_what_is_absent() -> None:
+def test_page_lists_the_functions_that_the_simulator_lacks() -> None:
     assert documented() == absent()
     assert f"And {len(absent())} of CANN's {len(table()['functions'])} functions are absent" in PAGE.read_text()

@@ -122,7 +122,7 @@ def test_report_says_who_freed_and_who_allocated(program: Path, tmp_path: Path) 
     assert "16384 bytes" in found["message"]
 
 
-def test_tools_report_only_what_is_asked_for(program: Path) -> None:
+def test_check_tools_report_only_the_requested_rules(program: Path) -> None:
     for tool, case in (("mem", "leak_block"), ("leak", "freed_twice"), ("mem,leak", "unwritten"), ("init", "order")):
         done = check("--tool", tool, "--", program, case, "wrong")
         assert (done.returncode, done.stderr) == (0, "aclpool sim check: no reports\n"), (tool, case)
@@ -141,7 +141,7 @@ def test_status_is_the_programs_unless_there_are_reports(program: Path, tmp_path
     assert "ended by signal 15" in done.stderr
 
 
-def test_suppressions_leave_out_what_they_fit(program: Path, tmp_path: Path) -> None:
+def test_suppressions_remove_the_reports_that_they_match(program: Path, tmp_path: Path) -> None:
     file = tmp_path / "known"
     file.write_text("# the event of that function\nleak:*in leak_event\n")
     done = check("--suppressions", file, "--", program, "leak_event", "wrong")
@@ -208,7 +208,7 @@ acl.finalize()
     ("acl.rt.create_event()", "leak"),
     ("s, _ = acl.rt.create_stream(); acl.rt.destroy_stream(s); acl.rt.synchronize_stream(s)", "use-after-destroy"),
 ])
-def test_program_in_python_is_told_its_lines(wrong: str, rule: str | None, tmp_path: Path) -> None:
+def test_check_report_names_lines_of_a_python_program(wrong: str, rule: str | None, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(PYTHON.format(wrong=wrong))
     done = check("--report", tmp_path / "found", "--", sys.executable, script)
@@ -243,7 +243,7 @@ def test_interrupt_ends_the_program_and_the_reports_stay(program: Path, tmp_path
     assert errors.endswith("aclpool sim check: 1 report (mem 1)\n")
 
 
-def test_reports_of_several_processes_are_each_told_once(program: Path, tmp_path: Path) -> None:
+def test_check_reports_of_several_processes_are_each_printed_once(program: Path, tmp_path: Path) -> None:
     script = tmp_path / "twice.sh"
     script.write_text(f"#!/bin/sh\n{program} leak_event wrong\n{program} leak_event wrong\n")
     script.chmod(0o755)

@@ -35,20 +35,20 @@ def malloc(size: int = 64) -> int:
     return code
 
 
-def test_nth_call_fails_once(sim: ModuleType) -> None:
+def test_fault_with_nth_fails_that_call_once(sim: ModuleType) -> None:
     with sim.fault("aclrtMalloc", nth=3, code=507899) as fault:
         assert [malloc() for _ in range(5)] == [0, 0, 507899, 0, 0]
     assert fault.hits == 1
     assert malloc() == 0
 
 
-def test_every_kth_call_fails(sim: ModuleType) -> None:
+def test_fault_with_every_fails_each_kth_call(sim: ModuleType) -> None:
     with sim.fault("aclrtMalloc", every=3) as fault:
         assert [malloc() for _ in range(7)] == [0, 0, 207001, 0, 0, 207001, 0]
     assert fault.hits == 2
 
 
-def test_probability_is_repeatable(sim: ModuleType) -> None:
+def test_fault_with_a_probability_is_repeatable(sim: ModuleType) -> None:
     runs = []
     for seed in (1, 1, 2):
         with sim.fault("aclrtMalloc", p=0.3, seed=seed):
@@ -62,7 +62,7 @@ def test_fault_hits_only_as_often_as_times_says(sim: ModuleType) -> None:
         assert [malloc() for _ in range(4)] == [207001, 207001, 0, 0]
 
 
-def test_each_function_has_its_own_count(sim: ModuleType) -> None:
+def test_fault_counts_the_calls_of_each_function_separately(sim: ModuleType) -> None:
     stream = out()
     with sim.fault("aclrtCreateStream", nth=1), sim.fault("aclrtMalloc", nth=2):
         assert malloc() == 0
@@ -77,19 +77,19 @@ def test_function_that_allocates_fails_as_out_of_memory_by_default(sim: ModuleTy
         assert api.aclrtMallocHost(ctypes.byref(place), 4096) == 207001
 
 
-def test_a_fault_of_all_functions(sim: ModuleType) -> None:
+def test_fault_of_all_functions_counts_their_calls_together(sim: ModuleType) -> None:
     count = ctypes.c_uint32()
     with sim.fault("*", nth=2, code=507000):
         codes = [api.aclrtSynchronizeDevice(), api.aclrtGetDeviceCount(ctypes.byref(count)), malloc()]
     assert codes == [0, 507000, 0]
 
 
-def test_a_function_that_returns_a_pointer_returns_null(sim: ModuleType) -> None:
+def test_fault_makes_a_function_that_returns_a_pointer_return_null(sim: ModuleType) -> None:
     with sim.fault("aclrtAllocatorCreateDesc"):
         assert api.aclrtAllocatorCreateDesc() is None
 
 
-def test_removed_twice_and_described(sim: ModuleType) -> None:
+def test_fault_can_be_removed_twice_and_describes_itself(sim: ModuleType) -> None:
     fault = sim.fault("aclrtMalloc", nth=9)
     assert "active" in repr(fault)
     fault.remove()
@@ -99,7 +99,7 @@ def test_removed_twice_and_described(sim: ModuleType) -> None:
 
 @pytest.mark.parametrize("rule", ["nope", "aclrtMalloc:nth=0", "aclrtMalloc:p=2", "aclrtMalloc:x=1", "aclrtMalloc:nth",
                                   "device0:lost=0", "device0:lost=-3"])
-def test_rules_that_make_no_sense(sim: ModuleType, rule: str) -> None:
+def test_impossible_fault_rules_are_refused(sim: ModuleType, rule: str) -> None:
     with pytest.raises(ValueError, match=re.escape(rule)):
         sim.Fault(rule)
 
@@ -128,14 +128,14 @@ def test_faults_from_many_threads_are_counted_once(sim: ModuleType) -> None:
         assert len(failed) == 200 == fault.hits
 
 
-def test_counters(sim: ModuleType) -> None:
+def test_counters_give_the_number_of_calls_of_each_function(sim: ModuleType) -> None:
     sim.reset_counters()
     for _ in range(3):
         malloc()
     assert sim.counters() == {"aclrtMalloc": 3, "aclrtFree": 3}
 
 
-def test_live_handles_and_memory(sim: ModuleType) -> None:
+def test_control_api_gives_live_handles_and_memory(sim: ModuleType) -> None:
     before, used = sim.live_handles(), sim.physical_bytes()
     address, event = out(), out()
     assert api.aclrtMalloc(ctypes.byref(address), 1 << 20, 0) == 0
@@ -166,7 +166,7 @@ def test_device_lost_by_a_fault_works_after_the_fault(sim: ModuleType) -> None:
     assert malloc() == 0
 
 
-def test_a_device_that_two_faults_lost(sim: ModuleType) -> None:
+def test_device_lost_by_two_faults_works_after_both_are_removed(sim: ModuleType) -> None:
     first, second = sim.Fault("device0:lost=507901"), sim.Fault("device0:lost=507899")
     first.remove()
     assert malloc() == 507899
@@ -201,7 +201,7 @@ def test_a_removed_fault_keeps_its_hits(sim: ModuleType) -> None:
     assert (first.hits, second.hits) == (1, 2)
 
 
-def test_a_fault_added_while_the_last_one_goes_is_in_force(sim: ModuleType) -> None:
+def test_fault_added_while_the_last_one_is_removed_takes_effect(sim: ModuleType) -> None:
     """Each thread's fault hits the call of this thread, even if the other thread removes its fault at that time."""
     missed: list[str] = []
 
@@ -221,7 +221,7 @@ def test_a_fault_added_while_the_last_one_goes_is_in_force(sim: ModuleType) -> N
     assert missed == []
 
 
-def test_no_reset_brings_a_lost_device_back(sim: ModuleType) -> None:
+def test_lost_device_stays_lost_after_a_device_reset(sim: ModuleType) -> None:
     assert api.aclrtSetDevice(1) == 0
     with sim.Fault("device1:lost=507899"):
         assert api.aclrtResetDeviceForce(1) == 0
@@ -234,7 +234,7 @@ def test_no_reset_brings_a_lost_device_back(sim: ModuleType) -> None:
     assert api.aclrtSetDevice(0) == 0
 
 
-def test_resetting_the_simulator_ends_it_too(sim: ModuleType) -> None:
+def test_reset_of_the_simulator_ends_a_lost_device_fault(sim: ModuleType) -> None:
     fault = sim.Fault("device0:lost=507899")
     sim.reset()
     assert malloc() == 0
@@ -255,7 +255,7 @@ def test_a_lost_device_has_no_virtual_memory_either(sim: ModuleType) -> None:
         assert getattr(api, call)(value) == 0
 
 
-def test_a_stream_that_fails(sim: ModuleType) -> None:
+def test_failed_stream_returns_its_error_to_the_program(sim: ModuleType) -> None:
     stream = out()
     assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
     sim.fail_stream(stream.value, 507015)
@@ -263,7 +263,7 @@ def test_a_stream_that_fails(sim: ModuleType) -> None:
     api.aclrtDestroyStream(stream)
 
 
-def test_trace(sim: ModuleType, tmp_path: Path) -> None:
+def test_trace_file_has_a_line_for_each_call(sim: ModuleType, tmp_path: Path) -> None:
     with sim.trace(tmp_path / "calls") as path:
         malloc()
         with sim.fault("aclrtMalloc"):
@@ -332,7 +332,7 @@ def test_sim_run_begins_a_trace_and_counters_anew(tmp_path: Path) -> None:
     assert json.loads(counters.read_text())["aclrtGetDeviceCount"] == 1
 
 
-def test_a_trace_that_cannot_be_written(sim: ModuleType) -> None:
+def test_trace_file_that_cannot_be_written_is_refused(sim: ModuleType) -> None:
     with pytest.raises(ValueError, match="cannot write"), sim.trace("/nonexistent/folder/trace"):
         pass
 
@@ -406,17 +406,17 @@ def test_latency_makes_calls_take_longer(sim: ModuleType) -> None:
     [("8GiB", str(8 << 30)), ("512M", str(512 << 20)), (4096, "4096"), ("1.5k", "1536"),
      ("8G, 4gb", f"{8 << 30},{4 * 10**9}"), (["1K", 2048], "1024,2048")],
 )
-def test_sizes(sim: ModuleType, text: object, parsed: str) -> None:
+def test_memory_sizes_of_devices_may_be_texts_or_ints(sim: ModuleType, text: object, parsed: str) -> None:
     assert sim.parse_sizes(text) == parsed
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "0", "8Q", [], "1G,,2G"])
-def test_what_is_no_size(sim: ModuleType, text: object) -> None:
+def test_impossible_memory_sizes_of_devices_are_refused(sim: ModuleType, text: object) -> None:
     with pytest.raises(ValueError):
         sim.parse_sizes(text)
 
 
-def test_each_setting_is_told() -> None:
+def test_configuration_returns_each_setting() -> None:
     done = run_python("""
         from acl import sim
         sim.configure(allocators=False, device_code="skip")
@@ -432,12 +432,12 @@ def test_configuring_a_device_in_use_is_refused(sim: ModuleType) -> None:
     assert sim.configuration()["devices"] == "2"
 
 
-def test_unknown_settings(sim: ModuleType) -> None:
+def test_unknown_setting_of_the_simulator_is_refused(sim: ModuleType) -> None:
     with pytest.raises(TypeError, match="no setting 'colour'"):
         sim.configure(colour="red")
 
 
-def test_the_world_can_be_chosen() -> None:
+def test_devices_memory_chip_and_cann_version_can_be_configured() -> None:
     done = run_python("""
         from acl import sim
         sim.configure(devices=4, capacity=["8GiB", "4GiB"], soc="Ascend310P3", cann="8.5.0", strict=True)
@@ -488,7 +488,7 @@ def test_sim_run_finds_the_library_by_name() -> None:
     assert done.stdout.split() == ["5", "0", "0"], done.stderr
 
 
-def test_sim_run_gives_back_the_programs_status() -> None:
+def test_sim_run_returns_the_exit_status_of_the_program() -> None:
     assert run_tool("--", sys.executable, "-c", "raise SystemExit(7)").returncode == 7
 
 
@@ -502,14 +502,14 @@ def test_sim_run_gives_back_the_programs_status() -> None:
         ("--devices", "100", "--devices: "),
     ],
 )
-def test_sim_run_refuses_what_the_library_would(option: str, value: str, text: str) -> None:
+def test_sim_run_refuses_settings_that_the_library_refuses(option: str, value: str, text: str) -> None:
     done = run_tool(option, value, "--", sys.executable, "-c", "print('ran')")
     assert done.returncode == 2
     assert text in done.stderr and "ran" not in done.stdout
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_without_devices_the_error_says_so() -> None:
+def test_simulator_without_devices_says_so_in_its_error() -> None:
     done = run_tool("--devices", "0", "--", sys.executable, "-c", "import acl; acl.Device(0).use()")
     assert "there are no devices" in done.stderr
 

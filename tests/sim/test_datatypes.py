@@ -19,7 +19,7 @@ OBSERVED = [
 
 
 @pytest.mark.parametrize(("value", "half"), OBSERVED)
-def test_observed_conversions(value: float, half: int) -> None:
+def test_float_to_half_conversions_equal_those_observed_on_a_device(value: float, half: int) -> None:
     assert api.aclFloatToFloat16(value) == half
 
 
@@ -46,7 +46,7 @@ def test_rounding_to_half_equals_ieee_below_the_largest() -> None:
         assert api.aclFloatToFloat16(value) == expected, value
 
 
-def test_element_sizes() -> None:
+def test_element_sizes_of_all_types_are_right() -> None:
     observed = [0, 4, 2, 1, 4, 1, 8, 2, 2, 4, 8, 8, 8, 1, 0, 8, 8, 8, 16, 8, 8, 8, 8, 8, 8, 8, 8, 8, 2, 8, 1, 1, 8, 8,
                 4, 1, 1, 1, 1, 8, 8]
     assert [api.aclDataTypeSize(i) for i in range(-1, 40)] == observed

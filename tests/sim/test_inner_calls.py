@@ -37,7 +37,7 @@ def test_a_fork_takes_every_lock_of_a_file() -> None:
     assert bare == []
 
 
-def test_an_unload_survives_a_fault_of_the_programs_frees(sim: ModuleType) -> None:
+def test_model_unload_frees_its_memory_although_free_calls_of_the_program_fail(sim: ModuleType) -> None:
     api.aclInit(None)
     assert api.aclrtSetDevice(0) == 0
     before = acl.sim.physical_bytes()

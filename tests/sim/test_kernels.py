@@ -109,7 +109,7 @@ def fetch(address: int, count: int, dtype: str) -> np.ndarray[Any, Any]:
     return array
 
 
-def test_two_binaries_are_two_libraries(kernels: Kernels, shared_object: bytes) -> None:
+def test_kernel_binaries_are_loaded_as_separate_libraries(kernels: Kernels, shared_object: bytes) -> None:
     other = Kernels(shared_object)
     places = []
     for binary in (kernels.binary, other.binary):
@@ -121,18 +121,18 @@ def test_two_binaries_are_two_libraries(kernels: Kernels, shared_object: bytes) 
     assert api.aclrtDestroyStream(other.stream) == 0
 
 
-def test_every_block_runs_once(kernels: Kernels) -> None:
+def test_kernel_blocks_each_run_once(kernels: Kernels) -> None:
     marks = device_array(np.zeros(300, np.uint32))
     assert kernels.host("mark", 300, struct.pack("Q", marks)) == 0
     np.testing.assert_array_equal(fetch(marks, 300, "uint32"), 300 * 1000 + np.arange(300))
 
 
-def test_blocks_on_several_threads(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_blocks_run_on_several_threads(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACL_SIM_THREADS", "4")
-    test_every_block_runs_once(kernels)
+    test_kernel_blocks_each_run_once(kernels)
 
 
-def test_a_launch_of_no_blocks(kernels: Kernels) -> None:
+def test_kernel_launch_of_no_blocks_is_refused(kernels: Kernels) -> None:
     """A launch of no blocks is refused before anything is queued: by the runtime, or by ACL if ACL checks first."""
     marks = device_array(np.zeros(1, np.uint32))
     args = struct.pack("Q", marks)
@@ -150,7 +150,7 @@ def test_a_launch_of_no_blocks(kernels: Kernels) -> None:
     assert fetch(marks, 1, "uint32")[0] == 0
 
 
-def test_vector_add_from_device_arguments(kernels: Kernels) -> None:
+def test_vector_add_kernel_takes_arguments_from_device_memory(kernels: Kernels) -> None:
     rng = np.random.default_rng(1)
     a, b = (rng.random(5001).astype(np.float32) for _ in range(2))
     result = device_array(np.zeros(5001, np.float32))
@@ -166,7 +166,7 @@ def test_vector_add_from_device_arguments(kernels: Kernels) -> None:
         np.testing.assert_array_equal(fetch(result, 5001, "float32"), a + b)
 
 
-def test_tiled_matmul_from_an_array_of_arguments(kernels: Kernels) -> None:
+def test_tiled_matmul_kernel_takes_an_array_of_arguments(kernels: Kernels) -> None:
     rng = np.random.default_rng(2)
     a, b = rng.random((70, 33)).astype(np.float32), rng.random((33, 45)).astype(np.float32)
     result = device_array(np.zeros((70, 45), np.float32))
@@ -180,7 +180,7 @@ def test_tiled_matmul_from_an_array_of_arguments(kernels: Kernels) -> None:
     np.testing.assert_allclose(fetch(result, 70 * 45, "float32").reshape(70, 45), a @ b, rtol=1e-5)
 
 
-def test_stream_order_is_kept(kernels: Kernels) -> None:
+def test_kernel_launches_keep_the_order_of_the_stream(kernels: Kernels) -> None:
     counter, copy = device_array(np.zeros(1, np.uint64)), device_array(np.zeros(100, np.uint64))
     args = struct.pack("Q", counter)
     for i in range(100):
@@ -355,7 +355,7 @@ def test_handles_are_looked_at_before_the_configuration(kernels: Kernels) -> Non
     assert launch(function, 1, kernels.stream, ctypes.byref(bad), handle, None) == 107000
 
 
-def test_functions_tell_their_parameters(kernels: Kernels) -> None:
+def test_kernel_functions_report_their_parameters(kernels: Kernels) -> None:
     count, offset, size = (out(ctypes.c_size_t) for _ in range(3))
     assert api.aclrtFunctionGetParamCount(kernels["layout"], ctypes.byref(count)) == 0
     places = []
@@ -377,7 +377,7 @@ def test_globals_are_found_with_their_size(kernels: Kernels) -> None:
     ("crash", 60_000_000, 507015, "ended by signal 11"), ("divide", 60_000_000, 507015, "ended by signal 8"),
     ("spin", 30_000, 507014, "did not end in 30000 us"),
 ])
-def test_misbehaviour_is_an_error_of_the_stream_alone(
+def test_crash_of_a_kernel_is_an_error_of_its_stream_only(
     kernels: Kernels, name: str, limit_us: int, code: int, words: str
 ) -> None:
     assert kernels.host(name, 2, bytes(16), timeout_us(limit_us)) == code
@@ -436,7 +436,7 @@ def test_a_handler_of_signals_does_not_outlive_its_kernel(shared_object: bytes, 
     assert done.stderr.count("Fatal Python error: Segmentation fault") == 1
 
 
-def test_exception_callback_hears_of_the_fault(kernels: Kernels) -> None:
+def test_exception_callback_is_called_for_a_kernel_fault(kernels: Kernels) -> None:
     told: list[int] = []
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
     callback = kind(lambda info, data: told.append(api.aclrtGetErrorCodeFromExceptionInfo(info)))
@@ -460,7 +460,7 @@ def test_unloading_waits_for_nothing_and_queued_launches_still_run(kernels: Kern
     assert fetch(marks, 4, "uint32")[3] == 4003
 
 
-def test_a_python_function_as_a_kernel(kernels: Kernels) -> None:
+def test_python_function_can_be_a_kernel(kernels: Kernels) -> None:
     seen: list[tuple[int, int, int]] = []
 
     def work(args: int, block: int, blocks: int) -> None:
@@ -478,7 +478,7 @@ def test_a_python_function_as_a_kernel(kernels: Kernels) -> None:
     assert api.aclrtBinaryUnLoad(binary) == 0
 
 
-def test_arguments_freed_before_the_kernel_ran(kernels: Kernels) -> None:
+def test_kernel_arguments_freed_before_the_run_are_an_error(kernels: Kernels) -> None:
     args = device_array(np.zeros(2, np.uint64))
     opened = threading.Event()
     gate = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: opened.wait(30) and None)

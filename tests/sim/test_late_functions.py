@@ -39,16 +39,16 @@ def told(key: int, room: int = 64) -> tuple[int, str]:
      (9, "65536"), (10, "65536"), (11, "131072"), (12, "524288"), (13, "Ascend910B1"), (14, "AIC-C-220"),
      (15, "2201")],
 )
-def test_numbers_of_the_chip(key: int, value: str) -> None:
+def test_device_attributes_have_the_values_of_the_chip(key: int, value: str) -> None:
     assert told(key) == (0, value)
 
 
-def test_numbers_that_the_chip_does_not_have() -> None:
+def test_device_attributes_that_the_chip_lacks_are_refused() -> None:
     for key in (7, 16):
         assert told(key)[0] == P
 
 
-def test_arguments_of_numbers() -> None:
+def test_device_attribute_query_with_wrong_arguments_is_refused() -> None:
     text = ctypes.create_string_buffer(8)
     assert api.aclplatformGetDeviceInfo(0, None, 8) == P
     assert api.aclplatformGetDeviceInfo(0, ctypes.addressof(text), 0) == P
@@ -58,7 +58,7 @@ def test_arguments_of_numbers() -> None:
     assert told(13, 12) == (0, "Ascend910B1")
 
 
-def test_another_chip_says_what_is_known_of_it() -> None:
+def test_device_attributes_of_another_chip_are_those_that_are_known() -> None:
     done = run_python(
         """
         import ctypes
@@ -98,7 +98,7 @@ def shape(desc: int) -> tuple[int, ...]:
      ((20, 40), ND, FLOAT16, FRACTAL_NZ, (3, 2, 16, 16)),
      ((7, 20, 40), ND, INT8, FRACTAL_NZ, (7, 2, 2, 16, 32))],
 )
-def test_the_shape_in_another_layout(
+def test_tensor_shape_is_converted_to_another_layout(
     dims: tuple[int, ...], layout: int, kind: int, wanted: int, result: tuple[int, ...]
 ) -> None:
     source, made = described(dims, layout, kind), out()
@@ -111,7 +111,7 @@ def test_the_shape_in_another_layout(
         api.aclDestroyTensorDesc(desc)
 
 
-def test_layouts_that_there_is_no_way_to() -> None:
+def test_tensor_layouts_without_a_conversion_are_refused() -> None:
     made = out()
     for dims, layout, wanted in [((4,), ND, FRACTAL_NZ), ((2, 3), NCHW, NC1HWC0), ((2, 3, 4, 5), ND, NC1HWC0),
                                  ((2, 3), ND, 4)]:
@@ -211,7 +211,7 @@ def test_addresses_of_the_chip(name: str) -> None:
     assert api.aclrtSetDevice(0) == 0
 
 
-def test_nothing_overflowed() -> None:
+def test_overflow_status_reports_no_overflow() -> None:
     address, note = out(), np.ones(16, np.uint32)
     assert api.aclrtCtxGetFloatOverflowAddr(ctypes.byref(address)) == 0
     assert api.aclrtMemcpy(note.ctypes.data, note.nbytes, address, note.nbytes, 2) == 0

@@ -32,7 +32,7 @@ def test_numbers_are_told_with_their_sign() -> None:
     assert newest().endswith("called with stream=NULL, timeout=-2")
 
 
-def test_real_numbers() -> None:
+def test_error_messages_write_real_numbers_readably() -> None:
     made = api.aclmdlCreateAIPP(1)
     assert api.aclmdlSetAIPPDtcPixelMin(made, 0.5, 256.0, 1.0, 2.0, 0) == 100000
     assert "dtcPixelMinChn0=0.5, dtcPixelMinChn1=256, " in newest()
@@ -49,12 +49,12 @@ def test_a_condition_that_ends_the_object_says_only_what_is_asked() -> None:
     assert "expected: dataset is a live dataset; called" in newest()
 
 
-def test_casts_are_left_out() -> None:
+def test_error_messages_leave_out_casts() -> None:
     assert api.aclrtGetGroupInfoDetail(api.aclrtCreateGroupInfo(), 0, 99, 0x1000, 8, 0x1000) == 100000
     assert "expected: attr <= " in newest()
 
 
-def test_a_call_that_answers_with_null() -> None:
+def test_error_message_exists_for_a_call_that_returns_null() -> None:
     assert api.aclmdlCreateAIPP(0) is None
     assert HEAD.match(newest()).group(1) == "aclmdlCreateAIPP"  # type: ignore[union-attr]
     assert newest().endswith("; called with batchSize=0")
@@ -70,7 +70,7 @@ def test_what_the_parts_below_find_out_has_the_callers_name() -> None:
     assert HEAD.match(newest()).group(1) == "aclopExecuteV2"  # type: ignore[union-attr]
 
 
-def test_messages_before_keep_their_own() -> None:
+def test_error_messages_of_earlier_calls_are_kept() -> None:
     assert api.aclrtFree(None) == 100000
     assert api.aclrtFreeHost(None) == 100000
     first, second = sim_message().split("\n")[:2]
@@ -87,7 +87,7 @@ def test_a_failure_without_a_message_does_not_take_the_one_before() -> None:
     assert sim_message() == before
 
 
-def test_threads_have_their_own() -> None:
+def test_error_messages_are_separate_for_each_thread() -> None:
     texts: list[str] = []
 
     def fail() -> None:
@@ -164,7 +164,7 @@ def read() -> str | None:
     return None if text is None else text.decode()
 
 
-def test_reading_takes_all_messages() -> None:
+def test_error_messages_are_removed_by_reading() -> None:
     read()
     assert api.aclrtFree(None) == 100000
     assert api.aclrtFreeHost(None) == 100000

@@ -13,14 +13,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import compare_probes
 
 
-def test_the_golden_answers_are_all_there() -> None:
+def test_golden_file_has_an_answer_for_every_probe() -> None:
     kinds = [kind for file in compare_probes.SCRIPTS.values() for kind, _ in compare_probes.golden(file).values()]
     assert (kinds.count("must"), kinds.count("depends"), kinds.count("may")) == (399, 128, 28)
 
 
 @pytest.mark.subprocess_heavy
 @pytest.mark.skipif(compare_probes.sanitized(), reason="the probes fork too often for a sanitizer")
-def test_every_must_line_is_met() -> None:
+def test_simulator_meets_every_required_line_of_the_golden_file() -> None:
     count, differences = compare_probes.compare(Path(acl.sim.library_dir()), kind="must")
     assert differences == []
     assert count == 399

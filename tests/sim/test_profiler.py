@@ -115,19 +115,23 @@ ON: list[tuple[str, str, int]] = [
 
 
 @pytest.mark.parametrize(("function", "arguments", "code"), OFF)
-def test_arguments_when_off(function: str, arguments: str, code: int | None) -> None:
+def test_profiler_calls_before_init_return_the_documented_codes(
+    function: str, arguments: str, code: int | None
+) -> None:
     given: tuple[Any, ...] = eval(f"({arguments},)" if arguments else "()")
     assert getattr(api, function)(*given) == code
 
 
 @pytest.mark.parametrize(("function", "arguments", "code"), ON)
-def test_arguments_when_on(profile: Profile, function: str, arguments: str, code: int) -> None:
+def test_profiler_calls_after_init_return_the_documented_codes(
+    profile: Profile, function: str, arguments: str, code: int
+) -> None:
     given: tuple[Any, ...] = eval(f"({arguments},)" if arguments else "()", globals(), {"p": profile})
     assert getattr(api, function)(*given) == code
 
 
 @pytest.mark.parametrize(("switches", "devices"), [(TASKS, ()), (TASKS, (99,)), (TASKS, (0, 0))])
-def test_configurations_that_are_not_made(switches: int, devices: tuple[int, ...]) -> None:
+def test_profiler_configurations_with_wrong_values_are_not_created(switches: int, devices: tuple[int, ...]) -> None:
     assert new_config(switches, devices) is None
 
 
@@ -149,7 +153,7 @@ def test_what_a_configuration_asks_is_checked_when_it_starts(tmp_path: Path) -> 
     assert api.aclprofDestroyConfig(config) == 0
 
 
-def test_marks_of_the_host_alone(tmp_path: Path) -> None:
+def test_profiler_can_record_host_marks_only(tmp_path: Path) -> None:
     path = str(tmp_path).encode()
     assert api.aclprofInit(path, len(path)) == 0
     config = new_config(MARKS, ())
@@ -161,7 +165,7 @@ def test_marks_of_the_host_alone(tmp_path: Path) -> None:
     assert api.aclprofDestroyConfig(config) == 0
 
 
-def test_the_file(tmp_path: Path) -> None:
+def test_profiler_file_has_the_recorded_ranges(tmp_path: Path) -> None:
     profile = Profile(tmp_path)
     assert api.aclprofSetStampTraceMessage(profile.stamp, b'a "range"', 9) == 0
     assert api.aclprofPush(profile.stamp) == 0
@@ -183,7 +187,7 @@ def test_the_file(tmp_path: Path) -> None:
     assert all(e["ph"] == "X" and e["dur"] >= 0 for e in events)
 
 
-def test_names_have_numbers() -> None:
+def test_profiler_names_have_numbers() -> None:
     number = api.aclprofStr2Id(b"MatMul")
     assert number == api.aclprofStr2Id(b"MatMul") != api.aclprofStr2Id(b"Add")
     assert api.aclprofStr2Id(None) == (1 << 64) - 1

@@ -183,13 +183,15 @@ ROWS: list[tuple[str, str, int]] = [
 
 
 @pytest.mark.parametrize(("function", "arguments", "code"), ROWS)
-def test_arguments(scene: Scene, function: str, arguments: str, code: int) -> None:
+def test_queue_call_with_wrong_arguments_returns_the_documented_code(
+    scene: Scene, function: str, arguments: str, code: int
+) -> None:
     given: tuple[Any, ...] = eval(f"({arguments},)", globals(), {"s": scene})
     assert getattr(api, function)(*given) == code
 
 
 @pytest.mark.parametrize("dims", [(None, 1), ((ctypes.c_int64 * 1)(1), 0), ((ctypes.c_int64 * 129)(), 129)])
-def test_items_that_are_not_made(scene: Scene, dims: tuple[Any, int]) -> None:
+def test_data_items_with_wrong_dimensions_are_not_created(scene: Scene, dims: tuple[Any, int]) -> None:
     assert api.acltdtCreateDataItem(TENSOR, *dims, FLOAT, None, 0) is None
 
 
@@ -210,7 +212,7 @@ def test_channel_with_wrong_arguments_is_not_created(scene: Scene, capacity: int
     assert api.acltdtCreateChannel(0, None) is None
 
 
-def test_a_message_that_does_not_fit_stays(scene: Scene) -> None:
+def test_queue_keeps_a_message_that_does_not_fit_the_receiver(scene: Scene) -> None:
     size = ctypes.c_size_t()
     assert api.acltdtEnqueueData(scene.queue, b"12345678", 8, None, 0, 0, 0) == 0
     assert api.acltdtDequeueData(scene.queue, scene.out, 7, ctypes.byref(size), None, 0, 0) == RT
@@ -219,7 +221,7 @@ def test_a_message_that_does_not_fit_stays(scene: Scene) -> None:
     assert bytes(scene.buffer[:8]) == b"12345678"
 
 
-def test_a_full_queue_and_device_memory(scene: Scene) -> None:
+def test_full_queue_refuses_messages_and_accepts_device_memory(scene: Scene) -> None:
     device = out()
     assert api.aclrtMalloc(ctypes.byref(device), 64, 0) == 0
     assert api.aclrtMemset(device, 64, 7, 64) == 0
@@ -252,7 +254,7 @@ def _status(routes: int, index: int) -> int:
     return status.value
 
 
-def test_a_route_to_two_queues(scene: Scene) -> None:
+def test_queue_route_copies_messages_to_two_queues(scene: Scene) -> None:
     targets = [new_queue(), new_queue(1)]
     assert api.acltdtEnqueueData(scene.queue, b"before", 6, None, 0, 0, 0) == 0
     routes, bound = _bind((scene.queue, targets[0]), (scene.queue, targets[1]))
@@ -273,7 +275,7 @@ def test_a_route_to_two_queues(scene: Scene) -> None:
         assert api.acltdtDestroyQueue(queue) == 0
 
 
-def test_routes_that_are_refused(scene: Scene) -> None:
+def test_queue_routes_with_wrong_queues_are_refused(scene: Scene) -> None:
     target = new_queue()
     routes, bound = _bind((scene.queue, target), (target, scene.queue), (scene.queue, scene.queue),
                           (scene.queue, 1 << 30), (scene.queue, target))
@@ -323,7 +325,7 @@ def test_a_received_dataset_owns_its_items(scene: Scene) -> None:
     assert api.acltdtDestroyDataset(received) == P
 
 
-def test_waiting_ends_when_the_queue_goes(scene: Scene) -> None:
+def test_wait_for_a_queue_ends_when_the_queue_is_destroyed(scene: Scene) -> None:
     queue = new_queue()
     codes: list[int] = []
 
@@ -337,7 +339,7 @@ def test_waiting_ends_when_the_queue_goes(scene: Scene) -> None:
     assert codes == [RT]
 
 
-def test_many_producers_and_consumers(scene: Scene) -> None:
+def test_queue_works_with_many_producers_and_consumers(scene: Scene) -> None:
     queue, each, got = new_queue(2), 50, []
     lock = threading.Lock()
 

@@ -25,12 +25,12 @@ def objects(folder: Path) -> Path:
     return programs.simulator(folder, "debug")[0] / ".objects-debug"
 
 
-def test_a_room_includes_nothing_of_one_above() -> None:
+def test_folder_of_the_simulator_includes_no_header_of_a_higher_one() -> None:
     assert sim_rooms.includes() == []
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="there is no nm")
-def test_a_room_calls_nothing_of_one_above(tmp_path: Path) -> None:
+def test_folder_of_the_simulator_calls_no_function_of_a_higher_one(tmp_path: Path) -> None:
     assert sim_rooms.symbols(objects(tmp_path)) == []
 
 

@@ -319,7 +319,7 @@ def _name(row: tuple[str, list[Any], int]) -> str:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=_name)
-def test_rule(row: tuple[str, list[Any], int], scene: Scene) -> None:
+def test_call_with_wrong_arguments_returns_the_documented_code(row: tuple[str, list[Any], int], scene: Scene) -> None:
     function, arguments, expected = row
     assert code_of(scene, function, arguments) == expected
 
@@ -346,7 +346,7 @@ NEED_CONTEXT: list[tuple[str, list[Any]]] = [
 
 
 @pytest.mark.parametrize("row", NEED_CONTEXT, ids=lambda row: row[0])
-def test_without_a_context(row: tuple[str, list[Any]], scene: Scene) -> None:
+def test_call_without_a_context_returns_107002(row: tuple[str, list[Any]], scene: Scene) -> None:
     assert code_in_new_thread(scene, *row) == NO_CONTEXT
 
 

@@ -233,20 +233,20 @@ def test_variables_that_are_known_are_those_that_sources_read_and_the_page_lists
     ("*:nth=9", "*:nth=9 made no call fail"),
     ("device0:lost=507899", "device0:lost=507899 made no call fail"),
 ])
-def test_rule_that_made_no_call_fail_is_told_at_the_end(rule: str, told: str) -> None:
+def test_fault_rule_that_made_no_call_fail_is_reported_at_the_end(rule: str, told: str) -> None:
     done = run_python(CALLS, ACL_SIM_FAULTS=f"aclrtGetDeviceCount:nth=1,{rule}")
     assert done.stderr == f"acl.sim: ACL_SIM_FAULTS: {told}\n"
 
 
 @pytest.mark.subprocess_heavy
-def test_rule_that_the_program_removed_is_not_told() -> None:
+def test_fault_rule_that_the_program_removed_is_not_reported() -> None:
     """The pytest plugin removes all rules before each test, and adds the rules of the environment again."""
     done = run_python("    from acl import sim\n    sim.reset()" + CALLS, ACL_SIM_FAULTS="aclrtMalloc:nth=1")
     assert done.stderr == ""
 
 
 @pytest.mark.subprocess_heavy
-def test_rules_of_a_process_that_calls_nothing_are_not_told() -> None:
+def test_fault_rules_of_a_process_without_calls_are_not_reported() -> None:
     done = run_python('import ctypes; from acl import sim; ctypes.CDLL(sim.library_dir() + "/libascendcl.so")',
                       ACL_SIM_FAULTS="aclrtMalloc:nth=3")
     assert done.stderr == ""

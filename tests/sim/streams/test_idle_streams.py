@@ -21,7 +21,7 @@ def wakes(name: str) -> int:
     return total
 
 
-def test_a_busy_stream_wakes_no_idle_one(sim: ModuleType) -> None:
+def test_busy_stream_does_not_wake_the_threads_of_idle_streams(sim: ModuleType) -> None:
     api.aclInit(None)
     assert api.aclrtSetDevice(0) == 0
     memory, streams = out(), [out() for _ in range(STREAMS)]

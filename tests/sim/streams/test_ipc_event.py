@@ -66,7 +66,7 @@ def answers(peer: subprocess.Popen[str]) -> list[str]:
     return text.split()
 
 
-def test_another_process_waits_for_our_record(scene: Scene) -> None:
+def test_ipc_event_recorded_here_is_waited_for_by_another_process(scene: Scene) -> None:
     scene.record_late()
     peer = scene.peer("open", "wait", "status")
     assert peer.stdout is not None and peer.stdout.readline() == "open:0\n"
@@ -75,7 +75,7 @@ def test_another_process_waits_for_our_record(scene: Scene) -> None:
     assert scene.status() == 1
 
 
-def test_we_wait_for_another_processes_record(scene: Scene) -> None:
+def test_ipc_event_recorded_by_another_process_is_waited_for_here(scene: Scene) -> None:
     peer = scene.peer("open", "record-late", "sync")
     assert peer.stdin is not None and peer.stdout is not None
     assert [peer.stdout.readline().strip() for _ in range(2)] == ["open:0", "record-late:0"]
@@ -88,21 +88,21 @@ def test_we_wait_for_another_processes_record(scene: Scene) -> None:
     assert answers(peer) == ["sync:0"]
 
 
-def test_a_timeout_expires(scene: Scene) -> None:
+def test_wait_for_an_ipc_event_times_out(scene: Scene) -> None:
     scene.record_late()
     assert api.aclrtSynchronizeEventWithTimeout(scene.event, 50) == 507047
     scene.gate.set()
     assert api.aclrtSynchronizeEvent(scene.event) == 0
 
 
-def test_a_process_that_dies_leaves_nobody_waiting(scene: Scene) -> None:
+def test_ipc_event_of_a_process_that_dies_ends_all_waits(scene: Scene) -> None:
     peer = scene.peer("open", "record-late", "die")
     assert peer.wait(60) == 3
     assert answers(peer) == ["open:0", "record-late:0"]
     assert api.aclrtSynchronizeEventWithTimeout(scene.event, 20000) == 0
 
 
-def test_a_zombie_leaves_nobody_waiting(scene: Scene) -> None:
+def test_ipc_event_of_a_zombie_process_ends_all_waits(scene: Scene) -> None:
     with scene.peer("open", "record-late", "sync") as peer:
         assert peer.stdout is not None
         assert [peer.stdout.readline() for _ in range(2)] == ["open:0\n", "record-late:0\n"]
@@ -113,7 +113,7 @@ def test_a_zombie_leaves_nobody_waiting(scene: Scene) -> None:
         assert scene.status() == 1
 
 
-def test_a_handle_of_a_destroyed_event(scene: Scene) -> None:
+def test_ipc_handle_of_a_destroyed_event_is_refused(scene: Scene) -> None:
     other, handle = out(), Handle()
     assert api.aclrtCreateEventExWithFlag(ctypes.byref(other), IPC) == 0
     assert api.aclrtIpcGetEventHandle(other, ctypes.addressof(handle)) == 0
@@ -123,7 +123,7 @@ def test_a_handle_of_a_destroyed_event(scene: Scene) -> None:
     scene.handle = mine
 
 
-def test_what_ipc_events_do_not_do(scene: Scene) -> None:
+def test_ipc_event_refuses_unsupported_flags_and_calls(scene: Scene) -> None:
     plain, handle = out(), Handle()
     assert api.aclrtResetEvent(scene.event, scene.stream) == 207000
     assert api.aclrtCreateEventExWithFlag(ctypes.byref(plain), IPC | SYNC) == 107000
@@ -133,7 +133,7 @@ def test_what_ipc_events_do_not_do(scene: Scene) -> None:
     assert api.aclrtIpcGetEventHandle(plain, ctypes.addressof(handle)) == 107017
 
 
-def test_a_chip_without_ipc_events() -> None:
+def test_ipc_events_are_refused_on_a_chip_without_them() -> None:
     done = run_python("""
         import ctypes
         from acl import sim

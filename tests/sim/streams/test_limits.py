@@ -124,7 +124,7 @@ def test_host_memory_of_each_kind_is_refused_by_the_limit_of_pinned_memory() -> 
 
 
 @pytest.mark.subprocess_heavy
-def test_pinned_limit_by_configure_and_none_by_default() -> None:
+def test_pinned_memory_limit_can_be_configured_and_is_absent_by_default() -> None:
     done = run_python("""
         import acl
         print(acl.sim.configuration()["pinned"])
@@ -184,7 +184,7 @@ def test_copies_over_the_link_take_as_long_as_its_rate_says(sim: ModuleType, end
 
 
 @pytest.mark.parametrize("wrong", ["pcie:", "pcie:fast", "pcie:10", "memory:1GB", "off:1GB", "pcie:1GB:2", "pc"])
-def test_latency_that_makes_no_sense_is_refused(sim: ModuleType, wrong: str) -> None:
+def test_impossible_latency_setting_is_refused(sim: ModuleType, wrong: str) -> None:
     with pytest.raises(ValueError, match="no latency preset is called"):
         sim.configure(latency=wrong)
     assert sim.configuration()["latency"] == "off"

@@ -47,20 +47,20 @@ def run_case(program: Path, case: str, which: str, path: Path) -> subprocess.Com
                           env={**programs.environment(programs.mode()), **watched})
 
 
-def test_the_table_names_each_program_of_the_file(program: Path) -> None:
+def test_table_of_race_programs_names_each_program_of_the_file(program: Path) -> None:
     listed = subprocess.run([str(program)], capture_output=True, text=True, check=True,
                             env=programs.environment(programs.mode())).stdout
     assert listed.split() == CASES
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_program_with_its_wait_is_silent(program: Path, case: str, tmp_path: Path) -> None:
+def test_program_with_the_necessary_wait_gets_no_race_report(program: Path, case: str, tmp_path: Path) -> None:
     done = run_case(program, case, "right", tmp_path / "found")
     assert (done.returncode, done.stdout, done.stderr, findings(tmp_path / "found")) == (0, "", "", [])
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_program_without_its_wait_is_reported_once(program: Path, case: str, tmp_path: Path) -> None:
+def test_program_without_the_necessary_wait_gets_one_race_report(program: Path, case: str, tmp_path: Path) -> None:
     done = run_case(program, case, "wrong", tmp_path / "found")
     found = findings(tmp_path / "found")
     assert [one["finding"] for one in found] == [FINDINGS.get(case, "order")]
@@ -71,13 +71,13 @@ def test_a_program_without_its_wait_is_reported_once(program: Path, case: str, t
     assert all(found[0][end]["queued_at"] for end in ("first", "second"))
 
 
-def test_a_report_has_the_tag_that_the_program_lends(program: Path, tmp_path: Path) -> None:
+def test_race_report_has_the_tag_that_the_program_supplies(program: Path, tmp_path: Path) -> None:
     done = run_case(program, "event_plain", "wrong", tmp_path / "found")
     assert '  tag the "batch"\n' in done.stderr
     assert findings(tmp_path / "found")[0]["tag"] == 'the "batch"'
 
 
-def test_nothing_is_checked_unless_asked(program: Path) -> None:
+def test_race_check_is_off_by_default(program: Path) -> None:
     done = subprocess.run([str(program), "event_plain", "wrong"], capture_output=True, text=True,
                           env=programs.environment(programs.mode()))
     assert (done.returncode, done.stderr) == (0, "")
@@ -170,7 +170,7 @@ NAMES = {"copy": ["memcpy", "memset"], "pool": ["memset", "memset"], "operator":
 
 @pytest.mark.parametrize("case", PYTHON)
 @pytest.mark.parametrize("which", ["right", "wrong"])
-def test_a_python_program_is_reported_if_its_wait_is_missing(case: str, which: str, tmp_path: Path) -> None:
+def test_python_program_without_the_necessary_wait_gets_a_race_report(case: str, which: str, tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(HEAD + PYTHON[case] + END)
     if "kernel" in case:
@@ -181,7 +181,7 @@ def test_a_python_program_is_reported_if_its_wait_is_missing(case: str, which: s
     assert json.loads(done.stdout) == ([] if which == "right" else [NAMES[case]])
 
 
-def test_a_report_names_lines_of_python(tmp_path: Path) -> None:
+def test_race_report_names_lines_of_python(tmp_path: Path) -> None:
     path = tmp_path / "prog.py"
     path.write_text(HEAD + PYTHON["copy"])
     done = run_child(str(path), "wrong", ACL_SIM_RACES="1", ACL_SIM_RACES_JSON=str(tmp_path / "found"))
@@ -195,7 +195,7 @@ def test_a_report_names_lines_of_python(tmp_path: Path) -> None:
         assert lines[int(where.removeprefix(f"{path}:").split()[0]) - 1].startswith(text)
 
 
-def test_the_command_ends_with_1_and_writes_json(program: Path, tmp_path: Path) -> None:
+def test_race_check_command_exits_with_1_and_writes_json(program: Path, tmp_path: Path) -> None:
     found = tmp_path / "found"
     command = ["-m", "acl.tools.cli", "sim", "run", "--races", "--json", str(found), "--", str(program), "event_plain"]
     assert run_child(*command, "right").returncode == 0
@@ -205,12 +205,12 @@ def test_the_command_ends_with_1_and_writes_json(program: Path, tmp_path: Path) 
     assert [one["finding"] for one in findings(found)] == ["order"]
 
 
-def test_json_without_races_is_refused() -> None:
+def test_json_option_without_the_race_check_is_refused() -> None:
     done = run_child("-m", "acl.tools.cli", "sim", "run", "--json", "found", "--", "true")
     assert (done.returncode, done.stderr) == (2, "aclpool sim run: --json: expected with --races\n")
 
 
-def test_a_child_of_fork_reports_nothing(tmp_path: Path) -> None:
+def test_forked_child_reports_no_races(tmp_path: Path) -> None:
     code = HEAD + PYTHON["copy"] + """
 import os
 child = os.fork()
@@ -225,7 +225,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert done.stderr.count("acl.sim: races: 1 found") == 1
 
 
-def test_muted_findings_do_not_count(tmp_path: Path) -> None:
+def test_muted_race_reports_do_not_change_the_exit_status(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(HEAD + "with acl.sim.races_muted():\n    " + PYTHON["copy"].strip().replace("\n", "\n    ") + END)
     done = run_child(str(path), "wrong", ACL_SIM_RACES="1", ACL_SIM_RACES_FAIL="1")

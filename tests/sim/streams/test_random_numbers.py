@@ -81,7 +81,7 @@ def device() -> Iterator[Device]:
 
 
 @pytest.mark.parametrize("type_", [FLOAT, HALF])
-def test_uniform_reals(device: Device, type_: int) -> None:
+def test_uniform_real_numbers_have_the_right_range_and_mean(device: Device, type_: int) -> None:
     pack = FORMATS[type_]
     got = device.run(device.task(UNIFORM, type_, struct.pack(pack, -1), struct.pack(pack, 3))).astype(np.float64)
     assert got.min() >= -1 and got.max() <= 3
@@ -90,7 +90,7 @@ def test_uniform_reals(device: Device, type_: int) -> None:
 
 
 @pytest.mark.parametrize("type_", [INT32, UINT32, INT64, UINT64])
-def test_uniform_integers(device: Device, type_: int) -> None:
+def test_uniform_integers_have_the_right_range(device: Device, type_: int) -> None:
     pack = FORMATS[type_]
     low = -5 if type_ in (INT32, INT64) else 3
     got = device.run(device.task(UNIFORM, type_, struct.pack(pack, low), struct.pack(pack, low + 10)))
@@ -99,12 +99,12 @@ def test_uniform_integers(device: Device, type_: int) -> None:
     assert counts.min() > 0.9 * COUNT / 10
 
 
-def test_an_empty_range_gives_its_lower_end(device: Device) -> None:
+def test_uniform_numbers_of_an_empty_range_are_its_lower_end(device: Device) -> None:
     got = device.run(device.task(UNIFORM, INT32, struct.pack("<i", 7), struct.pack("<i", 7)))
     assert set(got) == {7}
 
 
-def test_normal_and_truncated(device: Device) -> None:
+def test_normal_and_truncated_numbers_have_the_right_distribution(device: Device) -> None:
     five, two = struct.pack("<f", 5), struct.pack("<f", 2)
     free = device.run(device.task(NORMAL, FLOAT, five, two))
     assert abs(free.mean() - 5) < 0.05 and abs(free.std() - 2) < 0.05
@@ -120,12 +120,12 @@ def test_bfloat16_is_rounded_to_nearest(device: Device) -> None:
     assert abs(got.view(np.float32).astype(np.float64).mean() - 1) < 0.02
 
 
-def test_dropout_keeps_by_bits(device: Device) -> None:
+def test_dropout_mask_has_one_bit_for_each_element(device: Device) -> None:
     got = device.run(device.task(DROPOUT, FLOAT, struct.pack("<f", 0.4)))
     assert abs(np.unpackbits(got).mean() - 0.6) < 0.02
 
 
-def test_the_same_seed_and_counter_give_the_same(device: Device) -> None:
+def test_equal_seed_and_counter_give_equal_random_numbers(device: Device) -> None:
     task = device.task(UNIFORM, FLOAT, struct.pack("<f", 0), struct.pack("<f", 1))
     first = device.run(task)
     onwards = device.run(task)
@@ -156,13 +156,13 @@ def test_parameters_in_device_memory_are_read_in_stream_order(device: Device) ->
 @pytest.mark.parametrize(
     ("kind", "type_"), [(NORMAL, INT32), (TRUNCATED, UINT64), (DROPOUT, INT32), (UNIFORM, 2), (UNIFORM, 11), (4, FLOAT)]
 )
-def test_types_that_do_not_fit(device: Device, kind: int, type_: int) -> None:
+def test_random_numbers_of_an_unsuitable_type_are_refused(device: Device, kind: int, type_: int) -> None:
     task = device.task(kind, type_, b"\0" * 8, b"\0" * 8)
     assert api.aclrtRandomNumAsync(ctypes.addressof(task), device.stream, None) == 107000
 
 
 @pytest.mark.parametrize("missing", ["result", "counter"])
-def test_missing_memory(device: Device, missing: str) -> None:
+def test_random_numbers_without_result_or_counter_memory_are_refused(device: Device, missing: str) -> None:
     task = device.task(UNIFORM, FLOAT, b"\0" * 4, b"\0" * 4)
     setattr(task, missing, None)
     assert api.aclrtRandomNumAsync(ctypes.addressof(task), device.stream, None) == 107000

@@ -151,7 +151,7 @@ SEQUENCES: dict[str, tuple[str, object]] = {
 
 @pytest.mark.subprocess_heavy
 @pytest.mark.parametrize("name", SEQUENCES)
-def test_sequence(name: str) -> None:
+def test_sequence_of_device_calls_returns_the_documented_codes(name: str) -> None:
     expression, expected = SEQUENCES[name]
     done = run_python(PRELUDE + f"    print(json.dumps({expression}))\n")
     assert done.returncode == 0, done.stderr
@@ -178,7 +178,7 @@ CONFIGURATIONS: dict[str, tuple[str, object]] = {
 
 @pytest.mark.subprocess_heavy
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_configuration_file(name: str, tmp_path: Path) -> None:
+def test_aclinit_reads_its_configuration_file(name: str, tmp_path: Path) -> None:
     text, expected = CONFIGURATIONS[name]
     path = tmp_path / "acl.json"
     path.write_text(text)
@@ -188,7 +188,7 @@ def test_configuration_file(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.subprocess_heavy
-def test_a_setting_that_makes_no_sense_fails_init() -> None:
+def test_impossible_setting_makes_aclinit_fail() -> None:
     done = run_python(
         PRELUDE + "    print(L.aclInit(None)); L.aclGetRecentErrMsg.restype = C.c_char_p\n"
         "    print(L.aclGetRecentErrMsg().decode())\n",

@@ -93,7 +93,7 @@ WITHOUT_CONTEXT: list[tuple[str, list[Any], int]] = [
 
 
 @pytest.mark.parametrize(("function", "arguments", "code"), WITHOUT_CONTEXT, ids=lambda value: str(value)[:60])
-def test_sizes_and_flags_come_before_the_context(
+def test_sizes_and_flags_are_checked_before_the_context(
     scene: Scene, function: str, arguments: list[Any], code: int
 ) -> None:
     values = [getattr(scene, a) if isinstance(a, str) else a for a in arguments]
@@ -115,14 +115,14 @@ ANSWERS_ONLY: list[tuple[str, list[Any], int]] = [
 
 
 @pytest.mark.parametrize(("function", "arguments", "code"), ANSWERS_ONLY, ids=lambda value: str(value)[:60])
-def test_no_context_is_an_answer_not_an_error(
+def test_missing_context_is_not_remembered_as_an_error_by_queries(
     scene: Scene, function: str, arguments: list[Any], code: int
 ) -> None:
     values = [getattr(scene, a) if isinstance(a, str) else a for a in arguments]
     assert in_a_thread(lambda: code_and_last_error(function, values)) == (code, 0)
 
 
-def test_no_context_is_an_error_where_one_is_needed(scene: Scene) -> None:
+def test_missing_context_is_an_error_of_calls_that_need_one(scene: Scene) -> None:
     values = [scene.a, 64, 0]
     assert in_a_thread(lambda: code_and_last_error("aclrtMalloc", values)) == (NO_CONTEXT, NO_CONTEXT)
 
@@ -139,7 +139,9 @@ NOT_REMEMBERED: list[tuple[str, list[Any], int]] = [
 
 
 @pytest.mark.parametrize(("function", "arguments", "code"), NOT_REMEMBERED, ids=lambda value: str(value)[:60])
-def test_the_code_is_not_remembered(scene: Scene, function: str, arguments: list[Any], code: int) -> None:
+def test_error_code_of_a_refused_call_is_not_the_last_error(
+    scene: Scene, function: str, arguments: list[Any], code: int
+) -> None:
     values = [getattr(scene, a) if isinstance(a, str) else a for a in arguments]
     assert code_and_last_error(function, values) == (code, 0)
 
@@ -157,20 +159,22 @@ def test_the_code_is_not_remembered(scene: Scene, function: str, arguments: list
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_an_external_event_answers_nobody(scene: Scene, function: str, arguments: list[Any]) -> None:
+def test_external_event_cannot_be_queried_or_waited_for_by_the_host(
+    scene: Scene, function: str, arguments: list[Any]
+) -> None:
     values = [getattr(scene, a) for a in arguments[:1]] + [
         getattr(scene, a) if isinstance(a, str) else a for a in arguments[1:]
     ]
     assert getattr(api, function)(*values) == UNSUPPORTED
 
 
-def test_an_event_is_recorded_in_one_way(scene: Scene) -> None:
+def test_event_recorded_as_external_cannot_be_recorded_in_another_way(scene: Scene) -> None:
     external, default = 1, 0
     codes = [api.aclrtRecordEventWithFlag(scene.ex, scene.stream, flag) for flag in (external, default, external)]
     assert codes == [107029, RT, 107029]
 
 
-def test_an_event_is_waited_for_in_one_way(scene: Scene) -> None:
+def test_event_waited_for_in_one_way_cannot_be_waited_for_in_another(scene: Scene) -> None:
     external, default = 1, 0
     codes = [api.aclrtStreamWaitEventWithFlag(scene.stream, scene.ex, 0, flag) for flag in (default, external, default)]
     assert codes == [0, RT, 0]

@@ -401,12 +401,12 @@ ROWS: list[tuple[str, list[Any], int]] = [
 
 
 @pytest.mark.parametrize(("function", "arguments", "code"), ROWS, ids=lambda value: str(value)[:60])
-def test_the_call_gives_the_code(scene: Scene, function: str, arguments: list[Any], code: int) -> None:
+def test_stream_call_returns_the_documented_code(scene: Scene, function: str, arguments: list[Any], code: int) -> None:
     assert code_of(scene, function, arguments) == code
 
 
 @pytest.mark.parametrize("function", sorted({row[0] for row in ROWS}))
-def test_each_function_has_a_row_that_fails(function: str) -> None:
+def test_each_stream_function_has_a_test_row_with_a_failure(function: str) -> None:
     trivial = {"aclrtDeviceGetStreamPriorityRange", "aclrtSetExceptionInfoCallback"}
     assert function in trivial or any(code != 0 for name, _, code in ROWS if name == function)
 
@@ -420,7 +420,7 @@ def test_flags_that_are_unknown_are_not_kept(scene: Scene) -> None:
         assert api.aclrtDestroyStream(stream) == 0
 
 
-def test_stopping_on_failure_is_for_good(scene: Scene) -> None:
+def test_stop_on_failure_of_a_stream_cannot_be_switched_off(scene: Scene) -> None:
     assert api.aclrtSetStreamFailureMode(scene.stream, 2) == 0
     assert api.aclrtSetStreamFailureMode(scene.stream, 3) == 0
     assert api.aclrtSetStreamFailureMode(scene.stream, 0) == UNSUPPORTED
@@ -450,7 +450,7 @@ def test_a_thread_without_a_context_gets_107002(scene: Scene) -> None:
     assert answers == [NO_CONTEXT] * 6 + [0, 0, HANDLE]
 
 
-def test_time_of_an_event_that_is_pending_is_another_code_than_of_one_never_recorded(scene: Scene) -> None:
+def test_time_of_a_pending_event_and_of_an_unrecorded_event_give_different_codes(scene: Scene) -> None:
     begin, end = made("aclrtCreateEventWithFlag", 8), made("aclrtCreateEventWithFlag", 8)
     ms, stamp = out(ctypes.c_float), out(ctypes.c_uint64)
     gate = threading.Event()
@@ -505,7 +505,7 @@ def test_a_notify_is_destroyed_within_a_context(scene: Scene) -> None:
     assert codes == [NO_CONTEXT]
 
 
-def test_a_pools_free_takes_no_default_stream(scene: Scene) -> None:
+def test_asynchronous_free_to_a_memory_pool_refuses_the_default_stream(scene: Scene) -> None:
     assert api.aclrtMemPoolFreeAsync(scene.memory, None) == INTERNAL
 
 

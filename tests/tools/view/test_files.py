@@ -47,7 +47,7 @@ def altered(path: Path, target: Path, **changes: Any) -> Path:
 
 # ---- lifetimes and address spans ----
 
-def test_lifetimes_of_reused_ids() -> None:
+def test_lifetimes_of_blocks_with_reused_ids_are_separate() -> None:
     op, ids = np.array([0, 0, 1, 0, 1]), np.array([7, 8, 7, 7, 8])
     start, end = lifetimes(op, ids)
     assert start.tolist() == [0, 1, 3]
@@ -113,7 +113,7 @@ def test_a_trace_gets_addresses_from_a_replay() -> None:
             assert int((tops - np.maximum(history.spans.address, low))[inside].sum()) == high - low
 
 
-def test_differences_of_runs() -> None:
+def test_difference_of_address_ranges_has_the_bytes_of_the_first_only() -> None:
     source = np.random.default_rng(6)
     for _ in range(200):
         sets = [set(np.flatnonzero(source.random(40) < 0.6).tolist()) for _ in range(2)]
@@ -248,7 +248,7 @@ def unpack(text: str) -> tuple[dict[str, Any], dict[str, list[int]]]:
     return meta, columns
 
 
-def test_packed_columns_come_back(recording: tuple[Path, Truth]) -> None:
+def test_packed_columns_can_be_unpacked(recording: tuple[Path, Truth]) -> None:
     history = load_history(recording[0])
     meta, columns = unpack(pack_history(history, "9.9"))
     assert (meta["version"], meta["events"]) == ("9.9", 5000)
@@ -291,13 +291,13 @@ def test_every_script_is_in_the_page_and_short() -> None:
         assert max(map(len, text.splitlines())) <= 140, script.name
 
 
-def test_the_page_names_no_other_place() -> None:
+def test_page_refers_to_no_other_host() -> None:
     text = page("T", "")
     assert "http:" not in text and "https:" not in text and "import(" not in text
     assert "default-src 'none'" in text
 
 
-def test_a_title_cannot_break_out() -> None:
+def test_page_title_is_escaped() -> None:
     text = page('</title><script>alert("x")</script>', "")
     assert "<script>alert" not in text
 
@@ -366,7 +366,7 @@ def test_no_replay_leaves_addresses_out(tmp_path: Path, capsys: pytest.CaptureFi
     (["t.npz", "--plot", "x.png"], "ending in .svg"), (["t.npz", "-o", "-", "--json", "-"], "at most one"),
     (["t.npz", "-o", "t.npz"], "other than the one"),
 ])
-def test_mistakes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+def test_view_names_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
                            arguments: list[str], complaint: str) -> None:
     monkeypatch.chdir(tmp_path)
     save_trace(tmp_path / "t.npz", random_trace(3, 50))

@@ -29,7 +29,7 @@ def test_tab_reaches_every_part_in_reading_order(shown: Any) -> None:
     assert places == sorted(places), list(zip(parts, places, strict=True))
 
 
-def test_focus_is_seen(shown: Any) -> None:
+def test_focused_element_of_the_page_is_visible(shown: Any) -> None:
     page = shown.page
     for _ in range(10):
         page.key("Tab")
@@ -78,7 +78,7 @@ def test_zoomed_in_to_single_events(shown: Any) -> None:
     assert high - low == 8 and low <= 3000 <= high
 
 
-def test_brackets_go_to_marks(shown: Any) -> None:
+def test_bracket_keys_move_the_cursor_to_marks(shown: Any) -> None:
     page = shown.page
     go_to(page, 19_000)
     seen = []

@@ -56,7 +56,7 @@ def large(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 READY = "performance.getEntriesByName('ready')[0].startTime"
 
 
-def test_it_opens_within_seconds(large: Any, shown: Any) -> None:
+def test_page_of_a_large_recording_opens_within_seconds(large: Any, shown: Any) -> None:
     page, _, target = large
     ready, small = page.js(READY), shown.page.js(READY)
     print(f"\n{EVENTS:,} events, {target.stat().st_size / 1e6:.1f} MB: interactive after {ready:.0f} ms, "
@@ -64,7 +64,7 @@ def test_it_opens_within_seconds(large: Any, shown: Any) -> None:
     assert ready < 3 * small * EVENTS / len(shown.truth.rows)
 
 
-def test_numbers_hold(large: Any) -> None:
+def test_page_of_a_large_recording_shows_the_right_numbers(large: Any) -> None:
     page, truth, _ = large
     event, size = truth.peak()
     page.click("#toPeak")
@@ -74,7 +74,7 @@ def test_numbers_hold(large: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "action"), [("zooming", ZOOM), ("moving the cursor", STEP)])
-def test_frames_are_short(large: Any, shown: Any, name: str, action: str) -> None:
+def test_page_of_a_large_recording_draws_frames_quickly(large: Any, shown: Any, name: str, action: str) -> None:
     """A frame's time depends on the visible part: 33 times as many events must take less than twice the time."""
     page, _, _ = large
     times = []

@@ -74,7 +74,7 @@ def test_composition_at_the_peak_while_the_cursor_is_elsewhere(shown: Any) -> No
         assert float(part.split()[0]) == pytest.approx(100 * true[NAMES.index(name)] / size, rel=0.01, abs=0.005)
 
 
-def test_what_was_not_freed(shown: Any) -> None:
+def test_page_lists_the_blocks_that_were_not_freed(shown: Any) -> None:
     kept = shown.truth.live_rows(len(shown.truth.rows) - 1)
     assert figure(shown.page, "kept")[1] == f"{len(kept)} blocks"
     choose(shown.page, "scope", "kept")
@@ -296,7 +296,7 @@ def test_a_click_on_the_map_chooses_the_block(shown: Any) -> None:
 
 # ---- the list ----
 
-def test_search_finds_by_tag_stack_size_and_number(shown: Any) -> None:
+def test_block_search_finds_by_tag_stack_size_and_number(shown: Any) -> None:
     page, truth = shown.page, shown.truth
     allocs = [row for row in truth.rows if row.op == 0]
     assert search(page, "kv cache") == sum(row.tag == 2 for row in allocs)
@@ -350,7 +350,7 @@ def test_an_oom_is_told_with_its_reason_and_leads_there(shown: Any) -> None:
     assert cursor(page) == 20_000
 
 
-def test_text_from_the_file_is_text(shown: Any) -> None:
+def test_text_of_the_file_is_shown_as_text_and_not_as_markup(shown: Any) -> None:
     assert "sampling <b>&\"'" in legend(shown.page)
     assert shown.page.js("document.querySelectorAll('main b b, main script').length") == 0
 
@@ -384,7 +384,7 @@ def test_dark_follows_the_system_until_chosen(shown: Any) -> None:
 
 
 @pytest.mark.parametrize("width", [1600, 1280, 700, 420])
-def test_nothing_is_cut_off_at_any_width(shown: Any, width: int) -> None:
+def test_page_elements_are_not_cut_off_at_any_width(shown: Any, width: int) -> None:
     page = shown.page
     page.resize(width, 900)
     page.settle()
@@ -419,7 +419,7 @@ def test_a_snapshot_shows_what_was_there_before(browser: Browser, snapshot_page:
     page.close()
 
 
-def test_broken_data_is_told(browser: Browser, snapshot_page: Path, tmp_path: Path) -> None:
+def test_page_reports_broken_data(browser: Browser, snapshot_page: Path, tmp_path: Path) -> None:
     text = snapshot_page.read_text()
     start = text.index('id="data">') + 10
     broken = tmp_path / "broken.html"
@@ -501,7 +501,7 @@ def test_what_lives_longest_lies_at_the_bottom_of_the_stack(layered: Any) -> Non
     assert names == ["scratch", "weights"]      # the legend is in the order of the picture, from the top down
 
 
-def test_the_limit_has_a_line(layered: Any) -> None:
+def test_plot_has_a_line_for_the_limit(layered: Any) -> None:
     alarm = layered.js("getComputedStyle(document.documentElement).getPropertyValue('--alarm').trim()")
     red = ",".join(str(int(alarm[i:i + 2], 16)) for i in (1, 3, 5))
     assert red in column(layered)

@@ -52,7 +52,7 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("vision", VISION)
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_groups_are_told_apart(theme: str, vision: str) -> None:
+def test_colours_of_the_groups_can_be_distinguished(theme: str, vision: str) -> None:
     palette = colours(theme)
     names = [*(f"group{i}" for i in range(10)), "rest"]
     gaps = {(a, b): float(np.linalg.norm(lab(palette[a], vision) - lab(palette[b], vision)))
@@ -62,7 +62,7 @@ def test_groups_are_told_apart(theme: str, vision: str) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_is_legible(theme: str) -> None:
+def test_text_of_the_page_has_enough_contrast(theme: str) -> None:
     palette = colours(theme)
     for ink, paper in itertools.product(("ink", "quiet", "alarm", "accent"), ("panel", "ground", "soft")):
         assert contrast(palette[ink], palette[paper]) >= 4.5, (ink, paper)

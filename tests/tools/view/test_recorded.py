@@ -97,7 +97,7 @@ def test_reserved_bytes_are_the_simulators(recorded: Any) -> None:
     assert summary_of(load_history(folder / "run.npz"))["reserved_peak"] == counted.physical
 
 
-def test_what_was_kept_is_told_by_tag(recorded: Any) -> None:
+def test_recording_shows_by_tag_which_blocks_were_not_freed(recorded: Any) -> None:
     folder, counted = recorded
     history = load_history(folder / "run.npz")
     kept = np.flatnonzero(history.end >= history.events)
@@ -120,7 +120,7 @@ def test_every_live_byte_is_mapped_at_every_tenth_event(recorded: Any) -> None:
             assert int(cover[cover > 0].sum()) == last - first, (event, block)
 
 
-def test_the_oom_and_the_stacks_are_there(recorded: Any) -> None:
+def test_page_has_the_out_of_memory_event_and_the_stacks(recorded: Any) -> None:
     folder, counted = recorded
     history = load_history(folder / "run.npz")
     oom, = (mark for mark in history.marks if mark.kind == "oom")
@@ -129,7 +129,7 @@ def test_the_oom_and_the_stacks_are_there(recorded: Any) -> None:
     assert "test_recorded.py" in stack.split("\n")[0] and "work" in stack.split("\n")[0]
 
 
-def test_what_was_kept_is_told_by_stack(recorded: Any) -> None:
+def test_recording_shows_by_stack_which_blocks_were_not_freed(recorded: Any) -> None:
     """The summary names the source line, when its allocations began, and whether they continue."""
     folder, counted = recorded
     history = load_history(folder / "run.npz")
