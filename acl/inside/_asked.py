@@ -95,7 +95,7 @@ def at_sigterm(end: Callable[[int], object]) -> None:
 
 def on_sigterm(number: int, frame: Any) -> None:
     """Call the registered functions, and end the process as SIGTERM does."""
-    for end, pid in ends.items():
+    for end, pid in list(ends.items()):         # another thread may be making the first pool
         try:
             end(pid)
         except Exception as error:

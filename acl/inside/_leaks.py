@@ -384,21 +384,23 @@ class ExpectNoLeaks:
 
 # ---- at exit ----
 
-watched: weakref.WeakSet[Pool] = weakref.WeakSet()
+watched: weakref.WeakValueDictionary[int, Pool] = weakref.WeakValueDictionary()     # by number
 
 
 def watch_exit(pool: Pool) -> None:
     """Track a pool, and report its live blocks at the interpreter's exit."""
     if not watched:
         atexit.register(tell_exit, os.getpid())
-    watched.add(pool)
+    watched[pool.number] = pool
     pool.track(stacks="python").detach()
 
 
 def exit_text() -> str:
     """Return the report of the pools' live blocks at the end of the program."""
     text = ""
-    for pool in sorted(watched, key=lambda pool: pool.name):
+    # `valuerefs` copies in one step; an iteration would fail if another thread made a pool meanwhile.
+    pools = [one for reference in watched.valuerefs() if (one := reference()) is not None]
+    for pool in sorted(pools, key=lambda pool: pool.name):
         report = leaks_of(pool)
         if report or report.waiting:
             text += f"acl: at exit, {pool.name} on device {pool.device} has {report.text(holders=True)}\n"

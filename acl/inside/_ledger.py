@@ -243,7 +243,7 @@ def told_rows(device: int) -> list[LedgerRow]:
     """Return the rows of memory that adapters allocated from the driver."""
     return merged(
         LedgerRow("process", size, name, tag=tag, state="requested", blocks=1)
-        for name, teller in tellers.items() for tag, size in teller(device))
+        for name, teller in list(tellers.items()) for tag, size in teller(device))
 
 
 def outside_rows(total: int, free: int, ours: int, components: dict[str, int] | None) -> list[LedgerRow]:
