@@ -293,7 +293,7 @@ def test_segments_are_the_pools_blocks_under_camems_tags(pool: acl.Pool, tagged:
     assert pool.stats().reserved == physical() == 14 * MIB
 
 
-def test_the_ledger_knows_segments_of_the_drivers_too(sim: ModuleType) -> None:
+def test_ledger_counts_camem_segments_allocated_from_the_driver(sim: ModuleType) -> None:
     acl.Device(0).use()
     acl.vllm.install()
     try:

@@ -69,13 +69,13 @@ def test_buffer_can_wrap_memory_of_a_consumer(consumer: ModuleType, no_leaks: No
         assert consumer.facts(stream)[0] == before + 2
 
 
-def test_what_only_c_sees(consumer: ModuleType) -> None:
+def test_consumer_in_c_gets_the_stream_handle_and_the_device_number(consumer: ModuleType) -> None:
     with acl.Stream(0) as stream:
         _, raw, has, has_not, ordinal = consumer.facts(stream)
         assert (raw, has, has_not, ordinal) == (stream.handle, True, False, 3)
 
 
-def test_the_error_edge(consumer: ModuleType) -> None:
+def test_error_raised_by_a_c_consumer_has_its_code_and_function(consumer: ModuleType) -> None:
     with pytest.raises(acl.InvalidArgumentError) as raised:
         consumer.fail()
     assert (raised.value.code, raised.value.function) == (107017, "aclrtSomething")

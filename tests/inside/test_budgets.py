@@ -64,7 +64,9 @@ def test_budget_advice_followed_suffices(opened: tuple[acl.Pool, acl.Stream, Doo
 
 
 @pytest.mark.parametrize("size", [512, MIB])
-def test_budget_counts_what_was_live_before_it(opened: tuple[acl.Pool, acl.Stream, Door], size: int) -> None:
+def test_budget_counts_blocks_that_were_live_before_the_budget_was_set(
+    opened: tuple[acl.Pool, acl.Stream, Door], size: int
+) -> None:
     pool, stream, door = opened
     with acl.Stream() as other:
         kept = [take(pool, size, stream), take(pool, size, other)]
@@ -82,7 +84,7 @@ def test_budget_counts_what_was_live_before_it(opened: tuple[acl.Pool, acl.Strea
     assert live(pool, "a") == 0
 
 
-def test_budget_holds_for_streams_made_after_it(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_budget_applies_to_streams_made_after_the_budget_was_set(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, _, _ = opened
     pool.budget("a", 512)
     with acl.Stream() as other, take(pool, 512, other), pytest.raises(acl.OutOfMemoryError):
@@ -183,7 +185,7 @@ def test_budget_set_while_threads_allocate_counts_each_block() -> None:
 
 
 @pytest.mark.parametrize("room", [512, 1 << 20])
-def test_budget_of_a_model_bounds_its_runs_and_no_others(
+def test_budget_of_a_model_limits_only_runs_of_that_model(
     opened: tuple[acl.Pool, acl.Stream, Door], room: int
 ) -> None:
     """With a budget of 512 bytes, the inputs do not fit; with 1 MiB, the workspace that ACL requests does not fit."""
@@ -224,7 +226,7 @@ def test_budget_of_a_tag_beyond_the_tag_table_is_refused(opened: tuple[acl.Pool,
     pool.budget("t0", 512)
 
 
-def test_joint_peak_of_streams_in_turn_is_less_than_their_sum() -> None:
+def test_joint_peak_of_alternating_streams_is_less_than_the_sum_of_their_peaks() -> None:
     with acl.Pool(0, name="turns") as pool, acl.Stream() as one, acl.Stream() as other:
         for stream in (one, other, one):
             pool.alloc(4 * MIB, stream).close()

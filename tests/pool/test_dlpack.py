@@ -237,7 +237,7 @@ def test_capsule_can_be_imported_only_once(pool: acl.Pool) -> None:
         del capsule, taken
 
 
-def test_the_consumers_stream_waits_for_ours(pool: acl.Pool, sim: Any) -> None:
+def test_consumer_stream_waits_for_the_work_of_the_exporting_stream(pool: acl.Pool, sim: Any) -> None:
     with acl.Stream(0) as ours, acl.Stream(0) as theirs:
         gate, ready = threading.Event(), []
         ours.launch(lambda: (gate.wait(30), ready.append(1)))

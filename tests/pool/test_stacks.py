@@ -36,7 +36,7 @@ def test_stack_keeps_frames_of_a_folder_whose_name_only_begins_like_the_packages
         assert block.stack[0] == (f"{FOLDER}_of_a_user/made.py", 2, "inner")
 
 
-def test_stack_of_the_packages_frames_alone_keeps_them() -> None:
+def test_stack_that_has_only_frames_of_the_package_keeps_these_frames() -> None:
     done, kept = threading.Event(), []
     names = {"inner": within(FOLDER), "kept": kept, "done": done}
     exec(compile("def work(pool):\n    kept.append(inner(pool))\n    done.set()\n", f"{FOLDER}/made.py", "exec"), names)

@@ -187,7 +187,7 @@ def test_buffer_does_not_keep_the_stream_of_an_earlier_copy_alive(sim: ModuleTyp
     assert sim.live_handles()["stream"] == before
 
 
-def test_a_view_of_closed_memory_is_closed(stream: acl.Stream) -> None:
+def test_view_of_a_closed_buffer_is_closed(stream: acl.Stream) -> None:
     buffer = acl.Buffer(64, stream=stream)
     view = buffer.view(8)
     buffer.close()

@@ -383,7 +383,7 @@ def outcome(future: Future[Any]) -> str:
 
 @pytest.mark.parametrize(("method", "fails"), [
     ("goes_with", False), ("padded_bytes", False), ("collate", True), ("split", True)])
-def test_a_tasks_exception_fails_the_request_that_raises_it_alone(method: str, fails: bool) -> None:
+def test_exception_of_a_task_fails_only_the_request_that_caused_the_exception(method: str, fails: bool) -> None:
     task = Task(**{method: "x"})
     with loaded(task, lanes=1, linger_ms=50) as service:
         with service.changed:
@@ -396,7 +396,7 @@ def test_a_tasks_exception_fails_the_request_that_raises_it_alone(method: str, f
         assert service.counts["answered"] + service.counts["failed"] == 7
 
 
-def test_a_task_that_gives_too_few_results_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_that_returns_too_few_results_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with engine(lanes=1) as service:
         monkeypatch.setattr(TASK, "split", lambda outputs, items: [], raising=False)
         with pytest.raises(ValueError, match="the task gave 0 results for 1 requests"):
@@ -447,7 +447,9 @@ class Poisoned:
         monkeypatch.setattr(Lane, "run", failing)
 
 
-def test_a_request_that_breaks_its_stream_fails_alone(expected: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_that_breaks_its_stream_fails_no_other_request(
+    expected: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     poisoned = Poisoned(monkeypatch, "!", acl.AclError(507015, "test", "vector core exception"))
     with engine(lanes=1, tries=3) as service:
         with service.changed:
@@ -459,7 +461,7 @@ def test_a_request_that_breaks_its_stream_fails_alone(expected: list[Any], monke
         assert poisoned.tried <= 6 and service.healthy
 
 
-def test_no_memory_for_one_request_fails_no_other(expected: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_without_memory_fails_no_other_request(expected: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     Poisoned(monkeypatch, "!", acl.OutOfMemoryError(207001, "test", "no memory"))
     with engine(lanes=1, patience_s=0.2) as service:
         with service.changed:
@@ -470,7 +472,7 @@ def test_no_memory_for_one_request_fails_no_other(expected: list[Any], monkeypat
         assert (service.counts["failed"], service.counts["answered"], service.promised) == (1, 5, 0)
 
 
-def test_a_request_that_needs_more_than_the_limit_is_told_soon(expected: list[Any]) -> None:
+def test_request_that_needs_more_than_the_limit_is_refused_quickly(expected: list[Any]) -> None:
     with engine(limit="2MiB", lanes=1, patience_s=600) as service:
         service.models["text"].costs.ratio = 1.0               # with this ratio, every batch seems to fit
         large = service.submit(TASK.item("x" * 512))

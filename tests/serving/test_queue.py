@@ -108,7 +108,7 @@ def test_request_with_a_deadline_that_has_passed_does_not_run(
     assert [1] not in task.seen
 
 
-def test_full_queue_turns_a_lower_priority_away(held: tuple[Engine, HeldTask]) -> None:
+def test_full_queue_refuses_requests_of_lower_priority(held: tuple[Engine, HeldTask]) -> None:
     service, task = held
     low, middle, high = (service.submit(ids(1 + n), priority=n) for n in range(3))
     with pytest.raises(Refused, match="3 requests wait already"):

@@ -25,7 +25,7 @@ def nothing_stays(no_leaks: None) -> Iterator[None]:
     gc.collect()
 
 
-def test_requests_go_to_the_model_they_name() -> None:
+def test_requests_are_answered_by_the_model_that_they_name() -> None:
     with engine_of(HeldTask(first=100), "large") as service:
         assert service.submit(ONE).result(300) == (101.0, 1, 1)
         service.load("small", HeldTask())

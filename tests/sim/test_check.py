@@ -114,7 +114,7 @@ def test_command_tells_reports_and_a_deadly_signal(program: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "aclpool sim check: no reports\n")
 
 
-def test_report_says_who_freed_and_who_allocated(program: Path, tmp_path: Path) -> None:
+def test_check_report_names_the_calls_that_allocated_and_freed(program: Path, tmp_path: Path) -> None:
     check("--report", tmp_path / "found", "--", program, "freed_copy", "wrong")
     (found,) = reports(tmp_path / "found")
     assert [place["what"].split(":")[0] for place in found["places"]] == [
@@ -285,7 +285,7 @@ assert acl.rt.free(memory) != 0
     assert [one["rule"] for one in reports(tmp_path / "found")] == ["wrong-free"], done.stderr
 
 
-def test_event_of_the_ex_kind_may_go_while_tasks_use_it(tmp_path: Path) -> None:
+def test_event_of_the_ex_kind_may_be_destroyed_while_tasks_use_the_event(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text("""
 import threading
@@ -361,7 +361,7 @@ int main(int count, char **words)
 """
 
 
-def test_child_of_a_fork_leaks_only_what_it_made_itself(tmp_path: Path) -> None:
+def test_forked_child_is_reported_only_for_leaks_of_its_own_objects(tmp_path: Path) -> None:
     how = programs.mode()
     (tmp_path / "forking.c").write_text(FORKING)
     program = programs.compile_program(tmp_path / "forking.c", tmp_path, *programs.simulator(tmp_path, how), how)
@@ -396,7 +396,7 @@ print(len(asked))
 """
 
 
-def test_tag_function_that_makes_a_wrong_call_is_reported_too() -> None:
+def test_wrong_call_made_by_a_tag_function_is_reported() -> None:
     done = run_python(TAG_CALLS, ACL_SIM_CHECK="mem", timeout=60)
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
     assert done.stderr.count("check: double-free") == 2

@@ -104,7 +104,7 @@ def test_impossible_fault_rules_are_refused(sim: ModuleType, rule: str) -> None:
         sim.Fault(rule)
 
 
-def test_a_faults_message_names_it(sim: ModuleType) -> None:
+def test_message_of_an_injected_fault_names_the_fault(sim: ModuleType) -> None:
     with sim.fault("aclrtMalloc"):
         assert malloc() == 207001
     assert "aclrtMalloc failed with 207001: a fault was ordered" in api.aclGetRecentErrMsg().decode()
@@ -323,7 +323,7 @@ def test_a_forked_child_counts_and_traces_its_own_calls(tmp_path: Path) -> None:
     assert [path.read_text().count("aclrtGetDeviceCount") for path in tmp_path.glob("trace.*")] == [1, 1]
 
 
-def test_sim_run_begins_a_trace_and_counters_anew(tmp_path: Path) -> None:
+def test_sim_run_overwrites_earlier_trace_and_counter_files(tmp_path: Path) -> None:
     trace, counters = tmp_path / "trace", tmp_path / "counters"
     for _ in range(2):
         run_tool("--trace", str(trace), "--counters", str(counters), "--", sys.executable, "-c",

@@ -290,7 +290,7 @@ def test_a_handle_that_died_with_its_binary_is_followed_by_a_new_one(
 
 
 @pytest.mark.parametrize("option", [(2, 0x43554245), (3, 0), (3, 1), (3, 2)])
-def test_a_binary_from_a_file_takes_no_options_of_those_from_memory(
+def test_kernel_binary_from_a_file_refuses_options_for_binaries_from_memory(
     option: tuple[int, int], shared_object: bytes, tmp_path: Path
 ) -> None:
     class Option(ctypes.Structure):
@@ -446,7 +446,7 @@ def test_exception_callback_is_called_for_a_kernel_fault(kernels: Kernels) -> No
     assert told == [507015]
 
 
-def test_unloading_waits_for_nothing_and_queued_launches_still_run(kernels: Kernels) -> None:
+def test_unloading_a_kernel_binary_does_not_wait_and_queued_launches_still_run(kernels: Kernels) -> None:
     marks = device_array(np.zeros(4, np.uint32))
     opened = threading.Event()
     gate = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: opened.wait(30) and None)

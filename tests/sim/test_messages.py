@@ -20,14 +20,14 @@ def newest() -> str:
     return sim_message().split("\n")[0]
 
 
-def test_a_null_pointer_and_all_that_came_with_it() -> None:
+def test_message_about_a_null_pointer_gives_all_arguments_of_the_call() -> None:
     assert api.aclrtMemcpy(None, 16, 0x1000, 32, 1) == 100000
     assert newest().endswith(
         "aclrtMemcpy failed with 100000: argument check failed, expected: dst is not NULL; "
         "called with dst=NULL, destMax=16, src=0x1000, count=32, kind=1")
 
 
-def test_numbers_are_told_with_their_sign() -> None:
+def test_messages_give_numbers_with_their_sign() -> None:
     assert api.aclrtSynchronizeStreamWithTimeout(None, -2) == 107000
     assert newest().endswith("called with stream=NULL, timeout=-2")
 
@@ -39,7 +39,7 @@ def test_error_messages_write_real_numbers_readably() -> None:
     assert api.aclmdlDestroyAIPP(made) == 0
 
 
-def test_what_kind_of_handle_was_expected() -> None:
+def test_message_about_a_wrong_handle_names_the_expected_kind() -> None:
     assert api.aclmdlExecute(1, None, None) == 100000
     assert "expected: input is a live dataset; called with modelId=1, input=NULL" in newest()
 
@@ -60,7 +60,7 @@ def test_error_message_exists_for_a_call_that_returns_null() -> None:
     assert newest().endswith("; called with batchSize=0")
 
 
-def test_what_the_parts_below_find_out_has_the_callers_name() -> None:
+def test_message_of_an_internal_function_has_the_name_of_the_called_function() -> None:
     number = out(ctypes.c_uint32)
     assert api.aclmdlLoadFromFile(b"/nowhere.onnx", ctypes.byref(number)) == 145002
     assert HEAD.match(newest()).group(1) == "aclmdlLoadFromFile"  # type: ignore[union-attr]
@@ -185,7 +185,7 @@ def test_work_that_succeeds_leaves_no_message() -> None:
     assert read() is None
 
 
-def test_without_a_context_each_reading_says_so() -> None:
+def test_reading_a_message_without_a_context_says_that_the_context_is_missing() -> None:
     texts: list[str | None] = []
     thread = threading.Thread(target=lambda: texts.extend([read(), read()]))
     thread.start()

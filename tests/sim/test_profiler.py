@@ -135,7 +135,7 @@ def test_profiler_configurations_with_wrong_values_are_not_created(switches: int
     assert new_config(switches, devices) is None
 
 
-def test_what_a_configuration_asks_is_checked_when_it_starts(tmp_path: Path) -> None:
+def test_profiler_configuration_is_checked_when_profiling_starts(tmp_path: Path) -> None:
     path = str(tmp_path / "made").encode()
     for switches, code in [(0, P), (1 << 40, UNKNOWN), (TASKS, RUNS_NOT)]:
         config = new_config(switches)

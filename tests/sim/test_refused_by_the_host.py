@@ -40,13 +40,13 @@ def told(more: int) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_no_addresses_for_handles_is_not_too_many_contexts() -> None:
+def test_lack_of_addresses_for_handles_is_not_reported_as_too_many_contexts() -> None:
     line = told(10 << 30)[0]
     assert line.startswith("aclrtSetDevice 207005")
     assert "the host refused mmap of " in line and "for handles: Cannot allocate memory" in line
 
 
-def test_no_addresses_for_a_device_is_not_a_full_device() -> None:
+def test_lack_of_addresses_for_a_device_is_not_reported_as_a_full_device() -> None:
     lines = told(60 << 30)
     assert lines[0] == "aclrtSetDevice 0 "
     for line, purpose in zip(lines[1:], [*["the device's memory"] * 3, "pinned memory", "managed memory"], strict=True):
@@ -63,7 +63,7 @@ def test_a_device_that_the_host_refused_leaves_no_addresses_behind() -> None:
     assert lines[1] == lines[50]
 
 
-def test_a_descriptor_limit_is_told_as_memfd() -> None:
+def test_malloc_refused_for_want_of_file_descriptors_names_memfd_create() -> None:
     done = run_python("""
         import ctypes, resource
         from acl import sim
@@ -104,7 +104,7 @@ STRICT = """
 """
 
 
-def test_a_host_that_counts_reservations_whole_serves(tmp_path: Path) -> None:
+def test_simulator_works_on_a_host_that_counts_reserved_addresses_as_memory(tmp_path: Path) -> None:
     """Addresses for handles and devices are reserved without access rights, and made writable when they are needed."""
     library = tmp_path / "strict.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-xc", "-"], input=STRICT, text=True, check=True)

@@ -216,6 +216,6 @@ def test_a_models_work_size_is_never_0(stream: int) -> None:
 @pytest.mark.parametrize(("name", "function"), [
     ("libprofapi.so", "MsprofReportApi"), ("libacl_rt_impl.so", "aclrtMalloc"), ("libnnopbase.so", None),
 ])
-def test_the_libraries_that_link_lines_name_are_there(name: str, function: str | None) -> None:
+def test_libraries_that_link_commands_name_exist(name: str, function: str | None) -> None:
     library = ctypes.CDLL(f"{sim.library_dir()}/{name}")
     assert function is None or getattr(library, function)

@@ -203,7 +203,7 @@ def test_forked_child_covers_its_own_calls(tmp_path: Path) -> None:
 
 
 @pytest.mark.subprocess_heavy
-def test_unknown_variable_of_the_simulator_is_told() -> None:
+def test_unknown_variable_of_the_simulator_is_reported() -> None:
     done = run_python(CALLS, ACL_SIM_FUALTS="aclrtMalloc", ACL_SIM_SOC="Ascend910B1")
     assert re.findall(r"ACL_SIM_\w+", done.stderr) == ["ACL_SIM_FUALTS"]
     assert "is not a variable of the simulator" in done.stderr
@@ -253,7 +253,7 @@ def test_fault_rules_of_a_process_without_calls_are_not_reported() -> None:
 
 
 @pytest.mark.subprocess_heavy
-def test_files_of_sim_run_are_those_of_the_folder_that_it_was_called_in(tmp_path: Path) -> None:
+def test_files_of_sim_run_are_written_in_the_folder_of_its_call(tmp_path: Path) -> None:
     """The files are in the folder of the caller, although the program changes to another one, as ctest does."""
     (tmp_path / "inner").mkdir()
     code = (f"import os, subprocess, sys; os.chdir({str(tmp_path / 'inner')!r}); "

@@ -184,7 +184,7 @@ def test_latencies_count_every_call() -> None:
     assert values["p50_ns"] <= values["p999_ns"]
 
 
-def test_one_slow_call_in_a_hundred_thousand_shows_in_the_worst_and_not_in_p9999() -> None:
+def test_single_slow_call_in_100000_changes_the_worst_latency_and_not_p9999() -> None:
     class Recorded:
         def latencies(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
             histogram = [(1_000_000, 99_999), (50_000_000, 1)]
@@ -287,7 +287,7 @@ def test_workloads_are_equal_in_every_run() -> None:
 
 # ---- which objects are accepted as an allocator ----
 
-def test_the_c_librarys_version_and_build_are_told() -> None:
+def test_benchmark_reports_version_and_build_of_the_c_library() -> None:
     with candidate_of("glibc").open() as opened:
         about = opened.about
     assert about["version"] == platform.libc_ver()[1]

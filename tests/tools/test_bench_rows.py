@@ -306,7 +306,7 @@ def test_overlap_is_the_share_of_time_in_which_all_threads_ran(
     assert overlap(windows, of) == pytest.approx(share)
 
 
-def test_a_warm_up_ends_when_three_runs_agree_and_says_if_they_never_do() -> None:
+def test_warm_up_ends_when_three_runs_agree_and_reports_if_none_agree() -> None:
     times = iter([900.0, 300.0, 100.0, 101.0, 99.0, 5.0])
     assert (warm_up(lambda: next(times), Effort())).items() >= {"warm_up_runs": 5, "stable": True}.items()
     falling = iter([2.0 ** -i for i in range(100)])

@@ -138,7 +138,7 @@ def test_files_of_pytest_benchmark_are_compared(tmp_path: Path, capsys: pytest.C
     assert cli.main(["compare", *files(tmp_path, old, slower), "--allocator", "x"]) == 0
 
 
-def test_a_file_of_pytest_benchmark_without_its_rounds_is_told_so(
+def test_pytest_benchmark_file_without_rounds_is_reported(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = saved(random.Random(12))
     old["benchmarks"] = old["benchmarks"][:2]

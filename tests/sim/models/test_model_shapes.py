@@ -139,7 +139,7 @@ def test_an_output_that_is_not_declared_is_inferred_from_known_inputs(tmp_path: 
     assert acl.mdl.unload(number) == 0
 
 
-def test_without_gears_the_size_of_a_dynamic_output_is_0(tmp_path: Path) -> None:
+def test_size_of_a_dynamic_output_is_0_without_gears(tmp_path: Path) -> None:
     number = load(tmp_path, flat([None, 8]))
     assert output_of(number)[0] == 0
     assert acl.mdl.unload(number) == 0

@@ -192,7 +192,7 @@ def test_a_broken_recording_is_refused(recording: tuple[Path, Truth], tmp_path: 
         load_history(altered(recording[0], tmp_path / "bad.npz", **changes))
 
 
-def test_a_snapshot_knows_what_was_there_before(tmp_path: Path) -> None:
+def test_snapshot_shows_blocks_allocated_before_its_recording(tmp_path: Path) -> None:
     make_snapshot(tmp_path / "snap.pickle")
     history = load_history(tmp_path / "snap.pickle")
     assert history.live().tolist() == [
@@ -209,7 +209,7 @@ def test_a_snapshot_knows_what_was_there_before(tmp_path: Path) -> None:
     (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "addr": 5}]]}), "incomplete"),
     (pickle.dumps(Path("x")), "only dicts"),
 ])
-def test_what_is_no_snapshot_is_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
+def test_file_that_is_not_a_snapshot_is_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
     (tmp_path / "bad").write_bytes(content)
     with pytest.raises(TraceError, match=complaint):
         load_history(tmp_path / "bad")
@@ -353,7 +353,7 @@ def test_the_page_goes_beside_the_file_or_to_standard_output(tmp_path: Path) -> 
     assert "<title>Ours &amp; theirs</title>" in (tmp_path / "t.html").read_text()
 
 
-def test_no_replay_leaves_addresses_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_view_option_no_replay_leaves_out_addresses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_trace(tmp_path / "t.npz", random_trace(3, 500))
     capsys.readouterr()
     assert cli.main(["view", "-q", str(tmp_path / "t.npz"), "--no-replay", "--json", "-"]) == 0
@@ -375,7 +375,7 @@ def test_view_names_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert error.startswith("aclpool view: ") and complaint in error
 
 
-def test_the_service_frees_what_it_allocates() -> None:
+def test_example_service_recording_frees_all_blocks_that_it_allocates() -> None:
     """Check the simulated service of these tests: each free has its alloc, and a seed always gives the same rows."""
     rows = service_rows(2000, 9)
     live: set[int] = set()

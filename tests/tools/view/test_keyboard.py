@@ -90,7 +90,7 @@ def test_bracket_keys_move_the_cursor_to_marks(shown: Any) -> None:
     assert 20_000 in seen and seen == sorted(seen)
 
 
-def test_what_the_cursor_stands_on_is_announced(shown: Any) -> None:
+def test_event_at_the_cursor_is_announced_to_screen_readers(shown: Any) -> None:
     page = shown.page
     go_to(page, 0)
     said = page.wait("document.getElementById('status').textContent")

@@ -342,7 +342,7 @@ def test_scopes_narrow_the_list(shown: Any) -> None:
 
 # ---- events ----
 
-def test_an_oom_is_told_with_its_reason_and_leads_there(shown: Any) -> None:
+def test_out_of_memory_event_is_listed_with_its_reason_and_a_button_that_jumps_to_its_time(shown: Any) -> None:
     page = shown.page
     assert figure(page, "ooms")[0].startswith("1 ")
     assert "trim on stream 0 would free 96.00 MiB" in page.js("document.querySelector('.mark.oom p').textContent")
@@ -403,7 +403,7 @@ def test_a_sharp_screen_gets_a_sharp_canvas(shown: Any) -> None:
 
 # ---- other files ----
 
-def test_a_snapshot_shows_what_was_there_before(browser: Browser, snapshot_page: Path) -> None:
+def test_page_of_a_snapshot_shows_blocks_allocated_before_its_recording(browser: Browser, snapshot_page: Path) -> None:
     page = browser.page()
     page.open(snapshot_page)
     go_to(page, 0)
@@ -431,7 +431,7 @@ def test_page_reports_broken_data(browser: Browser, snapshot_page: Path, tmp_pat
     page.close()
 
 
-def test_a_sleeping_block_says_so_while_it_sleeps(browser: Any, tmp_path: Path) -> None:
+def test_block_asleep_is_marked_as_asleep_on_the_page(browser: Any, tmp_path: Path) -> None:
     """Check the map's tooltip and the event's text, in the recording of a real pool."""
     acl.Device(0).use()
     with acl.Pool(device=0) as pool, pool.alloc("12MiB", tag="weights"):
@@ -496,7 +496,7 @@ def column(page: Any) -> list[str]:
     return list(found)
 
 
-def test_what_lives_longest_lies_at_the_bottom_of_the_stack(layered: Any) -> None:
+def test_blocks_that_live_longest_are_at_the_bottom_of_the_plot(layered: Any) -> None:
     names = [name for name in legend(layered) if name in ("weights", "scratch")]
     assert names == ["scratch", "weights"]      # the legend is in the order of the picture, from the top down
 

@@ -80,7 +80,7 @@ def test_live_bytes_are_the_pools_after_every_event(recorded: Any) -> None:
     same_live(load_history(folder / "run.npz"), counted)
 
 
-def test_the_snapshot_of_the_same_recording_says_the_same(recorded: Any) -> None:
+def test_snapshot_of_a_recording_has_the_history_of_the_recording_file(recorded: Any) -> None:
     folder, counted = recorded
     ours, torchs = load_history(folder / "run.npz"), load_history(folder / "run.pickle")
     same_live(torchs, counted)
@@ -142,7 +142,9 @@ def test_recording_shows_by_stack_which_blocks_were_not_freed(recorded: Any) -> 
     assert 0 < group["smallest"] < group["largest"] <= 3 * MIB + 64
 
 
-def test_sleep_is_told_and_sleeping_memory_is_not_held(sim: ModuleType, stream: acl.Stream, tmp_path: Path) -> None:
+def test_sleep_is_shown_and_memory_asleep_is_not_counted_as_reserved(
+    sim: ModuleType, stream: acl.Stream, tmp_path: Path
+) -> None:
     acl.Device(0).use()
     with acl.Pool(device=0) as pool, pool.alloc("12MiB", stream, tag="weights"):
         with pool.record() as recording:
