@@ -34,7 +34,7 @@ aclError sim_aclrtGetHardwareSyncAddr(void **addr)
     REQUIRE(addr);
     TRY(context_require(&context));
     if (soc_current()->architecture != ARCHITECTURE_WITH_SYNC) {
-        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "%s has no cores to synchronise",
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "%s has no addresses to synchronise cores",
             soc_current()->name);
     }
     *addr = sync_words[context->device].bytes;

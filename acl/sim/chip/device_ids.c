@@ -46,7 +46,7 @@ static aclError user_of(int32_t card, int32_t *user, const char *function)
         }
     }
     return error_set(function, ACL_ERROR_RT_INVALID_DEVICEID,
-                     "device %d of the machine is not among the %u that this process sees", card,
+                     "physical device %d is not among the %u devices that are visible to this process", card,
                      config.devices);
 }
 

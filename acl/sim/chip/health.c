@@ -152,7 +152,7 @@ static aclError state_step(bool *flag, bool value, bool needs_lock, const char *
     pthread_mutex_unlock(&snapshot_lock);
     if (!allowed) {
         return error_set(function, ACL_ERROR_RT_INTERNAL_ERROR,
-                         "not in this state: the order is lock, backup, restore, unlock");
+                         "the call is not valid in this state: expected the order lock, backup, restore, unlock");
     }
     return ACL_SUCCESS;
 }

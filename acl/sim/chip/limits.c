@@ -227,7 +227,7 @@ static aclError limit_check(aclrtDeviceLimit limit, const char *function)
 {
     if (buffer_default(limit) == 0) {
         return error_set(function, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                         "%s has no buffer of kind %d: its cores are not of the SIMT sort",
+                         "%s does not support limit %d: it has no SIMT cores",
                          config.soc, (int)limit);
     }
     return ACL_SUCCESS;

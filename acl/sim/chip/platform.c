@@ -81,7 +81,7 @@ aclError sim_aclplatformGetDeviceInfo(aclplatformDevInfo infoType, char *value, 
         snprintf(text, sizeof text, "%" PRIu64, number);
     }
     if (text[0] == '\0') {
-        return fail(ACL_ERROR_INVALID_PARAM, "infoType %d is not known of %s", (int)infoType,
+        return fail(ACL_ERROR_INVALID_PARAM, "infoType %d is not available for %s", (int)infoType,
             soc->name);
     }
     if (strlen(text) >= maxLen) {

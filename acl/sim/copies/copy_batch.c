@@ -108,7 +108,7 @@ static aclError item_check(const char *function, const Batch *batch, size_t inde
     if (!location_fits(&attr->dstLoc, copy.dst, &to_device) ||
         !location_fits(&attr->srcLoc, copy.src, &from_device)) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
-                         "copy %zu: dst = %p or src = %p is not where attrs says", index, copy.dst,
+                         "copy %zu: dst = %p or src = %p is not at the location in attrs", index, copy.dst,
                          copy.src);
     }
     if (to_device == from_device) {

@@ -31,8 +31,8 @@ aclError sim_aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode)
     Context *context = context_current();
     REQUIRE_RT((unsigned)mode < ACL_RT_OVERFLOW_MODE_UNDEF);
     if (mode == ACL_RT_OVERFLOW_MODE_INFNAN && !soc_current()->has_inf_nan) {
-        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "%s has no infinities: it always saturates",
-                    config.soc);
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+            "%s does not support ACL_RT_OVERFLOW_MODE_INFNAN: it always saturates", config.soc);
     }
     atomic_store(context != NULL ? &device_modes[context->device] : &process_mode,
                  (int32_t)mode + 1);

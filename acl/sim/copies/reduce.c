@@ -128,7 +128,7 @@ static aclError kind_check(const char *function, aclrtReduceKind kind)
 {
     if (kind == ACL_RT_MEMCPY_SDMA_AUTOMATIC_EQUAL) {
         return error_set(function, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                         "kind = %d (EQUAL) is not something the simulator's engine can do",
+                         "kind = %d (EQUAL) is not supported by the simulator",
                          (int)kind);
     }
     if ((int)kind < (int)ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM ||

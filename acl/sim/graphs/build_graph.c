@@ -431,7 +431,7 @@ aclError sim_aclrtSwitchLabelByIndex(void *ptr, uint32_t maxValue, aclrtLabelLis
     TRY(list_resolve(labelList, &jump.list));
     aclError status = maxValue != 0 && maxValue <= jump.list->count
                           ? stream_submit(on, &label_switch_task, &jump, sizeof jump)
-                          : fail(ACL_ERROR_RT_PARAM_INVALID, "maxValue %u, the list has %zu labels",
+                          : fail(ACL_ERROR_RT_PARAM_INVALID, "maxValue is %u, expected 1 to %zu, the number of labels",
                                  maxValue, jump.list->count);
     if (status != ACL_SUCCESS) {
         list_release(jump.list);

@@ -186,7 +186,8 @@ static aclError graph_open(Graph *graph, Stream *stream, GraphState from, aclmdl
 {
     if (atomic_load(&graph->state) != from || graph->is_built
         || atomic_load(&graph->running) != 0) {
-        return fail(ACL_ERROR_RT_MODEL_RUNNING, "modelRI %u is in use, or was built", graph->id);
+        return fail(ACL_ERROR_RT_MODEL_RUNNING,
+            "modelRI %u cannot be captured into: it is in use, or it was built", graph->id);
     }
     uint32_t lane = graph_lane(graph, stream);
     if (lane == UINT32_MAX) {
@@ -336,7 +337,8 @@ aclError sim_aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI)
         graph_release(graph);
     }
     return fail(ACL_ERROR_RT_STREAM_UNJOINED,
-                "a stream that joined the capture was not joined back");
+                "a stream joined the capture and was not joined back to the first stream: record an event "
+                "on it and let the first stream wait for the event");
 }
 
 static void capture_invalidate(Graph *graph)

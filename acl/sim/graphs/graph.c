@@ -240,7 +240,7 @@ aclError graph_execute(Graph *graph, Stream *on)
     enum { DEPTH_MAX = 64 };
     static _Thread_local int depth;
     if (depth == DEPTH_MAX) {
-        return fail(ACL_ERROR_RT_OVER_LIMIT, "modelRI %u runs as a branch, %d graphs deep",
+        return fail(ACL_ERROR_RT_OVER_LIMIT, "modelRI %u: branches are nested %d deep, which is the maximum",
                     graph->id, depth);
     }
     Execution self = {.on = on};

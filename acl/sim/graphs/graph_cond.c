@@ -298,7 +298,8 @@ aclError sim_aclmdlRIAddCondTask(aclmdlRICondTaskParams params, aclrtStream stre
     TRY(condition_resolve(params.handle, &graph, &condition));
     TRY(cond_check(&params));
     if (atomic_load(&on->graph) == NULL) {
-        return fail(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "stream %u feeds no modelRI", on->id);
+        return fail(ACL_ERROR_RT_STREAM_NOT_CAPTURED,
+            "stream %u is not being captured and not bound to a modelRI", on->id);
     }
     CondTask task = {condition, params.type, params.size, 0,
                      calloc(params.size, sizeof(Graph *))};

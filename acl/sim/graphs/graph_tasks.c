@@ -31,7 +31,7 @@ static aclError task_resolve(aclmdlRITask handle, Graph **graph, GraphTask **tas
 static aclError room_check(uint32_t have, uint32_t needed)
 {
     if (have < needed) {
-        return fail(ACL_ERROR_RT_INSUFFICIENT_INPUT_ARRAY, "room for %u, needed for %u", have,
+        return fail(ACL_ERROR_RT_INSUFFICIENT_INPUT_ARRAY, "the array has %u entries, expected at least %u", have,
                     needed);
     }
     return ACL_SUCCESS;
@@ -98,7 +98,7 @@ aclError sim_aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, u
     TRY(stream_resolve_any(stream, &resolved));
     graph = graph_of_stream(resolved, &lane);
     if (graph == NULL) {
-        return fail(ACL_ERROR_RT_STREAM_MODEL, "stream %u is part of no modelRI", resolved->id);
+        return fail(ACL_ERROR_RT_STREAM_MODEL, "stream %u does not belong to a modelRI", resolved->id);
     }
     TRY(lane_tasks(graph, lane, tasks, *numTasks, &count));
     uint32_t room = *numTasks;
@@ -193,7 +193,7 @@ aclError sim_aclmdlRIKernelTaskGetAttribute(aclmdlRITask task, aclrtLaunchKernel
     TRY(task_resolve(task, &graph, &resolved));
     REQUIRE_RT(task_type(graph, resolved) == ACL_MODEL_RI_TASK_KERNEL);
     return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                "launch attribute %d has no effect here and is not kept", (int)attrId);
+                "the simulator does not support setting launch attribute %d", (int)attrId);
 }
 
 aclError sim_aclmdlRITaskDisable(aclmdlRITask task)

@@ -137,8 +137,8 @@ aclError sim_aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp han
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live task group", handle);
     }
     if (!group_enter(on, handle, graph)) {
-        return fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "stream %u is updating or captured",
-                    on->id);
+        return fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS,
+            "stream %u is already updating a task group, or is being captured", on->id);
     }
     return ACL_SUCCESS;
 }
@@ -174,10 +174,10 @@ aclError sim_aclmdlRICaptureTaskUpdateEnd(aclrtStream stream)
     pthread_mutex_unlock(&on->lock);
     group_leave(on);
     if (group == NULL) {
-        return fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "stream %u is not updating", on->id);
+        return fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "stream %u is not updating a task group", on->id);
     }
     return complete ? ACL_SUCCESS
-                    : fail(ACL_ERROR_STREAM_TASK_GROUP_INTR, "tasks of the group were left out");
+                    : fail(ACL_ERROR_STREAM_TASK_GROUP_INTR, "the update has fewer tasks than the task group");
 }
 
 static aclError task_replace(TaskGroup *group, const TaskClass *sort, Task *fresh)
@@ -185,11 +185,11 @@ static aclError task_replace(TaskGroup *group, const TaskClass *sort, Task *fres
     TRY(graph_check_still(group->graph));
     GraphTask *old = group_next(group);
     if (old == NULL) {
-        return fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "more tasks than the group has");
+        return fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "the update has more tasks than the task group");
     }
     if (old->task.sort != sort) {
         return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT_UPDATE_OP,
-                    "a task '%s' cannot take the place of a task '%s'", sort->name,
+                    "a task '%s' cannot replace a task '%s' of the task group", sort->name,
                     old->task.sort->name);
     }
     fresh->id = old->task.id;

@@ -146,7 +146,7 @@ static aclError options_check(const aclrtBinaryLoadOptions *options, int *cpu_mo
     for (size_t i = 0; i < options->numOpt; i++) {
         const aclrtBinaryLoadOption *option = &options->options[i];
         if (!option_valid(option)) {
-            return fail(ACL_ERROR_RT_PARAM_INVALID, "load option %zu: type %d with value %u", i,
+            return fail(ACL_ERROR_RT_PARAM_INVALID, "load option %zu: type %d with value %u is not supported", i,
                 (int)option->type, option->value.magic);
         }
         if (option->type == ACL_RT_BINARY_LOAD_OPT_CPU_KERNEL_MODE) {

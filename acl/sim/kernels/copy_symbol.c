@@ -17,7 +17,7 @@ static aclError symbol_part(
     TRY(sim_aclrtGetSymbolSize(symbol, &size));
     if (offset > size || count > size - offset) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
-            "%zu bytes at %zu are not inside the symbol's %zu", count, offset, size);
+            "%zu bytes at offset %zu are not inside the symbol's %zu bytes", count, offset, size);
     }
     *address = (char *)begin + offset;
     return ACL_SUCCESS;

@@ -56,7 +56,7 @@ static aclError config_read(const aclrtLaunchKernelCfg *cfg, int64_t *timeout)
     for (size_t i = 0; i < cfg->numAttrs; i++) {
         const aclrtLaunchKernelAttr *attr = &cfg->attrs[i];
         if (!attribute_valid(attr)) {
-            return fail(ACL_ERROR_RT_PARAM_INVALID, "launch attribute %zu: id %d with value %u", i,
+            return fail(ACL_ERROR_RT_PARAM_INVALID, "launch attribute %zu: id %d with value %u is not supported", i,
                 (int)attr->id, attr->value.localMemorySize);
         }
         seconds = seconds || attr->id == ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT;
@@ -168,7 +168,7 @@ static aclError placeholders_check(const aclrtPlaceHolderInfo *array, size_t cou
     for (size_t i = 0; i < count; i++) {
         if (array[i].addrOffset >= size || array[i].dataOffset >= size) {
             return fail(ACL_ERROR_RT_PARAM_INVALID,
-                "placeholder %zu: offsets %u and %u in %u bytes", i, array[i].addrOffset,
+                "placeholder %zu: addrOffset %u and dataOffset %u, expected less than %u", i, array[i].addrOffset,
                 array[i].dataOffset, size);
         }
     }
@@ -255,7 +255,7 @@ static aclError simt_refuse(const char *function, void *func, aclrtStream stream
     BINARY_REF(binary);
     TRY(function_require(func, &binary));
     TRY(stream_check(stream));
-    return error_set(function, ACL_ERROR_RT_PARAM_INVALID, "%s has no kernels of threads (SIMT)",
+    return error_set(function, ACL_ERROR_RT_PARAM_INVALID, "%s does not support SIMT kernels",
         config.soc);
 }
 
@@ -296,7 +296,7 @@ aclError sim_aclrtGetFunctionAttribute(
         return ACL_SUCCESS;
     case 2:
         return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-            "the kernel's ratio of cube to vector cores is not known");
+            "the simulator does not know the kernel's ratio of cube to vector cores");
     default:
         return fail(ACL_ERROR_RT_PARAM_INVALID, "there is no function attribute %d", (int)attrType);
     }
@@ -376,7 +376,7 @@ static aclError sizes_require(const void *func, Binary **binary)
     TRY(function_require(func, binary));
     return function->sizes != NULL ? ACL_SUCCESS
                                    : fail(ACL_ERROR_RT_PARAM_INVALID,
-                                         "kernel %s does not tell its parameters", function->name);
+                                         "kernel %s has no list of parameters (ACL_SIM_KERNEL_PARAMS)", function->name);
 }
 
 aclError sim_aclrtFunctionGetParamCount(const void *func, size_t *paramCount)

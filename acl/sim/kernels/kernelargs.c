@@ -260,7 +260,7 @@ static aclError param_add(Args *args, size_t size, bool holds_place, Param **out
     }
     size_t place = param_place(args->used, size);
     if (args->count == PARAMS_MAX || size > ARGS_BYTES_MAX || place + size > ARGS_BYTES_MAX) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "at most %d parameters of together %d bytes",
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "too many parameters: at most %d, with a total of %d bytes",
             (int)PARAMS_MAX, (int)ARGS_BYTES_MAX);
     }
     Param *param = &args->params[args->count++];
@@ -416,7 +416,7 @@ aclError args_gather(const Function *function, void *const *args, ArgsCopy *copy
     size_t used = 0;
     if (function->sizes == NULL) {
         return fail(ACL_ERROR_RT_PARAM_INVALID,
-            "kernel %s does not tell its parameters' sizes (ACL_SIM_KERNEL_PARAMS)",
+            "kernel %s has no list of its parameters' sizes: declare it by ACL_SIM_KERNEL_PARAMS",
             function->name);
     }
     for (const uint32_t *size = function->sizes; *size != 0; size++) {

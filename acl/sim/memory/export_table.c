@@ -342,7 +342,7 @@ aclError share_import(const char *function, uint64_t token, ShareKind kind, Shar
     *entry = entry_find(token, kind, &table);
     if (*entry != NULL && !entry_admits(*entry, pid)) {
         return error_set(function, ACL_ERROR_RT_NO_PERMISSION,
-                         "process %d was not let in by the exporter, process %d", (int)getpid(),
+                         "process %d is not allowed to import the memory by its exporter, process %d", (int)getpid(),
                          (int)pid);
     }
     if (*entry != NULL && entry_enter(table, *entry, token, kind)) {

@@ -131,7 +131,7 @@ static aclError host_register(const char *function, void *address, size_t bytes,
     }
     if (!range_add(&range, &other)) {
         return error_set(function, ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-                         "ptr = %p, size = %zu: overlaps %p to %p, which the runtime knows already",
+                         "ptr = %p, size = %zu: overlaps the range %p to %p, which is already registered or allocated",
                          address, bytes, (void *)other.begin, (void *)other.end);
     }
     return ACL_SUCCESS;

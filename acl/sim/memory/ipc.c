@@ -74,7 +74,7 @@ static bool key_parse(const char *key, uint64_t *token)
 
 static aclError key_unknown(const char *function)
 {
-    return error_set(function, ACL_ERROR_RT_PARAM_INVALID, "key: stands for no memory");
+    return error_set(function, ACL_ERROR_RT_PARAM_INVALID, "key: no shared memory is exported under it");
 }
 
 /* ---- exporting ------------------------------------------------------------------ */

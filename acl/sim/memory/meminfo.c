@@ -149,7 +149,7 @@ aclError sim_aclrtMemGetAddressRange(void *ptr, void **pbase, size_t *psize)
     if (!memory_find(ptr, &memory) || memory.kind == MEMORY_HOLE ||
         memory.kind == MEMORY_REGISTERED) {
         return fail(ACL_ERROR_RT_PARAM_INVALID,
-                    "ptr = %p is in no memory that was allocated or mapped", ptr);
+                    "ptr = %p is not inside allocated or mapped memory", ptr);
     }
     if (pbase != NULL) {
         *pbase = (void *)memory.base;

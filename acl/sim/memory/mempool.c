@@ -540,7 +540,7 @@ aclError sim_aclrtMemPoolFreeAsync(void *ptr, aclrtStream stream)
 {
     REQUIRE(ptr);
     if (stream == NULL) {
-        return fail(ACL_ERROR_RT_INTERNAL_ERROR, "stream is NULL: pools know no default stream");
+        return fail(ACL_ERROR_RT_INTERNAL_ERROR, "stream is NULL: memory pools do not support the default stream");
     }
     STREAM_REF(queue);
     TRY(stream_resolve(stream, &queue));

@@ -455,8 +455,8 @@ static aclError location_check(const char *function, const aclrtPhysicalMemProp 
 {
     if (!soc_current()->has_virtual_memory ||
         (page == PAGE_GIANT && !soc_current()->has_huge1g)) {
-        return error_set(function, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "%s has no such memory",
-                         config.soc);
+        return error_set(function, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+            "%s does not support physical memory with memAttr %d", config.soc, (int)prop->memAttr);
     }
     *device = BOOK_HOST;
     if (location_is_host(prop->location.type)) {

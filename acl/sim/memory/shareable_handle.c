@@ -204,11 +204,11 @@ static aclError allow(const char *function, uint64_t token, const int32_t *pids,
     ShareEntry *entry = share_own(token, SHARE_PHYSICAL);
     if (entry == NULL) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
-                         "shareableHandle: this process exported no such memory");
+                         "shareableHandle: not a handle of memory that this process exported");
     }
     if (!share_allow(entry, pids, count)) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
-                         "pidNum = %zu: at most %d processes can be let in", count,
+                         "pidNum = %zu: at most %d processes can be allowed to import", count,
                          (int)SHARE_PIDS);
     }
     return ACL_SUCCESS;

@@ -38,7 +38,7 @@ aclmdlAIPP *sim_aclmdlCreateAIPP(uint64_t batchSize)
     if (made == NULL) {
         free(batches);
         (void)fail(batchSize == 0 ? ACL_ERROR_INVALID_PARAM : ACL_ERROR_BAD_ALLOC,
-            "no set of parameters for batchSize %llu, expected 1 or more, and memory for it",
+            batchSize == 0 ? "batchSize is %llu, expected at least 1" : "no host memory for %llu AIPP parameter sets",
             (unsigned long long)batchSize);
         return NULL;
     }
@@ -168,7 +168,7 @@ aclError sim_aclmdlSetAIPPSrcImageSize(
     do {                                                                                           \
         REQUIRE(handle_is((set), HANDLE_AIPP));                                                    \
         if ((index) >= (set)->count) {                                                             \
-            return fail(ACL_ERROR_INVALID_PARAM, "batchIndex is %llu of a batch of %llu",          \
+            return fail(ACL_ERROR_INVALID_PARAM, "batchIndex is %llu, expected less than %llu",    \
                 (unsigned long long)(index), (unsigned long long)(set)->count);                    \
         }                                                                                          \
     } while (0)
@@ -342,7 +342,7 @@ static aclError image_check(const aclmdlAIPP *set, uint64_t index)
     }
     if (out.width != first.width || out.height != first.height) {
         return fail(ACL_ERROR_INVALID_PARAM,
-            "image %llu of the batch becomes %d x %d, the first %d x %d",
+            "image %llu of the batch is %d x %d after AIPP, expected %d x %d as for the first image",
             (unsigned long long)index, out.width, out.height, first.width, first.height);
     }
     return ACL_SUCCESS;

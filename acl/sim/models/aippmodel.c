@@ -47,7 +47,7 @@ aclError sim_aclmdlGetFirstAippInfo(uint32_t modelId, size_t index, aclAippInfo 
     REQUIRE(aippInfo);
     TRY(model_with_input(modelId, index, &model));
     model_release(model);
-    return fail((aclError)ACL_ERROR_GE_AIPP_NOT_EXIST, "input %zu has no AIPP", index);
+    return fail((aclError)ACL_ERROR_GE_AIPP_NOT_EXIST, "the model has no AIPP for input %zu", index);
 }
 
 /* Returns 100000 unless input `index` is the one for the parameters. */
@@ -60,9 +60,9 @@ static aclError input_check(const Model *model, size_t index)
         }
         return (size_t)i == index ? ACL_SUCCESS
             : fail(ACL_ERROR_INVALID_PARAM,
-                  "index is %zu, the input " ACL_DYNAMIC_AIPP_NAME " has %d", index, i);
+                  "index is %zu, expected %d, the index of input " ACL_DYNAMIC_AIPP_NAME, index, i);
     }
-    return fail(ACL_ERROR_INVALID_PARAM, "the model is not one of dynamic AIPP: it has no input "
+    return fail(ACL_ERROR_INVALID_PARAM, "the model does not use dynamic AIPP: it has no input "
         ACL_DYNAMIC_AIPP_NAME);
 }
 
@@ -112,5 +112,5 @@ aclError sim_aclmdlSetAIPPByInputIndex(
     REQUIRE(index < dataset->count);
     TRY(model_with_input(modelId, index, &model));
     model_release(model);
-    return fail(ACL_ERROR_FAILURE, "input %zu has no dynamic AIPP linked with it", index);
+    return fail(ACL_ERROR_FAILURE, "the model has no dynamic AIPP for input %zu", index);
 }

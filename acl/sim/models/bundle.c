@@ -152,7 +152,7 @@ static Bundle *bundles;
 
 static aclError bundle_unknown(uint32_t id)
 {
-    return fail(ACL_ERROR_INVALID_BUNDLE_MODEL_ID, "no bundle has the number %u", id);
+    return fail(ACL_ERROR_INVALID_BUNDLE_MODEL_ID, "bundleId is %u, which is not a loaded bundle", id);
 }
 
 static aclError bundle_find(uint32_t id, Bundle **found)
@@ -397,7 +397,7 @@ aclError bundle_load(uint32_t id, size_t index, const Memories *memories, uint32
     aclError status = index_check(bundle, index);
     if (status == ACL_SUCCESS && bundle->bytes == NULL) {
         status = fail(ACL_ERROR_INVALID_PARAM,
-            "the models of bundle %u were loaded with it (aclmdlBundleInit... loads none)", id);
+            "bundle %u was loaded with all its models: use aclmdlBundleInitFromFile to load single models", id);
     }
     if (status == ACL_SUCCESS) {
         status = member_load(bundle, &bundle->archive.members[index], index, memories, model);

@@ -40,7 +40,7 @@ aclError model_find(uint32_t id, Model **model)
 {
     *model = table_look(id);
     return *model != NULL ? ACL_SUCCESS
-        : fail((aclError)ACL_ERROR_GE_EXEC_MODEL_ID_INVALID, "no model has the number %u", id);
+        : fail((aclError)ACL_ERROR_GE_EXEC_MODEL_ID_INVALID, "modelId is %u, which is not a loaded model", id);
 }
 
 /* Makes room for one more entry; table_lock is held. False if there is no memory. */
@@ -256,8 +256,8 @@ static aclError weights_place(Model *model, void *given, size_t given_bytes)
     char *place = model->weights;
     char *inner = memory_at(place, model->weight_bytes, true);
     if (inner == NULL && model->weight_bytes > 0) {
-        return fail(ACL_ERROR_INVALID_PARAM, "weightPtr is %p, and the %zu bytes that the model needs "
-            "are not there", given, model->weight_bytes);
+        return fail(ACL_ERROR_INVALID_PARAM, "weightPtr is %p, expected the address of %zu bytes "
+            "of device memory", given, model->weight_bytes);
     }
     for (int v = 0; v < model->net.value_count; v++) {
         const NetValue *value = &model->net.values[v];

@@ -223,12 +223,12 @@ static aclError gear_set(uint32_t id, aclmdlDataset *dataset, size_t index, Gear
     aclError status = ACL_SUCCESS;
     int number = values == model->gears.values ? gear_find(&model->gears, gear) : -1;
     if (model->gears.kind != kind) {
-        status = fail(ACL_ERROR_MODEL_NOT_DYNAMIC, "the model was not made for gears of this kind");
+        status = fail(ACL_ERROR_MODEL_NOT_DYNAMIC, "the model has no gears of the kind that this function sets");
     } else if (index != (size_t)model->net.input_count || index >= dataset->count) {
         status = fail(
-            ACL_ERROR_INVALID_PARAM, "index %zu is not that of " ACL_DYNAMIC_TENSOR_NAME, index);
+            ACL_ERROR_INVALID_PARAM, "index is %zu, expected the index of input " ACL_DYNAMIC_TENSOR_NAME, index);
     } else if (number < 0) {
-        status = fail(ACL_ERROR_INVALID_PARAM, "the model has no such gear (first value %lld)",
+        status = fail(ACL_ERROR_INVALID_PARAM, "the model has no gear with these values (the first is %lld)",
             (long long)gear[0]);
     } else {
         gear_choose(model, number);

@@ -125,7 +125,7 @@ aclError inputs_bind(Run *run, const aclmdlDataset *input)
     }
     if (run->model->gears.kind != GEARS_NONE && input->gear_values == 0) {
         return fail((aclError)ACL_ERROR_GE_DYNAMIC_BATCH_SIZE_INVALID,
-            "the model has gears and none was set for the dataset");
+            "the model has gears, and no gear was chosen for the dataset (for example by aclmdlSetDynamicBatchSize)");
     }
     for (int i = 0; i < run->net->input_count; i++) {
         TRY(input_bind(run, i, input));

@@ -102,7 +102,8 @@ static aclError record_read(
 {
     TRY(records_check(function, data, length));
     if (index >= length / sizeof *record) {
-        return error_set(function, ACL_ERROR_INVALID_PARAM, "index is %u of %zu records", index,
+        return error_set(function, ACL_ERROR_INVALID_PARAM,
+            "index is %u, expected less than %zu, the number of records", index,
             length / sizeof *record);
     }
     memcpy(record, (const char *)data + index * sizeof *record, sizeof *record);
@@ -130,7 +131,7 @@ static char **name_find(const OpRecord *record, NameSort sort)
 static aclError name_gone(const char *function)
 {
     return error_set(function, ACL_ERROR_INVALID_PARAM,
-        "the name was fetched already, or is too old: %d are kept", (int)NAMES_KEPT);
+        "the name is not stored: it was read before, or more than %d records were made since", (int)NAMES_KEPT);
 }
 
 static aclError name_length(const char *function, const void *data, size_t length, uint32_t index,
@@ -170,7 +171,7 @@ static aclError name_take(const char *function, const void *data, size_t length,
     pthread_mutex_unlock(&lock);
     if (wanted > room) {
         return error_set(function, ACL_ERROR_INVALID_PARAM,
-            "room for %zu bytes, the name has %zu", room, wanted + 1);
+            "the buffer has %zu bytes, the name needs %zu", room, wanted + 1);
     }
     return fits ? ACL_SUCCESS : name_gone(function);
 }
@@ -249,7 +250,7 @@ const char *sim_aclprofGetOpAttriValue(
 {
     OpRecord record;
     if (record_read(__func__, opInfo, opInfoLen, index, &record) == ACL_SUCCESS) {
-        (void)fail(ACL_ERROR_INVALID_PARAM, "attri is %d, which no record of flag %u has",
+        (void)fail(ACL_ERROR_INVALID_PARAM, "attri is %d: records of flag %u do not have this attribute",
             (int)attri, record.flag);
     }
     return NULL;

@@ -78,7 +78,7 @@ uint64_t MsprofSysCycleTime(void)
 static int32_t refuse(const char *function, const char *successor)
 {
     return error_set(function, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                     "the simulator has no %s; programs call %s", function, successor);
+                     "the simulator does not implement %s: call %s instead", function, successor);
 }
 
 int32_t rtDevBinaryRegister(const void *binary, void **handle)

@@ -197,7 +197,7 @@ aclError sim_aclprofInit(const char *profilerResultPath, size_t length)
     REQUIRE(length > 0 && length <= PATH_MAX_LENGTH);
     if (subscription_any()) {
         return fail(ACL_ERROR_PROF_API_CONFLICT,
-                    "a model is subscribed to: aclprofModelUnSubscribe has to come before");
+                    "a model is subscribed: call aclprofModelUnSubscribe before aclprofInit");
     }
     (void)mkdir(profilerResultPath, 0777);
     if (access(profilerResultPath, W_OK | X_OK) != 0) {
@@ -261,8 +261,9 @@ aclprofConfig *sim_aclprofCreateConfig(uint32_t *deviceIdList, uint32_t deviceNu
     bool host_only = deviceNums == 0 && (dataTypeConfig & ACL_PROF_MSPROFTX) != 0;
     if (aicoreEvents != NULL || !devices_sound(deviceIdList, deviceNums) ||
         (deviceNums == 0 && !host_only)) {
-        (void)fail(ACL_ERROR_INVALID_PARAM, "no configuration of %u devices: one is not there or "
-                   "there twice, none and no ACL_PROF_MSPROFTX, or events are given", deviceNums);
+        (void)fail(ACL_ERROR_INVALID_PARAM, "deviceIdList with deviceNums = %u, aicoreEvents = %p: "
+                   "expected existing devices without repetition (none only with ACL_PROF_MSPROFTX), "
+                   "and aicoreEvents NULL", deviceNums, (const void *)aicoreEvents);
         return NULL;
     }
     aclprofConfig *made = object_new(SORT_CONFIG);
@@ -286,7 +287,7 @@ static aclError config_check(const aclprofConfig *given, const char *function)
 {
     if (!object_is(given, SORT_CONFIG) || given->switches == 0) {
         return error_argument(function, ACL_ERROR_INVALID_PARAM,
-                              "profilerConfig is one, with something to profile");
+                              "profilerConfig is a live configuration with at least one data type");
     }
     if ((given->switches & ~(uint64_t)KNOWN_SWITCHES) != 0) {
         return error_set(function, ACL_ERROR_PROF_MODULES_UNSUPPORTED, "unknown switches %#llx",
@@ -382,7 +383,9 @@ aclError sim_aclprofMarkEx(const char *msg, size_t msgLen, aclrtStream stream)
 {
     if (!is_marking() || msg == NULL || stream == NULL || msgLen == 0 || msgLen >= TEXT_MAX ||
         strnlen(msg, TEXT_MAX) != msgLen) {
-        return fail(FAILED, "marks are off, or the message is not 1 to %d bytes", TEXT_MAX - 1);
+        return !is_marking() ? fail(FAILED, "first call aclprofStart with ACL_PROF_MSPROFTX")
+                             : fail(FAILED, "stream is %p, msgLen is %zu: expected a stream, and a msg of msgLen "
+                                    "= 1 to %d bytes", stream, msgLen, TEXT_MAX - 1);
     }
     if (mark_submit(stream, msg, msgLen, "mark") != ACL_SUCCESS) {
         return FAILED;
@@ -427,7 +430,8 @@ static _Thread_local uint32_t tensors_count;
 #define NEED(condition)                                                                           \
     do {                                                                                          \
         if (!is_marking() || !(condition)) {                                                      \
-            return fail(FAILED, "marks are off, or not " #condition);                             \
+            return is_marking() ? error_argument(__func__, FAILED, #condition)                    \
+                                : fail(FAILED, "first call aclprofStart with ACL_PROF_MSPROFTX"); \
         }                                                                                         \
     } while (0)
 
@@ -435,7 +439,7 @@ void *sim_aclprofCreateStamp(void)
 {
     Stamp *stamp = is_marking() ? object_new(SORT_STAMP) : NULL;
     if (stamp == NULL) {
-        (void)fail(ACL_ERROR_PROF_NOT_RUN, "no stamps without aclprofStart and ACL_PROF_MSPROFTX");
+        (void)fail(ACL_ERROR_PROF_NOT_RUN, "no stamp was made: first call aclprofStart with ACL_PROF_MSPROFTX");
     }
     return stamp;
 }
@@ -450,7 +454,8 @@ void sim_aclprofDestroyStamp(void *stamp)
 aclError sim_aclprofSetStampTraceMessage(void *stamp, const char *msg, uint32_t msgLen)
 {
     if (!object_is(stamp, SORT_STAMP) || msg == NULL || msgLen >= TEXT_MAX) {
-        return fail(FAILED, "no stamp, or a message of more than %d bytes", TEXT_MAX - 1);
+        return fail(FAILED, "stamp is %p, msgLen is %u: expected a live stamp and a msg of at "
+                    "most %d bytes", stamp, msgLen, TEXT_MAX - 1);
     }
     Stamp *own = stamp;
     memcpy(own->text, msg, msgLen);

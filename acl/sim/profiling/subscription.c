@@ -58,8 +58,8 @@ aclprofSubscribeConfig *sim_aclprofCreateSubscribeConfig(
     }
     if (made == NULL) {
         (void)fail(ACL_ERROR_INVALID_PARAM,
-            "no configuration: expected timeInfoSwitch 0 or 1, and fd to point at the number of a "
-            "pipe's write end");
+            "timeInfoSwitch is %d, fd is %p: expected 0 or 1, and a pointer to the file descriptor of "
+            "a pipe's write end", (int)timeInfoSwitch, fd);
         return NULL;
     }
     *made = (aclprofSubscribeConfig){timeInfoSwitch == 1, aicoreMetrics, fd};
@@ -256,7 +256,7 @@ aclError sim_aclprofModelSubscribe(
     REQUIRE(profSubscribeConfig->times || profSubscribeConfig->metrics != ACL_AICORE_NONE);
     if (profiler_initialised()) {
         return fail(ACL_ERROR_PROF_API_CONFLICT,
-            "models are not subscribed to between aclprofInit and aclprofFinalize");
+            "profiling is initialised: call aclprofFinalize before aclprofModelSubscribe");
     }
     int fd = *profSubscribeConfig->fd;
     if (fcntl(fd, F_GETFD) < 0) {
@@ -281,7 +281,7 @@ aclError sim_aclprofModelSubscribe(
         pthread_mutex_unlock(&lock);
         (void)pthread_join(self->writer, NULL);
         subscription_free(self);
-        return fail(status, "model %u is subscribed to already", modelId);
+        return fail(status, "model %u is already subscribed", modelId);
     }
     return ACL_SUCCESS;
 }
@@ -299,7 +299,7 @@ aclError sim_aclprofModelUnSubscribe(uint32_t modelId)
     }
     pthread_mutex_unlock(&lock);
     if (self == NULL) {
-        return fail(ACL_ERROR_INVALID_MODEL_ID, "model %u is not subscribed to", modelId);
+        return fail(ACL_ERROR_INVALID_MODEL_ID, "model %u is not subscribed", modelId);
     }
     (void)pthread_join(self->writer, NULL);
     (void)close(self->fd);

@@ -55,8 +55,9 @@ acltdtDataItem *sim_acltdtCreateDataItem(acltdtTensorType tdtType, const int64_t
 {
     bool tensor = tdtType == ACL_TENSOR_DATA_TENSOR;
     if ((dims == NULL) != (dimNum == 0) || dimNum > DIMS_MAX || (!tensor && dims != NULL)) {
-        (void)fail(ACL_ERROR_INVALID_PARAM, "%zu dimensions do not go with type %d", dimNum,
-                   (int)tdtType);
+        (void)fail(ACL_ERROR_INVALID_PARAM, "dimNum is %zu, dims is %p, tdtType is %d: expected at most %d "
+                   "dimensions, and dims and dimNum only together and only for tensors", dimNum, (const void *)dims,
+                   (int)tdtType, (int)DIMS_MAX);
         return NULL;
     }
     int64_t *own = dimNum == 0 ? NULL : malloc(dimNum * sizeof *own);
@@ -199,7 +200,8 @@ aclError sim_acltdtAddDataItem(acltdtDataset *dataset, acltdtDataItem *dataItem)
     REQUIRE(tdt_is(dataset, TDT_DATASET));
     REQUIRE(tdt_is(dataItem, TDT_ITEM));
     if (dataset->received) {
-        return fail(ACL_ERROR_FEATURE_UNSUPPORTED, "the dataset has items that it received");
+        return fail(ACL_ERROR_FEATURE_UNSUPPORTED,
+            "the dataset was filled by acltdtReceiveTensor: no item can be added");
     }
     if (!dataset_add(dataset, dataItem)) {
         return fail(ACL_ERROR_BAD_ALLOC, "no memory for an item");
@@ -245,8 +247,8 @@ static acltdtChannelHandle *channel_new(uint32_t device, const char *name, size_
     aclError status = tdt_queue_new(name, depth, &messages, &channel->queue);
     if (status != ACL_SUCCESS) {
         (void)tdt_destroy(channel);
-        (void)fail(status, "no channel of capacity %zu: its name is taken or too long, or the "
-                   "capacity is not 1 to %d", capacity, TDT_DEPTH_MAX);
+        (void)fail(status, "capacity is %zu: cannot create a channel; expected an unused short "
+                   "name and a capacity of 1 to %d", capacity, TDT_DEPTH_MAX);
         return NULL;
     }
     channel->device = device;

@@ -161,8 +161,8 @@ aclError sim_acltdtCreateQueue(const acltdtQueueAttr *attr, uint32_t *qid)
     uint32_t depth = attr != NULL ? attr->depth : DEPTH_DEFAULT;
     aclError status = tdt_queue_new(name, depth, &buffers, qid);
     if (status != ACL_SUCCESS) {
-        return fail(status, "no queue \"%s\" of depth %u: the name is taken, or the depth is not "
-                    "1 to %d", name, depth, TDT_DEPTH_MAX);
+        return fail(status, "cannot create queue \"%s\" of depth %u: expected an unused name "
+                    "and a depth of 1 to %d", name, depth, TDT_DEPTH_MAX);
     }
     return ACL_SUCCESS;
 }
@@ -392,8 +392,8 @@ aclError sim_acltdtBindQueueRoutes(acltdtQueueRouteList *qRouteList)
         route->status = bound == ACL_SUCCESS ? ACL_TDT_QUEUE_ROUTE_BIND
                                              : ACL_TDT_QUEUE_ROUTE_BIND_ABNORMAL;
         if (bound != ACL_SUCCESS) {
-            status = fail(bound, "cannot bind queue %u to %u: one is missing, they are bound, or "
-                          "the route makes a ring", route->source, route->target);
+            status = fail(bound, "cannot bind queue %u to queue %u: expected two existing queues, "
+                          "not yet bound, whose route does not form a cycle", route->source, route->target);
         }
     }
     return status;

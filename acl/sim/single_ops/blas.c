@@ -58,8 +58,8 @@ static aclError types_check(const char *function, const Form *form)
         form->type_a == ACL_INT8 && (form->type_c == ACL_INT32 || form->type_c == ACL_FLOAT);
     if (form->type_a != form->type_b || !(half || whole)) {
         return error_set(function, ACL_ERROR_OP_NOT_FOUND,
-            "no product for the types %d x %d to %d: there are float16 x float16 to float16 or "
-            "float, and int8 x int8 to int32 or float",
+            "data types %d x %d to %d are not supported: expected float16 x float16 to float16 or "
+            "float, or int8 x int8 to int32 or float",
             (int)form->type_a, (int)form->type_b, (int)form->type_c);
     }
     return ACL_SUCCESS;

@@ -218,8 +218,8 @@ aclError choice_find(const Form *form, Choice *out)
     pthread_mutex_unlock(&lock);
     return found != NULL ? status
                          : fail_quiet(ACL_ERROR_OP_NOT_FOUND,
-                               "no kernel was chosen for %s with these shapes (aclopUpdateParams), "
-                               "or it had to go (aclopSetMaxOpQueueNum)",
+                               "no kernel is stored for %s with these shapes: call aclopUpdateParams "
+                               "again, or store more kernels by aclopSetMaxOpQueueNum",
                                form->type);
 }
 

@@ -124,7 +124,7 @@ aclError sim_aclrtCreateContext(aclrtContext *context, int32_t deviceId)
 static aclError context_destroy(Context *context)
 {
     if (context->is_default) {
-        return fail(ACL_ERROR_RT_CONTEXT_NULL, "a device's default context ends with the device");
+        return fail(ACL_ERROR_RT_CONTEXT_NULL, "cannot destroy a device's default context: call aclrtResetDevice");
     }
     if (stream_running() == NULL) { /* else the caller is a host function, which must not wait for itself */
         streams_drain(context);

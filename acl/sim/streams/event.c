@@ -421,7 +421,7 @@ static aclError way_check(_Atomic uint32_t *way, uint32_t flag)
 {
     uint32_t first = 0;
     if (!atomic_compare_exchange_strong(way, &first, flag + 1) && first != flag + 1) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "flag is %u, for this event it was %u before", flag,
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "flag is %u, expected %u as in this event's first call", flag,
                     first - 1);
     }
     return ACL_SUCCESS;
@@ -452,7 +452,7 @@ static aclError external_check(const Event *event)
 {
     if (event->sort != EVENT_EX || event->flags != ACL_EVENT_SYNC) {
         return fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                          "external records and waits want an event of "
+                          "external records and waits need an event made by "
                           "aclrtCreateEventExWithFlag(ACL_EVENT_SYNC)");
     }
     return ACL_SUCCESS;
@@ -526,8 +526,8 @@ static aclError waitable_check(const Event *event)
 {
     if ((event->flags & FLAGS_WAITABLE) == 0) {
         return fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                          "an event of flags 0x%x, without ACL_EVENT_SYNC, cannot be waited for "
-                          "or reset", event->flags);
+                          "the event has flags 0x%x: waiting for it or resetting it needs "
+                          "ACL_EVENT_SYNC", event->flags);
     }
     return ACL_SUCCESS;
 }
@@ -541,7 +541,7 @@ aclError sim_aclrtResetEvent(aclrtEvent event, aclrtStream stream)
     TRY(stream_check(stream));
     if (resolved->sort == EVENT_EX) {
         return fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                          "events of aclrtCreateEventExWithFlag need no reset");
+                          "events made by aclrtCreateEventExWithFlag cannot be reset: omit the call");
     }
     TRY(waitable_check(resolved));
     TRY(stream_resolve(stream, &on));

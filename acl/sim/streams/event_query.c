@@ -15,7 +15,7 @@ static aclError external_check(const Event *event)
 {
     if (event->flags == ACL_EVENT_EXTERNAL) {
         return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                    "an event of flag ACL_EVENT_EXTERNAL cannot be asked");
+                    "an event made with ACL_EVENT_EXTERNAL has no status to query");
     }
     return ACL_SUCCESS;
 }
@@ -60,7 +60,7 @@ static aclError old_query_resolve(aclrtEvent event, Event **resolved)
     TRY(event_resolve(event, resolved));
     if ((*resolved)->sort == EVENT_EX) {
         return fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                          "ask events of aclrtCreateEventExWithFlag by aclrtQueryEventStatus");
+                          "events made by aclrtCreateEventExWithFlag need aclrtQueryEventStatus");
     }
     return captured_check(*resolved);
 }
@@ -100,7 +100,7 @@ static aclError event_synchronize(aclrtEvent event, int64_t deadline_ns)
     event_unmark(&mark);
     event_seen(resolved, reached);
     if (!reached) {
-        return fail(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "the event is not reached in time");
+        return fail(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "the event was not completed before the timeout");
     }
     return ACL_SUCCESS;
 }
@@ -131,7 +131,7 @@ static aclError recorded_check(Event *event)
     TRY(captured_check(event));
     EventCounts counts = event_counts(event);
     if (counts.recorded == 0) {
-        return fail(ACL_ERROR_RT_INTERNAL_ERROR, "event %u has no time: it was never recorded",
+        return fail(ACL_ERROR_RT_INTERNAL_ERROR, "event %u has no timestamp: it was never recorded",
                     event->id);
     }
     return ACL_SUCCESS;
@@ -143,7 +143,7 @@ static aclError event_time(Event *event, int64_t *time_ns)
     EventCounts counts = event_counts(event);
     if (counts.stamped < counts.recorded) {
         return fail(ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID,
-                    "event %u has no time: its record is not reached", event->id);
+                    "event %u has no timestamp: its record has not run yet", event->id);
     }
     *time_ns = counts.time_ns;
     event_seen(event, true);
@@ -188,7 +188,8 @@ aclError sim_aclrtGetEventId(aclrtEvent event, uint32_t *eventId)
     REQUIRE(eventId != NULL);
     TRY(event_resolve(event, &resolved));
     if (resolved->sort != EVENT_FLAGGED && !event_is_recorded(resolved)) {
-        return fail(ACL_ERROR_RT_INTERNAL_ERROR, "an event gets its number at its first record");
+        return fail(ACL_ERROR_RT_INTERNAL_ERROR,
+            "the event has no id before its first record: call aclrtRecordEvent first");
     }
     *eventId = resolved->id;
     return ACL_SUCCESS;

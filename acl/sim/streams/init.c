@@ -76,7 +76,7 @@ static aclError callback_add(const Callback *wanted, bool *is_late)
     pthread_mutex_unlock(&lock);
     if (taken) {
         free(made);
-        return fail(ACL_ERROR_INTERNAL_ERROR, "type %d has a callback already", (int)wanted->type);
+        return fail(ACL_ERROR_INTERNAL_ERROR, "a callback is already registered for type %d", (int)wanted->type);
     }
     return ACL_SUCCESS;
 }
@@ -268,7 +268,7 @@ static aclError text_take(char *text)
     bool differs = text_first != NULL && strcmp(text_first, text) != 0;
     pthread_mutex_unlock(&lock);
     return differs ? fail(ACL_ERROR_INVALID_PARAM,
-                          "the configuration is not that of this process's first aclInit")
+                          "the configuration differs from the one of this process's first aclInit")
                    : ACL_SUCCESS;
 }
 

@@ -210,8 +210,8 @@ aclError ipc_event_open(Event *event, EventMark *mark)
     pthread_mutex_unlock(&page->lock);
     return record != NULL ? ACL_SUCCESS
                           : fail(ACL_ERROR_RT_NO_EVENT_RESOURCE,
-                                 "event %u has %d records that are not reached, the most that an "
-                                 "event between processes can have", event->id, OPEN_RECORDS);
+                                 "event %u has %d records that have not run, the maximum for an "
+                                 "IPC event", event->id, OPEN_RECORDS);
 }
 
 void ipc_event_close(Event *event, const EventMark *mark, int64_t time_ns)
@@ -338,7 +338,7 @@ aclError sim_aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent *eve
     TRY(context_require(&context));
     memcpy(&exported, handle.reserved, sizeof exported);
     if (exported.magic != PAGE_MAGIC || exported.owner <= 0 || exported.descriptor < 0) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "that is not a handle of aclrtIpcGetEventHandle");
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "handle was not made by aclrtIpcGetEventHandle");
     }
     TRY(event_new(EVENT_EX, ACL_EVENT_IPC, -1, &made));
     aclError status = page_open(&exported, made);

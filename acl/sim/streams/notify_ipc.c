@@ -240,7 +240,8 @@ aclError sim_aclrtNotifyImportByKey(aclrtNotify *notify, const char *key, uint64
     }
     if (!import_is_allowed(shared->part)) {
         part_drop(shared);
-        return fail(ACL_ERROR_RT_NO_PERMISSION, "process %d is not named by SetImportPid",
+        return fail(ACL_ERROR_RT_NO_PERMISSION, "process %d may not import the notify: the exporter must allow it by "
+                    "aclrtNotifySetImportPid",
                     (int)getpid());
     }
     aclError status = notify_create(notify, HANDLE_NOTIFY);

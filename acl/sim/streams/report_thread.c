@@ -94,7 +94,7 @@ static aclError served_check(aclrtStream handle)
     const Stream *stream = handle;
     TRY(stream_check(handle));
     if (stream != NULL && atomic_load_explicit(&stream->host_functions, memory_order_relaxed)) {
-        return fail(ACL_ERROR_RT_STREAM_SUBSCRIBE, "stream %u has had aclrtLaunchHostFunc",
+        return fail(ACL_ERROR_RT_STREAM_SUBSCRIBE, "stream %u already uses aclrtLaunchHostFunc: take another stream",
                     stream->id);
     }
     return ACL_SUCCESS;
@@ -179,10 +179,10 @@ static aclError report_unsubscribe(uint64_t thread, aclrtStream handle, Subscrip
     TRY(stream_resolve_any(handle, &stream));
     pthread_mutex_lock(&lock);
     if (reporter_find(thread, sort) == NULL) {
-        status = fail(ACL_ERROR_RT_THREAD_SUBSCRIBE, "thread %llu never subscribed a stream",
+        status = fail(ACL_ERROR_RT_THREAD_SUBSCRIBE, "thread %llu has not subscribed to any stream",
                       (unsigned long long)thread);
     } else if (stream->subscribers[sort] == NULL || stream->subscribers[sort]->thread != thread) {
-        status = fail(ACL_ERROR_RT_STREAM_SUBSCRIBE, "stream %u is not subscribed by that thread",
+        status = fail(ACL_ERROR_RT_STREAM_SUBSCRIBE, "stream %u is not subscribed to by the given thread",
                       stream->id);
     } else {
         withdrawn = subscription_end(stream, sort);
@@ -302,7 +302,8 @@ aclError sim_aclrtLaunchCallback(aclrtCallback fn, void *userData, aclrtCallback
     TRY(served_check(stream));
     TRY(stream_resolve(stream, &resolved));
     if (!report_subscribed(resolved, SUBSCRIBED_REPORTS)) {
-        return fail(ACL_ERROR_RT_STREAM_NO_CB_REG, "stream %u has no aclrtSubscribeReport",
+        return fail(ACL_ERROR_RT_STREAM_NO_CB_REG,
+            "stream %u has no subscribed thread: call aclrtSubscribeReport first",
                     resolved->id);
     }
     return report_launch(resolved, SUBSCRIBED_REPORTS, fn, userData, blockType == ACL_CALLBACK_BLOCK);

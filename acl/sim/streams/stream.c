@@ -247,7 +247,8 @@ static aclError synchronize_held(Stream *stream, int64_t deadline_ns)
 {
     TRY(capture_check_stream(stream));
     if (!stream_wait(stream, deadline_ns)) {
-        return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "stream %u is not done in time", stream->id);
+        return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
+            "stream %u did not finish its work before the timeout", stream->id);
     }
     if (atomic_load(&stream->status) == ACL_SUCCESS) {
         return ACL_SUCCESS;

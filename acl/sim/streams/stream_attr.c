@@ -25,7 +25,7 @@ aclError sim_aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode)
     return failure_mode_set(resolved, mode)
                ? ACL_SUCCESS
                : fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                            "stream %u stops on failure for good", resolved->id);
+                            "stream %u is in stop-on-failure mode, which cannot be changed", resolved->id);
 }
 
 static aclError priority_set(Stream *stream, uint32_t priority)
@@ -53,7 +53,7 @@ aclError sim_aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttr
         return failure_mode_set(resolved, value->failureMode)
                    ? ACL_SUCCESS
                    : fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                          "stream %u stops on failure for good", resolved->id);
+                          "stream %u is in stop-on-failure mode, which cannot be changed", resolved->id);
     case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK:
         atomic_store(&resolved->overflow_switch, value->overflowSwitch);
         return ACL_SUCCESS;
@@ -135,18 +135,18 @@ aclError sim_aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout)
     TRY(device_check(deviceId));
     int64_t deadline = abort_deadline(timeout);
     if (device_abort_tell(deviceId, ACL_RT_DEVICE_TASK_ABORT_PRE, timeout) != 0) {
-        return fail(ACL_ERROR_RT_DEVICE_TASK_ABORT, "a callback refused before the abort");
+        return fail(ACL_ERROR_RT_DEVICE_TASK_ABORT, "a device task abort callback returned an error before the abort");
     }
     streams_abort(deviceId);
     for (Stream *s = handle_next_held(HANDLE_STREAM, NULL); s != NULL;
          s = handle_next_held(HANDLE_STREAM, s)) {
         if (s->device == deviceId && s != stream_running() && !stream_wait(s, deadline)) {
             handle_drop(s);
-            return fail(ACL_ERROR_RT_TIMEOUT, "stream %u still works after %u ms", s->id, timeout);
+            return fail(ACL_ERROR_RT_TIMEOUT, "stream %u still has running work after %u ms", s->id, timeout);
         }
     }
     if (device_abort_tell(deviceId, ACL_RT_DEVICE_TASK_ABORT_POST, timeout) != 0) {
-        return fail(ACL_ERROR_RT_DEVICE_TASK_ABORT, "a callback failed after the abort");
+        return fail(ACL_ERROR_RT_DEVICE_TASK_ABORT, "a device task abort callback returned an error after the abort");
     }
     return ACL_SUCCESS;
 }

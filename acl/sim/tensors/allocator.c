@@ -166,7 +166,7 @@ aclError sim_aclrtAllocatorRegister(aclrtStream stream, aclrtAllocatorDesc alloc
     REQUIRE(allocator->object);
     if (!config.allocators || !soc_current()->has_allocator) {
         return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                    "%s does not support allocators of the user's", config.soc);
+                    "%s does not support user-defined allocators", config.soc);
     }
     const char *missing = function_missing(allocator);
     if (missing != NULL) {

@@ -81,7 +81,7 @@ aclError sim_aclTransTensorDescFormat(
     int count = format_shape(srcDesc, dstFormat, dims);
     if (count == 0) {
         return fail((aclError)ACL_ERROR_GE_FORMAT_INVALID,
-            "no way from format %d with %d dimensions to format %d", (int)srcDesc->format,
+            "cannot convert format %d with %d dimensions to format %d", (int)srcDesc->format,
             srcDesc->dims.count, (int)dstFormat);
     }
     aclTensorDesc *made = tensordesc_new(srcDesc->type, count, dims, dstFormat);
