@@ -34,8 +34,8 @@ CODE = """
 """
 
 
-def told(more: int) -> list[str]:
-    done = run_python(CODE.replace("sys.argv[1]", str(more)), ACL_SIM_MEMORY="32G")
+def told(more: int, strict: str = "0") -> list[str]:
+    done = run_python(CODE.replace("sys.argv[1]", str(more)), ACL_SIM_MEMORY="32G", ACL_SIM_STRICT=strict)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -52,6 +52,12 @@ def test_lack_of_addresses_for_a_device_is_not_reported_as_a_full_device() -> No
     for line, purpose in zip(lines[1:], [*["the device's memory"] * 3, "pinned memory", "managed memory"], strict=True):
         assert " 207005 " in line
         assert "the host refused mmap of " in line and f"for {purpose}: Cannot allocate memory" in line
+
+
+def test_strict_mode_leaves_addresses_for_pinned_memory() -> None:
+    """A device takes twice the addresses in strict mode, so the host's memory gets fewer, as under valgrind."""
+    lines = told(80 << 30, strict="1")
+    assert [line.split()[1] for line in lines] == ["0"] * 6
 
 
 def test_a_device_that_the_host_refused_leaves_no_addresses_behind() -> None:

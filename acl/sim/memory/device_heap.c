@@ -14,6 +14,7 @@
  * has several times as many addresses as its device has memory. */
 static const size_t LEAST_SPAN = (size_t)64 << 30;
 static const size_t LESS_SPAN = (size_t)4 << 30; /* used if the host refuses LEAST_SPAN, as under valgrind */
+static const size_t TINY_SPAN = (size_t)1 << 30; /* in strict mode, which maps each arena twice, used if LESS_SPAN is refused */
 static const size_t MOST_SPAN = (size_t)1 << 42;
 static const size_t MOST_SMALL = (size_t)1 << 40; /* most bytes of the zone of small blocks: below 2^32 units */
 static const size_t UNITS[ZONE_COUNT] = {512, (size_t)1 << 12, (size_t)1 << 21};
@@ -166,8 +167,10 @@ static bool arena_open(Arena *arena, int32_t device)
     const struct {
         size_t capacity, least;
     } tries[] = {{capacity, LEAST_SPAN}, {capacity, LESS_SPAN},
-                 {capacity < LESS_SPAN ? capacity : LESS_SPAN, LESS_SPAN}};
-    for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++) {
+                 {capacity < LESS_SPAN ? capacity : LESS_SPAN, LESS_SPAN},
+                 {capacity < TINY_SPAN ? capacity : TINY_SPAN, TINY_SPAN}};
+    const size_t count = sizeof tries / sizeof tries[0] - (memory_strict() ? 0 : 1);
+    for (size_t i = 0; i < count; i++) {
         if (arena_make(arena, device, tries[i].capacity, tries[i].least)) {
             return true;
         }
