@@ -519,6 +519,22 @@ static void unwritten_async(void)
     OK(aclrtSynchronizeStream(one));
 }
 
+/* The state of pages that were written whole has no part in that of pages that are allocated from again. */
+static void unwritten_again(void)
+{
+    char *large, *small;
+    fill(memory, BYTES);
+    fill(other, BYTES);
+    OK(aclrtMalloc((void **)&large, 2 * PAGE, ACL_MEM_MALLOC_HUGE_FIRST));
+    fill(large, 64);
+    fill(large, 2 * PAGE);
+    OK(aclrtMalloc((void **)&small, BYTES, ACL_MEM_MALLOC_HUGE_FIRST));
+    copy_back(right ? memory : small, BYTES);
+    copy_back(other, BYTES);
+    OK(aclrtFree(small));
+    OK(aclrtFree(large));
+}
+
 /* The bytes between the rows of a copy are not copied. */
 static void unwritten_between_rows(void)
 {
@@ -637,6 +653,7 @@ static const struct {
     {"unwritten_part", unwritten_part},
     {"unwritten_carried", unwritten_carried},
     {"unwritten_async", unwritten_async},
+    {"unwritten_again", unwritten_again},
     {"unwritten_between_rows", unwritten_between_rows},
     {"unwritten_rows_carried", unwritten_rows_carried},
     {"unwritten_overlap", unwritten_overlap},

@@ -40,7 +40,7 @@ RULES = {
     "leak_block": "leak", "leak_pinned": "leak", "leak_stream": "leak", "leak_event": "leak",
     "leak_context": "leak", "unfinished": "unfinished", "leak_description": "leak", "leak_physical": "leak",
     "unwritten": "uninitialised", "unwritten_part": "uninitialised", "unwritten_carried": "uninitialised",
-    "unwritten_async": "uninitialised", "unwritten_between_rows": "uninitialised",
+    "unwritten_async": "uninitialised", "unwritten_again": "uninitialised", "unwritten_between_rows": "uninitialised",
     "unwritten_rows_carried": "uninitialised", "unwritten_overlap": "uninitialised",
     "unwritten_indirect": "uninitialised", "unwritten_described": "uninitialised",
 }
@@ -333,6 +333,72 @@ def test_thread_sanitizer_knows_the_order_of_streams(tmp_path: Path) -> None:
     right = run()
     assert (right.returncode, right.stderr) == (0, "")
     assert run("wrong").returncode == 66
+
+
+def test_address_sanitizer_knows_the_ends_of_pinned_blocks(tmp_path: Path) -> None:
+    """The program is built with AddressSanitizer, the simulator without it."""
+    libraries, headers = programs.simulator(tmp_path, programs.mode())
+    made = programs.compile_program(programs.HERE / "pinned_asan.c", tmp_path, libraries, headers, "asan")
+    env = {**programs.environment(programs.mode()), "ASAN_OPTIONS": "detect_leaks=0:exitcode=66",
+           "ACL_SIM_CHECK": "all"}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([str(made), *arguments], capture_output=True, text=True, env=env,
+                              timeout=programs.TIMEOUT_S)
+
+    right, wrong = run(), run("wrong")
+    assert (right.returncode, right.stderr) == (0, "")
+    assert wrong.returncode == 66
+    assert "use-after-poison" in wrong.stderr
+    assert "pinned_asan.c:18" in wrong.stderr
+
+
+CALLERS = """
+#include <acl/acl.h>
+#include <stdlib.h>
+
+static aclrtStream stream;
+static char *memory, *back;
+
+__attribute__((noinline)) static void copy(void)
+{
+    (void)aclrtMemcpyAsync(back, 64, memory, 64, ACL_MEMCPY_DEVICE_TO_HOST, stream);
+    (void)aclrtSynchronizeStream(stream);
+    (void)aclrtMemcpy(back, 64, memory, 64, ACL_MEMCPY_DEVICE_TO_HOST);
+}
+
+__attribute__((noinline)) static void twice(void)
+{
+    copy();
+    copy();
+}
+
+int main(void)
+{
+    (void)aclInit(NULL);
+    (void)aclrtSetDevice(0);
+    (void)aclrtCreateStream(&stream);
+    (void)aclrtMalloc((void **)&memory, 64, 0);
+    (void)aclrtMallocHost((void **)&back, 64);
+    for (int i = 0; i < 20; i++) {
+        copy();
+        twice();
+        twice();
+    }
+}
+"""
+
+
+def test_place_has_the_lines_of_all_its_callers(tmp_path: Path) -> None:
+    """A function is called from five places at two depths of the stack; each place is found, and once."""
+    how = programs.mode()
+    (tmp_path / "callers.c").write_text(CALLERS)
+    program = programs.compile_program(tmp_path / "callers.c", tmp_path, *programs.simulator(tmp_path, how), how)
+    check("--tool", "init", "--report", tmp_path / "found", "--", program)
+    stacks = [tuple(int(line.split("callers.c:")[1].split()[0]) for line in one["places"][0]["stack"]
+                    if "callers.c" in line) for one in reports(tmp_path / "found")]
+    callers = [(29,), (17, 30), (18, 30), (17, 31), (18, 31)]
+    assert sorted(stacks) == sorted((line, *caller) for line in (10, 12) for caller in callers)
 
 
 FORKING = """

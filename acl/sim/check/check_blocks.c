@@ -103,7 +103,22 @@ static void block_tell(CheckReport *report, const char *who, uintptr_t address, 
 
 static unsigned char *inner_of(uintptr_t address, size_t bytes)
 {
-    return memory_at((const void *)address, bytes, true);
+    return memory_at((const void *)address, bytes, false); /* the checker's own bytes do not count as written */
+}
+
+/* Functions of AddressSanitizer; NULL if the program is not built with it. The first returns the first poisoned byte of a
+ * region, or NULL. */
+extern void *__asan_region_is_poisoned(void *begin, size_t size) __attribute__((weak));
+extern void __asan_poison_memory_region(const volatile void *begin, size_t size) __attribute__((weak));
+extern void __asan_unpoison_memory_region(const volatile void *begin, size_t size) __attribute__((weak));
+
+/* Tells AddressSanitizer, if it is loaded, whether the program may use bytes of pinned memory: it then reports the
+ * program's own access behind a block at once. Device memory is inaccessible anyway. */
+static void guard_show(const Arena *arena, uintptr_t begin, size_t bytes, bool usable)
+{
+    if (arena->device == BOOK_HOST && __asan_poison_memory_region != NULL && __asan_unpoison_memory_region != NULL) {
+        (usable ? __asan_unpoison_memory_region : __asan_poison_memory_region)((void *)begin, bytes);
+    }
 }
 
 void check_block_made(Arena *arena, uintptr_t address, size_t size)
@@ -114,17 +129,19 @@ void check_block_made(Arena *arena, uintptr_t address, size_t size)
     size = users ? size : room;
     CheckBlock *block = calloc(1, sizeof *block);
     unsigned char *inner = inner_of(address, room);
+    guard_show(arena, address, room, true);
     if (inner != NULL) {
         size_t guard = room - size < GUARD_MOST ? room - size : GUARD_MOST;
         memset(inner, FRESH, size < FILL_MOST ? size : 0);
         memset(inner + size, GUARD, guard);
     }
-    if (users && check_on(CHECK_INIT) && arena->device != BOOK_HOST) {
-        shadow_forget(NULL, address, address + size);
+    if (check_on(CHECK_INIT) && arena->device != BOOK_HOST) {
+        shadow_mark(address, address + size, !users);
     }
     if (block == NULL) {
         return;
     }
+    guard_show(arena, address + size, room - size, false);
     *block = (CheckBlock){.base = address, .size = size, .device = arena->device,
                           .made_by = check_call(), .made = site_here(), .users = users};
     pthread_mutex_lock(&blocks_lock);
@@ -140,8 +157,15 @@ static size_t guard_damage(const CheckBlock *block, size_t room)
 {
     size_t guard = room - block->size < GUARD_MOST ? room - block->size : GUARD_MOST, damage = 0;
     const unsigned char *inner = inner_of(block->base, room);
-    for (size_t i = 0; inner != NULL && i < guard; i++) {
-        damage = inner[block->size + i] != GUARD ? i + 1 : damage;
+    if (inner == NULL || guard == 0) {
+        return 0;
+    }
+    inner += block->size;
+    if (inner[0] == GUARD && memcmp(inner, inner + 1, guard - 1) == 0) { /* all are equal */
+        return 0;
+    }
+    for (size_t i = 0; i < guard; i++) {
+        damage = inner[i] != GUARD ? i + 1 : damage;
     }
     return damage;
 }
@@ -152,7 +176,12 @@ void check_block_freed(Arena *arena, uintptr_t address, const ZoneView *view)
     if (!check_block_find(address, &block) || block.base != address) {
         return;
     }
-    size_t damage = guard_damage(&block, view->bytes + arena_guard(arena, address));
+    size_t room = view->bytes + arena_guard(arena, address);
+    guard_show(arena, address, room, true);
+    size_t damage = guard_damage(&block, room);
+    if (check_on(CHECK_INIT) && arena->device != BOOK_HOST) {
+        shadow_mark(address, address + block.size, true); /* so that the shadow needs no memory for it */
+    }
     if (damage != 0) {
         CheckReport report = check_begin(
             CHECK_MEM, "overflow", "the %zu bytes behind a block of %zu bytes of %s were written "
@@ -282,10 +311,6 @@ static void block_check(const char *who, const char *argument, uintptr_t at, siz
     }
     block_tell(&report, who, at, bytes, block);
 }
-
-/* A function of AddressSanitizer; its address is NULL if the program is not built with it. Returns the address of the
- * first poisoned byte, or NULL. */
-extern void *__asan_region_is_poisoned(void *begin, size_t size) __attribute__((weak));
 
 static void plain_check(const char *who, const char *argument, const void *address, size_t bytes,
                         bool write)

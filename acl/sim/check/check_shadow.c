@@ -14,6 +14,11 @@
 
 enum { SPAN_SHIFT = 21, SPAN = 1 << SPAN_SHIFT, BUCKETS = 1 << 14 };
 enum { CARRY = 4096 }; /* most bytes whose states (written or not) one step of a copy carries over */
+enum { PIECES = 16 };   /* ranges of a copy of the host that are looked at together */
+enum { SPARES_MOST = 8 }; /* bitmaps that are kept for other pages */
+
+/* In the place of a site: the place from which the thread's call was made, looked up if there is a finding. */
+static const RaceSite HERE;
 
 typedef struct ShadowPage {
     struct ShadowPage *next;
@@ -25,6 +30,8 @@ typedef struct ShadowPage {
 
 FILE_LOCK(shadow_lock);
 static ShadowPage *pages[BUCKETS];
+static uint64_t *spares[SPARES_MOST]; /* bitmaps whose bits are all set */
+static size_t spare_count;
 
 /* ---- pages (the lock is held) -------------------------------------------------------------------- */
 
@@ -38,9 +45,23 @@ static ShadowPage **page_link(const void *space, uint64_t number)
     return link;
 }
 
-static bool bit_get(const uint64_t *bits, uint32_t at)
+/* Returns how many of the bits `from` to `to` - 1 are in the first one's word. */
+static uint32_t word_part(uint32_t from, uint32_t to)
 {
-    return (bits[at / 64] >> (at % 64) & 1) != 0;
+    uint32_t left = 64 - from % 64;
+    return left < to - from ? left : to - from;
+}
+
+/* Returns a mask of `count` bits of a word, beginning with the bit `from`. */
+static uint64_t word_mask(uint32_t from, uint32_t count)
+{
+    return (count == 64 ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1) << from % 64;
+}
+
+/* Returns how many bits are set, of the `count` ones of the mask: mostly none or all. */
+static uint32_t bits_count(uint64_t bits, uint64_t mask, uint32_t count)
+{
+    return bits == 0 ? 0 : bits == mask ? count : (uint32_t)__builtin_popcountll(bits);
 }
 
 /* Sets or clears the bits `from` to `to` - 1; returns how many changed. */
@@ -48,11 +69,11 @@ static uint32_t bits_change(uint64_t *bits, uint32_t from, uint32_t to, bool val
 {
     uint32_t changed = 0;
     while (from < to) {
-        uint32_t inside = from % 64, count = 64 - inside < to - from ? 64 - inside : to - from;
-        uint64_t mask = (count == 64 ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1) << inside;
+        uint32_t count = word_part(from, to);
+        uint64_t mask = word_mask(from, count);
         uint64_t *word = &bits[from / 64], before = *word;
         *word = value ? before | mask : before & ~mask;
-        changed += (uint32_t)__builtin_popcountll(before ^ *word);
+        changed += bits_count(before ^ *word, mask, count);
         from += count;
     }
     return changed;
@@ -61,6 +82,9 @@ static uint32_t bits_change(uint64_t *bits, uint32_t from, uint32_t to, bool val
 /* Allocates the page's bitmap if it has none; false without memory. */
 static bool page_open(ShadowPage *page)
 {
+    if (page->written == NULL && page->missing == 0 && spare_count != 0) {
+        page->written = spares[--spare_count];
+    }
     if (page->written == NULL) {
         page->written = calloc(SPAN / 64, sizeof *page->written);
         if (page->written != NULL && page->missing == 0) {
@@ -74,7 +98,11 @@ static void page_drop(ShadowPage **link)
 {
     ShadowPage *page = *link;
     *link = page->next;
-    free(page->written);
+    if (page->written != NULL && page->missing == 0 && spare_count < SPARES_MOST) {
+        spares[spare_count++] = page->written;
+    } else {
+        free(page->written);
+    }
     free(page);
 }
 
@@ -95,8 +123,12 @@ static void page_forget(const void *space, uint64_t number, uint32_t from, uint3
         free(page->written);
         page->written = NULL;
         page->missing = SPAN;
-    } else if (page->missing != SPAN && page_open(page)) {
-        page->missing += bits_change(page->written, from, to, false);
+    } else if (page->missing != SPAN) {
+        if (page_open(page)) {
+            page->missing += bits_change(page->written, from, to, false);
+        } else {
+            page_drop(link);
+        }
     }
 }
 
@@ -127,12 +159,11 @@ static uint32_t page_missing(const void *space, uint64_t number, uint32_t from, 
     if (page->written == NULL) {
         return to - from;
     }
-    for (uint32_t at = from; at < to; at++) {
-        if (at % 64 == 0 && to - at >= 64 && page->written[at / 64] == ~UINT64_C(0)) {
-            at += 63;
-        } else {
-            missing += !bit_get(page->written, at);
-        }
+    while (from < to) {
+        uint32_t count = word_part(from, to);
+        uint64_t mask = word_mask(from, count);
+        missing += bits_count(~page->written[from / 64] & mask, mask, count);
+        from += count;
     }
     return missing;
 }
@@ -155,10 +186,10 @@ static void range_mark(const void *space, uint64_t begin, uint64_t end, bool wri
     }
 }
 
-void shadow_forget(const void *space, uint64_t begin, uint64_t end)
+void shadow_mark(uintptr_t begin, uintptr_t end, bool written)
 {
     pthread_mutex_lock(&shadow_lock);
-    range_mark(space, begin, end, false);
+    range_mark(NULL, begin, end, written);
     pthread_mutex_unlock(&shadow_lock);
 }
 
@@ -186,7 +217,7 @@ static void unwritten_tell(const char *name, const RaceSite *site, const RaceByt
                                      "%zu were never written", name, length, (void *)address, missing);
     report.address = address;
     report.bytes = length;
-    check_place(&report, site, "%s", name);
+    check_place(&report, site == &HERE ? site_here() : site, "%s", name);
     if (bytes->space == NULL && check_block_find(address, &block)) {
         check_place(&report, block.made, "allocated by %s: %zu bytes of device %d at %p", block.made_by,
                     block.size, block.device, (void *)block.base);
@@ -315,15 +346,15 @@ void shadow_step(const char *name, const RaceSite *site, const RaceBytes *bytes,
 }
 
 typedef struct HostStep {
-    RaceBytes bytes[2];
+    RaceBytes bytes[PIECES];
     size_t count;
 } HostStep;
 
 static void host_piece(void *context, const RaceBytes *bytes)
 {
     HostStep *step = context;
-    if (step->count == 2) {
-        shadow_step(check_call(), bytes->kind == TOUCH_READ ? site_here() : NULL, bytes, 1);
+    if (step->count == PIECES) {
+        shadow_step(check_call(), &HERE, bytes, 1);
         return;
     }
     step->bytes[step->count++] = *bytes;
@@ -331,10 +362,11 @@ static void host_piece(void *context, const RaceBytes *bytes)
 
 void shadow_host(const void *dst, const void *src, size_t bytes)
 {
-    HostStep step = {.count = 0};
+    HostStep step;
+    step.count = 0;
     if (src != NULL) {
         race_memory.resolve(src, bytes, TOUCH_READ, host_piece, &step);
     }
     race_memory.resolve(dst, bytes, TOUCH_WRITE, host_piece, &step);
-    shadow_step(check_call(), src == NULL ? NULL : site_here(), step.bytes, step.count);
+    shadow_step(check_call(), &HERE, step.bytes, step.count);
 }

@@ -100,8 +100,8 @@ void check_forget_parent(void);
 void check_forget_blocks(void); /* check_blocks.c; marks the blocks, for check_forget_parent */
 
 /* ---- what was written (check_shadow.c) ---------------------------------------------------------- */
-/* Marks bytes that were just allocated as not written. */
-void shadow_forget(const void *space, uint64_t begin, uint64_t end);
+/* Marks the bytes of a block as written or not. */
+void shadow_mark(uintptr_t begin, uintptr_t end, bool written);
 /* Reports bytes that a task reads and that were not written, and notes the bytes that it writes.  `site` is where the
  * task was queued.  Called in the order of the tasks. */
 void shadow_step(const char *name, const struct RaceSite *site, const struct RaceBytes *bytes,

@@ -156,10 +156,16 @@ void bytes_space_gone(const void *space, uint64_t bytes);
 
 /* ---- race_site.c ----------------------------------------------------------------------------- */
 const RaceSite *site_here(void);
+/* Returns the one object for a place: C frames, or a Python stack. NULL without memory. */
+const RaceSite *site_intern(void *const *at, int depth, const char *python);
 /* Writes the frames of a site, each in a line of its own. */
 void site_print(FILE *file, const RaceSite *site);
 /* Writes the frames of a site as an array of JSON. */
 void site_print_json(FILE *file, const RaceSite *site);
+
+/* ---- race_stack.c ---------------------------------------------------------------------------- */
+/* Returns the place of the thread's C stack: the frames outside this library. */
+const RaceSite *site_of_stack(void);
 
 /* ---- race_report.c --------------------------------------------------------------------------- */
 /* Writes the program's name for the memory at the address (acl_sim_races_tags); false if there is none. */

@@ -8,12 +8,11 @@
 #include "races/race_inside.h"
 
 #include <dlfcn.h>
-#include <execinfo.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SITES = 4096, DEEP = 32, SANITIZERS = 3, TEXT_MOST = 4096 };
+enum { SITES = 4096, TEXT_MOST = 4096 };
 
 static RaceSite *sites[SITES];
 FILE_LOCK(sites_lock);
@@ -77,7 +76,7 @@ static RaceSite *site_new(void *const *at, int depth, const char *python, uint64
     return site;
 }
 
-static const RaceSite *site_intern(void *const *at, int depth, const char *python)
+const RaceSite *site_intern(void *const *at, int depth, const char *python)
 {
     uint64_t hash = site_hash(at, depth, python);
     pthread_mutex_lock(&sites_lock);
@@ -92,34 +91,15 @@ static const RaceSite *site_intern(void *const *at, int depth, const char *pytho
     return site;
 }
 
-/* First and last address of this library, set by the linker. */
-extern const char __ehdr_start[] __attribute__((visibility("hidden")));
-extern const char _end[] __attribute__((visibility("hidden")));
-
-static bool is_ours(const void *address)
-{
-    return (uintptr_t)address - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start;
-}
-
 const RaceSite *site_here(void)
 {
-    void *at[DEEP];
     char python[TEXT_MOST];
     acl_sim_python_stack ask = atomic_load_explicit(&python_stack, memory_order_relaxed);
     python[0] = '\0';
     if (ask != NULL && ask(python, sizeof python) != 0) {
-        return site_intern(at, 0, python);
+        return site_intern(NULL, 0, python);
     }
-    int depth = backtrace(at, DEEP), first = 0;
-    while (first < SANITIZERS && first < depth && !is_ours(at[first])) {
-        first++; /* skips the frame of a sanitizer's own backtrace */
-    }
-    first = first == SANITIZERS ? 0 : first;
-    while (first < depth && is_ours(at[first])) {
-        first++;
-    }
-    depth = depth - first < SITE_FRAMES ? depth - first : SITE_FRAMES;
-    return site_intern(at + first, depth, "");
+    return site_of_stack();
 }
 
 /* Writes a frame as "function+0x12 (library)". */
