@@ -243,7 +243,7 @@ def test_interrupt_ends_the_program_and_the_reports_stay(program: Path, tmp_path
     assert errors.endswith("aclpool sim check: 1 report (mem 1)\n")
 
 
-def test_check_reports_of_several_processes_are_each_printed_once(program: Path, tmp_path: Path) -> None:
+def test_equal_check_reports_of_two_processes_are_counted_once(program: Path, tmp_path: Path) -> None:
     script = tmp_path / "twice.sh"
     script.write_text(f"#!/bin/sh\n{program} leak_event wrong\n{program} leak_event wrong\n")
     script.chmod(0o755)

@@ -104,7 +104,7 @@ def test_impossible_fault_rules_are_refused(sim: ModuleType, rule: str) -> None:
         sim.Fault(rule)
 
 
-def test_message_of_an_injected_fault_names_the_fault(sim: ModuleType) -> None:
+def test_message_of_an_injected_fault_says_that_it_was_ordered(sim: ModuleType) -> None:
     with sim.fault("aclrtMalloc"):
         assert malloc() == 207001
     assert "aclrtMalloc failed with 207001: a fault was ordered" in api.aclGetRecentErrMsg().decode()

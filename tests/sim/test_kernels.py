@@ -127,7 +127,7 @@ def test_kernel_blocks_each_run_once(kernels: Kernels) -> None:
     np.testing.assert_array_equal(fetch(marks, 300, "uint32"), 300 * 1000 + np.arange(300))
 
 
-def test_kernel_blocks_run_on_several_threads(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_blocks_each_run_once_with_four_threads(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACL_SIM_THREADS", "4")
     test_kernel_blocks_each_run_once(kernels)
 
@@ -377,7 +377,7 @@ def test_globals_are_found_with_their_size(kernels: Kernels) -> None:
     ("crash", 60_000_000, 507015, "ended by signal 11"), ("divide", 60_000_000, 507015, "ended by signal 8"),
     ("spin", 30_000, 507014, "did not end in 30000 us"),
 ])
-def test_crash_of_a_kernel_is_an_error_of_its_stream_only(
+def test_crash_or_timeout_of_a_kernel_is_an_error_of_its_stream_only(
     kernels: Kernels, name: str, limit_us: int, code: int, words: str
 ) -> None:
     assert kernels.host(name, 2, bytes(16), timeout_us(limit_us)) == code

@@ -221,7 +221,7 @@ def test_queue_keeps_a_message_that_does_not_fit_the_receiver(scene: Scene) -> N
     assert bytes(scene.buffer[:8]) == b"12345678"
 
 
-def test_full_queue_refuses_messages_and_accepts_device_memory(scene: Scene) -> None:
+def test_queue_takes_messages_from_device_memory_until_it_is_full(scene: Scene) -> None:
     device = out()
     assert api.aclrtMalloc(ctypes.byref(device), 64, 0) == 0
     assert api.aclrtMemset(device, 64, 7, 64) == 0

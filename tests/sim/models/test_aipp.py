@@ -258,7 +258,7 @@ def test_aipp_set_without_image_size_or_format_is_refused(scene: Scene) -> None:
     [(XRGB8888, (63, 31), 0), (YUV400, (63, 31), 0), (YUYV, (64, 32), P), (RAW24, (64, 32), P),
      (YUV420SP, (64, 32), 0), (YUV420SP, (63, 32), P), (YUV420SP, (64, 31), P)],
 )
-def test_aipp_input_formats_accept_only_their_image_sizes(
+def test_aipp_input_accepts_only_supported_formats_and_their_image_sizes(
     scene: Scene, image_format: int, size: tuple[int, int], code: int
 ) -> None:
     made = good(1)

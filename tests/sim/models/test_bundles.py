@@ -225,7 +225,7 @@ def test_wrong_arguments_of_bundle_functions_are_refused() -> None:
     assert api.aclmdlBundleUnload(bundle) == 0
 
 
-def test_bundle_may_be_unloaded_while_its_models_are_loaded() -> None:
+def test_bundle_may_be_unloaded_while_threads_load_its_models() -> None:
     before = memory_in_use()
     context = out(ctypes.c_void_p)
     assert api.aclrtGetCurrentContext(ctypes.byref(context)) == 0

@@ -161,7 +161,7 @@ def test_blocks_of_a_loop_are_allocated_and_freed_by_the_registered_allocator(ra
     allocator.close()
 
 
-def test_loop_iteration_without_memory_fails_the_run_and_frees_the_blocks(raw_stream: int) -> None:
+def test_loop_iteration_without_memory_fails_the_run_and_the_next_run_frees_the_blocks(raw_stream: int) -> None:
     allocator = CountingAllocator(raw_stream)
     x = np.ones(3, np.float32)
     with SimModel(power_loop().to_bytes()) as model:
@@ -367,7 +367,7 @@ def test_sequence_position_outside_its_length_is_an_error(position: int) -> None
         model(np.ones(2, np.float32))
 
 
-def test_sequence_without_memory_fails_the_run_and_frees_the_blocks(raw_stream: int) -> None:
+def test_sequence_without_memory_fails_the_run_and_the_next_run_frees_the_blocks(raw_stream: int) -> None:
     allocator = CountingAllocator(raw_stream)
     given = np.arange(12, dtype=np.float32).reshape(4, 3)
     sizes = [8, 12, 36, 48]

@@ -344,7 +344,7 @@ def test_wrong_inputs_are_refused_by_name(inputs: Inputs, sizes: list[int], code
     assert word in text
 
 
-def test_values_in_freed_memory_are_an_error_of_the_run(raw_stream: int) -> None:
+def test_values_in_unmapped_memory_are_an_error_of_the_run(raw_stream: int) -> None:
     b = Builder()
     b.output(b.add("Reshape", b.input("x", "float32", ["n"]), b.input("shape", "int64", [2])))
     hole = out()

@@ -254,7 +254,7 @@ def test_subscription_accepts_only_valid_configurations() -> None:
     assert api.aclprofDestroySubscribeConfig(None) == P
 
 
-def test_subscription_to_an_invalid_model_is_refused(watch: Watch) -> None:
+def test_subscription_with_a_wrong_model_or_configuration_is_refused(watch: Watch) -> None:
     fd = ctypes.c_int(watch.write)
     nothing = api.aclprofCreateSubscribeConfig(0, NO_METRICS, ctypes.byref(fd))
     closed = ctypes.c_int(1 << 20)
@@ -280,14 +280,14 @@ def test_profiling_and_subscription_exclude_each_other(watch: Watch, tmp_path: A
     assert api.aclprofFinalize() == 0
 
 
-def test_subscription_of_a_failed_run_has_records_of_the_finished_operators(watch: Watch) -> None:
+def test_subscription_of_a_run_with_a_wrong_input_shape_has_no_records(watch: Watch) -> None:
     call = Call([np.ones((2, 5), np.float32)], 1)
     assert api.aclmdlExecute(watch.model.id, call.input, call.output) != 0
     call.close()
     assert watch.end() == b""
 
 
-def test_subscriptions_work_for_models_that_run_in_parallel(watch: Watch) -> None:
+def test_subscription_of_a_model_run_by_three_threads_has_all_records(watch: Watch) -> None:
     failures: list[BaseException] = []
 
     def work() -> None:

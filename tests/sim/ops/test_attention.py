@@ -120,7 +120,7 @@ def test_attention_scores_can_be_returned_after_each_step(mode: int) -> None:
 
 @pytest.mark.parametrize("queries", [0, 1])
 @pytest.mark.parametrize("keys", [0, 1])
-def test_attention_over_no_keys_gives_zero(queries: int, keys: int) -> None:
+def test_attention_over_no_key_gives_zero_and_over_one_key_its_value(queries: int, keys: int) -> None:
     q, k, v = normal(2, 2, queries, 4), normal(2, 2, keys, 4), normal(2, 2, keys, 3)
     (got,) = run("Attention", [q, k, v])
     close(got, np.broadcast_to(v, (2, 2, queries, 3)) if keys else np.zeros((2, 2, queries, 3)))
@@ -134,7 +134,7 @@ def test_attention_over_no_keys_gives_zero(queries: int, keys: int) -> None:
     ({"shapes": [(1, 2, 5, 4), (1, 2, 5, 4), (1, 2, 5, 4), (4, 5)]}, "a mask for [batch, heads, queries, keys]"),
     ({"shapes": [(1, 5, 7), (1, 5, 6), (1, 5, 6)], "q_num_heads": 2, "kv_num_heads": 2}, "do not divide"),
 ])  # fmt: skip
-def test_attention_shapes_that_do_not_fit_are_refused_by_name(wrong: dict[str, Any], message: str) -> None:
+def test_attention_shapes_that_do_not_fit_are_refused_with_the_reason(wrong: dict[str, Any], message: str) -> None:
     inputs: list[Array | None] = [normal(*shape) for shape in wrong.pop("shapes")]
     with pytest.raises(AssertionError, match=message.replace("[", r"\[")):
         run("Attention", inputs, **wrong)

@@ -326,7 +326,7 @@ def test_group_query_attention_works_without_a_cache() -> None:
     ("FusedMatMul", {"transBatchA": 1}, "transBatchA"),
     ("FusedConv", {"activation": "Softplus"}, "activation: Softplus"),
 ])  # fmt: skip
-def test_missing_feature_of_a_fused_operator_is_refused_at_load(
+def test_fused_operator_with_a_missing_or_unsupported_attribute_is_refused_at_load(
     kind: str, attributes: dict[str, int], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")

@@ -78,7 +78,7 @@ def test_scatter_is_scatter_elements() -> None:
 
 
 @pytest.mark.parametrize(("kind", "opset"), [("Upsample", 7), ("Upsample", 9), ("Resize", 10)])
-def test_upsample_of_old_sets_does_not_centre_pixels(kind: str, opset: int) -> None:
+def test_enlarging_in_old_sets_does_not_centre_pixels(kind: str, opset: int) -> None:
     x = X[None]
     scales = np.array([1, 1, 2, 3], np.float32)
     inputs = [x] if opset == 7 else [x, scales]

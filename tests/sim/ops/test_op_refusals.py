@@ -361,7 +361,7 @@ def test_a_count_that_no_integer_holds_is_refused(count: float) -> None:
 
 
 @pytest.mark.parametrize("start", [5, 1 << 62, -(1 << 62)])
-def test_start_of_the_shape_operator_is_at_most_the_number_of_dimensions(start: int) -> None:
+def test_start_of_the_shape_operator_is_clamped_to_the_dimensions(start: int) -> None:
     kept = X.shape if start < 0 else ()
     np.testing.assert_array_equal(run("Shape", [X], opset=15, start=start)[0], np.array(kept, np.int64))
 

@@ -310,7 +310,7 @@ def test_blas_handle_without_an_output_pointer_is_refused(function: str, argumen
     assert getattr(api, function)(*arguments, None) == P
 
 
-def test_blas_operator_message_says_which_operand_does_not_fit(raw_stream: int) -> None:
+def test_blas_operator_message_says_how_many_bytes_an_operand_needs(raw_stream: int) -> None:
     handle = out()
     assert api.aclblasCreateHandleForGemmEx(N, N, N, 2, 2, 2, HALF, HALF, HALF, 0, ctypes.byref(handle)) == 0
     small = api.aclCreateDataBuffer(device_array(np.zeros(1, np.float16)), 2)

@@ -340,7 +340,7 @@ def test_an_operator_without_outputs_is_refused(raw_stream: int) -> None:
     assert "expected 1 to 1 outputs, got 0" in sim_message()
 
 
-def test_values_in_freed_memory_are_an_error_of_the_call(raw_stream: int) -> None:
+def test_values_at_null_or_in_unmapped_memory_are_an_error_of_the_call(raw_stream: int) -> None:
     op, hole = Op([X, np.array([1, 0], np.int64)], [("float32", (4, 3))]), out()
     assert api.aclrtReserveMemAddress(ctypes.byref(hole), 2 << 20, 0, None, 0) == 0
     for address, words in ((hole.value, f"{hole.value:#x}"), (None, "input 1")):

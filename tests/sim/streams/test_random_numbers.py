@@ -120,7 +120,7 @@ def test_bfloat16_is_rounded_to_nearest(device: Device) -> None:
     assert abs(got.view(np.float32).astype(np.float64).mean() - 1) < 0.02
 
 
-def test_dropout_mask_has_one_bit_for_each_element(device: Device) -> None:
+def test_dropout_mask_has_the_expected_share_of_set_bits(device: Device) -> None:
     got = device.run(device.task(DROPOUT, FLOAT, struct.pack("<f", 0.4)))
     assert abs(np.unpackbits(got).mean() - 0.6) < 0.02
 

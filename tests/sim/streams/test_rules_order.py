@@ -168,13 +168,13 @@ def test_external_event_cannot_be_queried_or_waited_for_by_the_host(
     assert getattr(api, function)(*values) == UNSUPPORTED
 
 
-def test_event_recorded_as_external_cannot_be_recorded_in_another_way(scene: Scene) -> None:
+def test_event_refuses_a_default_record_after_an_external_record_was_tried(scene: Scene) -> None:
     external, default = 1, 0
     codes = [api.aclrtRecordEventWithFlag(scene.ex, scene.stream, flag) for flag in (external, default, external)]
     assert codes == [107029, RT, 107029]
 
 
-def test_event_waited_for_in_one_way_cannot_be_waited_for_in_another(scene: Scene) -> None:
+def test_event_waited_for_by_default_refuses_an_external_wait(scene: Scene) -> None:
     external, default = 1, 0
     codes = [api.aclrtStreamWaitEventWithFlag(scene.stream, scene.ex, 0, flag) for flag in (default, external, default)]
     assert codes == [0, RT, 0]
