@@ -85,7 +85,7 @@ def test_any_order_of_allocations_keeps_the_invariants(seed: int) -> None:
     assert rig.trim() and rig.reserved() == 0 and rig.physical()[0] == 0
 
 
-def test_frees_in_address_order_cost_as_much_as_in_reverse_order() -> None:
+def test_frees_in_address_order_cost_less_than_5_times_as_much_as_in_reverse_order() -> None:
     def nanoseconds(backwards: bool) -> int:
         best = 1 << 60
         for _ in range(5):

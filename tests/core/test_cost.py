@@ -29,7 +29,7 @@ def cost() -> ModuleType:
 @pytest.mark.parametrize(("operation", "most"), [
     ("miss-waiting", 1.5), ("shared", 1.5), ("miss-streams", 2.0), ("medium", 1.5),
 ])
-def test_instructions_of_an_operation_hardly_grow_with_the_number_of_blocks_or_streams(
+def test_instructions_of_an_operation_at_most_double_with_the_number_of_blocks_or_streams(
         cost: ModuleType, operation: str, most: float) -> None:
     """A miss may take twice the instructions, because with more than 8 streams it looks at 12 other arenas."""
     sizes = cost.OPERATIONS[operation].sizes

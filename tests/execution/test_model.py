@@ -549,7 +549,7 @@ def test_closed_model_refuses_use(model):
         model.run_async([np.ones((1, 8), np.float32)])
 
 
-def test_model_close_waits_for_runs_in_other_threads(pooled, model):
+def test_model_close_waits_for_a_queued_run(pooled, model):
     x = np.ones((6, 8), np.float32)
     model(x, stream=pooled)
     gate = Gate(pooled)

@@ -283,7 +283,7 @@ def test_out_of_memory_report_names_a_driver_that_refuses_although_memory_is_fre
         assert report.code == 507000
 
 
-def test_out_of_memory_report_says_that_free_memory_is_fragmented() -> None:
+def test_out_of_memory_report_of_fragmented_memory_has_more_free_bytes_than_its_largest_block() -> None:
     with acl.Pool(0, "32MiB", segments=True) as pool:
         blocks = [pool.alloc(5 * MIB) for _ in range(6)]
         for block in blocks[::2]:

@@ -143,7 +143,7 @@ def test_tag_scope_applies_to_its_thread_only(opened: tuple[acl.Pool, acl.Stream
     door.free(taken[0])
 
 
-def test_tag_scope_can_be_ended_in_another_thread(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_tag_scope_ended_in_another_thread_raises_an_error_and_ends(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, _, door = opened
     scope = pool.tag("wandering")
     scope.__enter__()

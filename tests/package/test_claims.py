@@ -77,7 +77,7 @@ CLAIMS = [
     ("runtime.md", "never takes memory from under a copy", "runtime/test_work.py",
      "test_closing_memory_under_a_copy_gives_it_back_after_the_copy"),
     ("runtime.md", "never an `OutOfMemoryError`", "runtime/test_work.py",
-     "test_lost_device_is_not_reported_as_out_of_memory"),
+     "test_synchronize_on_a_lost_device_raises_a_device_lost_error"),
     ("torch.md", "never raises it", "adapters/frameworks/test_torch_door.py",
      "test_a_fraction_never_widens_the_owners_limit"),
     ("troubleshooting.md", "`import aclpool as acl` is always ours", "pyacl/test_coexistence.py",

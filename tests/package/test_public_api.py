@@ -80,7 +80,7 @@ def parameters(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["Pool", "Stream", "Event", "Model", "Buffer", "PinnedPool"])
-def test_signature_of_each_class_equals_that_of_its_stub(name: str) -> None:
+def test_signature_of_a_class_equals_that_of_its_stub(name: str) -> None:
     kind = getattr(acl, name)
     stub = ast.parse(stub_of(kind.__module__.removeprefix("acl.")).read_text())
     found = next(node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == name)

@@ -160,7 +160,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("read", [load_trace, load_history])
 @pytest.mark.parametrize("ending", ["npz", "pickle"])
-def test_file_damaged_at_any_byte_gives_a_message_and_not_a_traceback(
+def test_damaged_recording_is_read_or_refused_with_a_trace_error(
     recorded: Path, tmp_path: Path, ending: str, read: Any, seed: int = 5) -> None:
     print(f"seed {seed}")
     whole, numbers = (recorded / f"run.{ending}").read_bytes(), random.Random(seed)

@@ -153,7 +153,7 @@ def test_trim_returns_all_free_pages_to_the_device(made: Made) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 512, 100, -MIB, 1 << 45])
-def test_advised_address_of_a_live_block_is_not_used(made: Made, offset: int) -> None:
+def test_block_with_an_advised_address_does_not_overlap_a_live_block(made: Made, offset: int) -> None:
     _, _, door = made
     taken, address = door.take(4 * MIB)
     other = door.advise(MIB, address + offset)

@@ -170,7 +170,7 @@ def test_pool_dropped_in_a_thread_without_a_context_returns_all_memory() -> None
     assert physical() == 0
 
 
-def test_pool_that_is_dropped_waits_for_the_use_by_other_streams() -> None:
+def test_pool_dropped_with_a_pending_free_returns_all_memory() -> None:
     acl.Device(0).use()
     pool = acl.Pool(0)
     with acl.Stream(0) as one, acl.Stream(0) as two:

@@ -70,7 +70,9 @@ def test_pinned_sizes_are_not_rounded_to_powers_of_two(pinned: acl.PinnedPool, s
     assert pinned.stats().allocated == 0
 
 
-def test_pinned_buffer_is_pinned_and_writable(pinned: acl.PinnedPool, stream: acl.Stream) -> None:
+def test_pinned_buffer_can_be_written_and_copied_to_the_device_and_back(
+    pinned: acl.PinnedPool, stream: acl.Stream
+) -> None:
     with pinned.alloc(64) as source, pinned.alloc(64) as back, acl.Buffer(64) as device:
         memoryview(source)[:] = bytes(range(64))
         acl.copy_async(device, source, stream)

@@ -84,7 +84,7 @@ def test_new_blocks_get_no_part_of_a_page_that_is_being_put_to_sleep() -> None:
         assert pool.check() == 0
 
 
-def test_failed_wake_takes_no_page_that_was_not_mapped() -> None:
+def test_failed_wake_unmaps_no_page_that_was_mapped_before() -> None:
     with acl.Pool(0, limit="26MiB") as pool, acl.Stream() as stream:
         small = pool.alloc(300 * KIB, stream, tag="sleeps")
         neighbour = pool.alloc(300 * KIB, stream)
@@ -129,7 +129,7 @@ def test_a_graphs_block_that_is_freed_keeps_its_memory(asleep: bool) -> None:
         assert pool.stats().reserved == 0
 
 
-def test_block_freed_asleep_is_released_when_its_graph_is_destroyed() -> None:
+def test_block_freed_asleep_is_released_when_its_capture_is_released() -> None:
     with acl.Pool(0) as pool, acl.Stream() as stream:
         with pool.capture(stream) as capture:
             buffer = pool.alloc(SIZE, stream)
@@ -143,7 +143,7 @@ def test_block_freed_asleep_is_released_when_its_graph_is_destroyed() -> None:
         again.release()
 
 
-def test_page_that_a_graph_maps_at_two_addresses_is_not_put_to_sleep() -> None:
+def test_graph_that_uses_a_page_at_two_addresses_can_run_after_sleep_and_wake() -> None:
     """The next run of the graph needs both addresses, but a wake would map memory at one of them only."""
     with acl.Pool(0, limit="8MiB") as pool, acl.Stream() as stream:
         graph = out()

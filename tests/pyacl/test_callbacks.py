@@ -267,7 +267,7 @@ def test_several_exception_callbacks_can_be_registered() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "ends"), [(0.1, {"", "done\n"}), (600, {""})])
-def test_exit_waits_half_a_second_for_a_running_callback(seconds: float, ends: set[str]) -> None:
+def test_process_exit_waits_for_a_short_callback_and_not_for_a_long_one(seconds: float, ends: set[str]) -> None:
     """The exit waits half a second for a callback; on a slow machine, the test tries several times."""
     found = set()
     for _ in range(20 * len(ends) - 19):

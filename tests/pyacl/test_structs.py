@@ -31,7 +31,7 @@ def test_absent_dict_keys_become_zero_and_unknown_keys_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("prop", [None, [], "text", 7, {"location": 3}, {"memAttr": "x"}])
-def test_struct_argument_that_is_not_a_dict_is_refused(prop: Any) -> None:
+def test_struct_argument_of_a_wrong_form_is_refused(prop: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         acl.rt.malloc_physical(2 << 20, prop, 0)
 

@@ -516,7 +516,9 @@ def test_first_run_of_a_model_does_not_raise_the_exception_of_a_callback(
         stream.synchronize()
 
 
-def test_lost_device_is_not_reported_as_out_of_memory(model: acl.Model, stream: acl.Stream, sim: ModuleType) -> None:
+def test_synchronize_on_a_lost_device_raises_a_device_lost_error(
+    model: acl.Model, stream: acl.Stream, sim: ModuleType
+) -> None:
     with sim.device_lost(0), pytest.raises(acl.DeviceLostError):
         stream.synchronize()
 

@@ -93,7 +93,7 @@ def test_batched_answers_equal_those_of_single_runs(expected: list[Any]) -> None
         assert service.pool is not None and service.pool.check() == 0
 
 
-def test_single_request_waits_no_longer_than_necessary(expected: list[Any]) -> None:
+def test_requests_submitted_one_at_a_time_are_answered_in_batches_of_one(expected: list[Any]) -> None:
     with engine(linger_ms=1, lanes=1) as service:
         for number in range(len(TEXTS)):
             future = service.submit(TASK.item(TEXTS[number]))
@@ -573,7 +573,7 @@ def test_programming_error_between_batches_does_not_end_the_lane(
         assert service.healthy
 
 
-def test_engine_that_ends_gives_requests_a_grace_period(sim: Any) -> None:
+def test_engine_whose_grace_period_ends_refuses_its_queued_requests(sim: Any) -> None:
     with engine(lanes=1, batch=1) as service:
         service.submit(TASK.item("abc")).result(300)
         with sim.device_lost(0):

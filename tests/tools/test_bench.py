@@ -144,7 +144,7 @@ def test_floor_allocator_costs_less_than_a_fifth_of_ctypes_calls() -> None:
 
 
 @pytest.mark.parametrize("run", [run_python, run_foreign])
-def test_benchmark_loads_run_concurrently(run: Any) -> None:
+def test_benchmark_loads_started_together_each_do_all_their_work(run: Any) -> None:
     logs = [counting() for _ in range(3)]
     results = run([Load.pairs(subject, 8, 5) for subject, _ in logs], 2)
     assert [len(samples) for samples in results] == [2, 2, 2]
@@ -287,7 +287,7 @@ def test_workloads_are_equal_in_every_run() -> None:
 
 # ---- which objects are accepted as an allocator ----
 
-def test_benchmark_reports_version_and_build_of_the_c_library() -> None:
+def test_benchmark_reports_version_and_file_of_the_c_library() -> None:
     with candidate_of("glibc").open() as opened:
         about = opened.about
     assert about["version"] == platform.libc_ver()[1]

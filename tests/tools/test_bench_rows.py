@@ -247,7 +247,7 @@ def test_the_live_peak_is_the_most_that_was_asked_for_at_one_time() -> None:
     assert not live
 
 
-def test_benchmark_writes_only_to_its_blocks_and_counts_only_finished_runs() -> None:
+def test_benchmark_writes_only_to_its_blocks_and_counts_only_events_that_ran() -> None:
     live, most, beyond = 0, 0, 0
 
     class Block:

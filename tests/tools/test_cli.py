@@ -95,7 +95,7 @@ def test_doctor_reports_a_failing_self_test(function: str) -> None:
     assert done.stdout.splitlines()[-1] == "not healthy"
 
 
-def test_doctor_without_devices_reports_their_absence() -> None:
+def test_doctor_without_devices_fails_and_names_npu_smi() -> None:
     done = aclpool("doctor", ACL_SIM_DEVICES="0")
     assert done.returncode == 1
     assert "npu-smi" in done.stdout
@@ -128,7 +128,7 @@ def test_ctrl_c_during_the_import_of_the_tools_prints_one_line() -> None:
 
 
 @pytest.mark.parametrize("command", [["doctor"], ["doctor", "--json"], ["top", "--once"]])
-def test_closed_pipe_on_standard_output_is_not_an_error(command: list[str]) -> None:
+def test_closed_pipe_on_standard_output_gives_status_1_and_no_message(command: list[str]) -> None:
     # The child's standard output is a pipe whose reading end is closed before it starts.
     code = ("import os, subprocess, sys\n"
             "end, pipe = os.pipe()\n"
@@ -200,7 +200,7 @@ def test_wrong_argument_shows_the_usage_of_its_tool(
 
 
 @pytest.mark.parametrize("backend", ["cann", "sims"])
-def test_ledger_without_a_library_prints_one_message(backend: str) -> None:
+def test_ledger_without_a_library_fails_with_a_message_and_no_traceback(backend: str) -> None:
     done = aclpool("ledger", ACL_BACKEND=backend)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr and done.stderr.startswith("aclpool ledger: "), done.stderr

@@ -159,7 +159,7 @@ def test_low_limit_of_locked_memory_is_a_note(cann: None, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("error", [acl.NotSupportedError(207000, "aclopExecuteV2", "missing"), MemoryError()])
-def test_doctor_reports_a_library_without_operators_as_a_note(
+def test_doctor_reports_operators_that_cannot_be_made_as_a_note(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from acl.tools.doctor import checks as doctor_checks

@@ -102,7 +102,7 @@ def test_arrays_that_are_no_events_are_refused(tmp_path: Path, arrays: dict[str,
         load_trace(trace_file(tmp_path / "t.npz", **arrays))
 
 
-def test_trace_file_damaged_at_any_byte_is_refused(tmp_path: Path) -> None:
+def test_damaged_trace_file_is_read_or_refused_with_a_trace_error(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
     save_trace(path, random_trace(9, 400))
     whole = path.read_bytes()

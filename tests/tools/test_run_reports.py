@@ -95,8 +95,8 @@ def test_report_of_one_pool_and_tag_is_printed_once_in_ten_seconds(
     assert capsys.readouterr().err == ""
 
 
-def test_destroyed_pool_does_not_stop_the_search_for_reports(pool: acl.Pool, monkeypatch: pytest.MonkeyPatch,
-                                          capsys: pytest.CaptureFixture[str]) -> None:
+def test_pool_whose_reports_cannot_be_read_does_not_stop_the_search_for_reports(
+        pool: acl.Pool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     closed = acl.Pool(0, name="closed")
     closed.close()
     refuse(pool)

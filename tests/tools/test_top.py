@@ -298,7 +298,7 @@ def test_sockets_of_dead_processes_are_removed_and_others_stay(folder: Path) -> 
 
 
 @pytest.mark.parametrize("said", [b"", b"{", b"[]", b'{"format": "aclpool top", "version": 2}'])
-def test_answer_that_is_not_valid_json_is_ignored_by_top(folder: Path, said: bytes) -> None:
+def test_answer_of_another_format_is_ignored_by_top(folder: Path, said: bytes) -> None:
     path = folder / f"{os.getppid()}-bb.sock"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))

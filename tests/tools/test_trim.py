@@ -97,7 +97,8 @@ def test_trim_command_reports_a_process_of_another_user(
             f"{owner + 4242}") in refused(os.getpid(), capsys)
 
 
-def test_trim_command_reports_a_folder_of_another_user(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trim_command_reports_a_folder_that_other_users_can_write_to(
+        folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder.chmod(0o777)
     assert f"{folder}: expected a folder" in refused(os.getppid(), capsys)
 

@@ -353,7 +353,8 @@ def test_the_page_goes_beside_the_file_or_to_standard_output(tmp_path: Path) -> 
     assert "<title>Ours &amp; theirs</title>" in (tmp_path / "t.html").read_text()
 
 
-def test_view_option_no_replay_leaves_out_addresses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_view_option_no_replay_leaves_reserved_memory_unknown(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_trace(tmp_path / "t.npz", random_trace(3, 500))
     capsys.readouterr()
     assert cli.main(["view", "-q", str(tmp_path / "t.npz"), "--no-replay", "--json", "-"]) == 0
@@ -375,7 +376,7 @@ def test_view_names_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert error.startswith("aclpool view: ") and complaint in error
 
 
-def test_example_service_recording_frees_all_blocks_that_it_allocates() -> None:
+def test_example_service_recording_frees_only_live_blocks_and_is_repeatable() -> None:
     """Check the simulated service of these tests: each free has its alloc, and a seed always gives the same rows."""
     rows = service_rows(2000, 9)
     live: set[int] = set()

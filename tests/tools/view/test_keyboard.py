@@ -29,7 +29,7 @@ def test_tab_reaches_every_part_in_reading_order(shown: Any) -> None:
     assert places == sorted(places), list(zip(parts, places, strict=True))
 
 
-def test_focused_element_of_the_page_is_visible(shown: Any) -> None:
+def test_focused_element_of_the_page_has_a_visible_outline(shown: Any) -> None:
     page = shown.page
     for _ in range(10):
         page.key("Tab")

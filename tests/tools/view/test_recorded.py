@@ -120,7 +120,7 @@ def test_every_live_byte_is_mapped_at_every_tenth_event(recorded: Any) -> None:
             assert int(cover[cover > 0].sum()) == last - first, (event, block)
 
 
-def test_page_has_the_out_of_memory_event_and_the_stacks(recorded: Any) -> None:
+def test_recording_has_the_out_of_memory_event_and_the_stacks(recorded: Any) -> None:
     folder, counted = recorded
     history = load_history(folder / "run.npz")
     oom, = (mark for mark in history.marks if mark.kind == "oom")
