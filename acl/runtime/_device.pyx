@@ -85,10 +85,15 @@ cdef enum:
 cdef int readiness = 1
 # The default contexts of the devices that this process has made current, by ordinal.
 cdef dict defaults = {}
+# By ordinal, of a device that only open Questions use: how many do.
+cdef dict asked = {}
 # In each thread: for each open `with` block, (object, previous context), the innermost block last.
 cdef object blocks = threading.local()
-# A function to call with the handle of each destroyed context; `_work` sets it.
-context_gone = None
+# `_work` sets both: a function that lists the streams of a context, given by its handle, and one that
+# ends the streams of such a list.  The list is made before the context is destroyed, because
+# another thread's new context may get the handle at once.
+context_streams = None
+streams_end = None
 
 cdef int first_process = getpid()
 # 1 if this package has started ACL in this process; then `leave` gives the reference to ACL back.
@@ -214,6 +219,12 @@ cdef int context_back(aclrtContext before) except -1:
 
 cdef int device_set(int ordinal, bint counts) except -1:
     """Make a device current; without `counts`, only its first use needs a `reset`."""
+    # The use that a Question began, and would undo, becomes this one.
+    cdef bint begun = asked.pop(ordinal, None) is not None
+    return device_current_set(ordinal, counts and not begun)
+
+
+cdef int device_current_set(int ordinal, bint counts) except -1:
     cdef aclError status
     cdef aclrtContext context = <aclrtContext> <size_t> defaults.get(ordinal, 0)
     thread_is_lent(NULL)
@@ -254,7 +265,7 @@ cdef class Question:
     """A `with` block that makes a device current for a query and needs no `reset` afterwards."""
 
     cdef int ordinal
-    cdef bint opened              # the block is the first use of the device; its end undoes the use
+    cdef bint opened              # no `device_set` has used the device yet; `asked` counts the block
     cdef size_t before
 
     def __cinit__(self, int ordinal):
@@ -264,15 +275,30 @@ cdef class Question:
         callback_check()
         runtime_start()
         self.before = <size_t> context_own()
-        self.opened = self.ordinal not in defaults
-        device_set(self.ordinal, False)
+        self.opened = self.ordinal not in defaults or self.ordinal in asked
+        device_current_set(self.ordinal, False)
+        if self.opened:
+            asked[self.ordinal] = asked.get(self.ordinal, 0) + 1
 
     def __exit__(self, *error):
-        context_back(<aclrtContext> self.before)
-        if self.opened:
-            defaults.pop(self.ordinal, None)
-            with nogil:
-                aclrtResetDevice(self.ordinal)  # undoes the use that `device_set` counted
+        try:
+            context_back(<aclrtContext> self.before)
+        finally:
+            self.end()
+
+    cdef int end(self) except -1:
+        """Undo the use of the device if this was the last Question and nothing else uses it."""
+        cdef int left = asked.get(self.ordinal, 0)
+        if not self.opened or left == 0:        # 0: `device_set` has made the use its own
+            return 0
+        if left > 1:
+            asked[self.ordinal] = left - 1
+            return 0
+        del asked[self.ordinal]
+        defaults.pop(self.ordinal, None)
+        with nogil:
+            aclrtResetDevice(self.ordinal)
+        return 0
 
 
 def timeout_checked(timeout_ms):
@@ -422,7 +448,8 @@ cdef class Device:
         callback_check()
         runtime_start()
         readiness += 1
-        context = defaults.pop(ordinal, None)
+        context = defaults.get(ordinal)
+        streams = streams_of(context)
         if force:
             with nogil:
                 status = aclrtResetDeviceForce(ordinal)
@@ -431,7 +458,9 @@ cdef class Device:
             with nogil:
                 status = aclrtResetDevice(ordinal)
             check(status, "aclrtResetDevice")
-        reset_tell(ordinal, context)
+        if defaults.get(ordinal) == context:    # else another thread has used the device again
+            defaults.pop(ordinal, None)
+        reset_tell(ordinal, context, streams)
 
     def __eq__(self, other):
         return isinstance(other, Device) and self.ordinal == (<Device> other).ordinal
@@ -480,8 +509,8 @@ cdef int device_wait(int32_t limit_ms) except -1:
     return 0
 
 
-cdef int reset_tell(int32_t ordinal, object context) except -1:
-    """After a reset: if it destroyed the device's default context, mark its works as failed."""
+cdef int reset_tell(int32_t ordinal, object context, list streams) except -1:
+    """After a reset: if it destroyed the device's default context, end the context's streams."""
     cdef aclError status
     cdef aclrtContext before = context_own()
     cdef aclrtContext looked = <aclrtContext> <size_t> (context or 0)
@@ -490,16 +519,33 @@ cdef int reset_tell(int32_t ordinal, object context) except -1:
     with nogil:
         status = aclrtSetCurrentContext(looked)
     if status != 0:
-        ended_tell(looked)
-        return 0
+        return streams_tell(streams)
     defaults[ordinal] = context         # the device was not reset: `use` was called more often
     return context_back(before)
 
 
-cdef int ended_tell(aclrtContext context) except -1:
-    if context_gone is not None:
-        context_gone(<size_t> context)
+cdef list streams_of(object context):
+    """Return the streams of a context, given by its handle or None, for `streams_tell`."""
+    return [] if context is None or context_streams is None else context_streams(context)
+
+
+cdef int streams_tell(list streams) except -1:
+    if streams:
+        streams_end(streams)
     return 0
+
+
+cdef aclError context_destroy(aclrtContext context) except? -1:
+    """Destroy a context and end its streams; if ACL refuses, they go on.  Return the status."""
+    global readiness
+    cdef aclError status
+    cdef list streams = streams_of(<size_t> context)
+    readiness += 1
+    with nogil:
+        status = aclrtDestroyContext(context)
+    if status == 0 or status == ACL_ERROR_RT_CONTEXT_NULL:
+        streams_tell(streams)
+    return status
 
 
 @cython.final
@@ -509,12 +555,9 @@ cdef class ContextEnd(End):
     cdef aclrtContext raw
 
     cdef int finish(self) except -1:
-        global readiness
-        readiness += 1
         alive_add(-1)
-        with nogil:
-            aclrtDestroyContext(self.raw)
-        return ended_tell(self.raw)
+        context_destroy(self.raw)               # a deleted object has no caller to tell the status
+        return 0
 
 
 @cython.final
@@ -601,8 +644,6 @@ cdef class Context:
 
     def close(self):
         """Destroy the context; a second call does nothing."""
-        global readiness
-        cdef aclError status
         if self.raw is NULL:
             return
         if self.made != fork_count:
@@ -612,11 +653,7 @@ cdef class Context:
         self.raw = NULL
         if self.owned:
             alive_add(-1)
-            readiness += 1
-            with nogil:
-                status = aclrtDestroyContext(handle)
-            ended_tell(handle)
-            check(status, "aclrtDestroyContext")
+            check(context_destroy(handle), "aclrtDestroyContext")
 
     def __dealloc__(self):
         cdef ContextEnd end

@@ -309,10 +309,10 @@ def progresses(context):
             if <size_t> (<Progress> found).context == context]
 
 
-def context_ended(context):
+def progresses_end(list found not None):
     """Mark the streams of a destroyed context as ended, and their unfinished works as failed."""
     cdef Progress progress
-    for progress in progresses(context):
+    for progress in found:
         progress.fail(
             AclError(ACL_ERROR_RT_CONTEXT_NULL, "acl.Context", "the context is gone"), False)
         progress.end()
@@ -342,7 +342,8 @@ def context_told(context):
     return None
 
 
-_device.context_gone = context_ended
+_device.context_streams = progresses
+_device.streams_end = progresses_end
 
 
 # ---- works --------------------------------------------------------------------------------------

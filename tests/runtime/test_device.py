@@ -11,6 +11,7 @@ from support.requests import small_model
 
 import acl
 from acl import Array
+from acl.runtime import _device
 from acl.tools.onnx_writer import Builder
 
 
@@ -330,3 +331,52 @@ def fixed_model() -> bytes:
     b.add("Relu", b.input("x", "float32", [2, 8]), outputs=["y"])
     b.output("y", "float32", [2, 8])
     return b.to_bytes()
+
+
+def test_streams_of_a_context_that_acl_refuses_to_destroy_are_still_waited_for(sim: ModuleType) -> None:
+    context, go = acl.Context(0), threading.Event()
+    stream = acl.Stream()
+    stream.launch(go.wait, 30)
+    with sim.fault("aclrtDestroyContext", times=1), pytest.raises(acl.AclError):
+        context.close()
+    with pytest.raises(acl.TimeoutError):
+        stream.synchronize(timeout_ms=1)
+    go.set()
+    stream.close()
+
+
+def test_streams_of_a_new_context_with_the_handle_of_a_destroyed_one_go_on(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = acl.Context(0)
+    old, end, made = acl.Stream(), _device.streams_end, []
+
+    def late(streams: list[object]) -> None:        # what another thread may do before the streams are ended
+        made.append((acl.Context(0), acl.Stream()))
+        end(streams)
+
+    monkeypatch.setattr(_device, "streams_end", late)
+    context.close()
+    assert old.progress.ended and not made[0][1].progress.ended
+
+
+def test_device_used_during_its_first_question_is_not_reset_by_the_answer() -> None:
+    with _device.Question(1), _device.Question(1):
+        with acl.Device(1):
+            stream = acl.Stream(1)
+    with acl.Device(1):
+        stream.record()
+        stream.close()
+    acl.Device(1).reset()
+
+
+def test_device_whose_reset_failed_needs_no_further_reset(sim: ModuleType) -> None:
+    acl.Device(1).reset(force=True)                 # other tests may have used it
+    with acl.Device(1):
+        stream = acl.Stream(1)
+    with sim.fault("aclrtResetDevice", times=1), pytest.raises(acl.AclError):
+        acl.Device(1).reset()
+    with acl.Device(1):
+        pass
+    acl.Device(1).reset()
+    assert stream.progress.ended
