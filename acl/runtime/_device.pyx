@@ -265,7 +265,7 @@ cdef class Question:
     """A `with` block that makes a device current for a query and needs no `reset` afterwards."""
 
     cdef int ordinal
-    cdef bint opened              # no `device_set` has used the device yet; `asked` counts the block
+    cdef bint opened              # no `device_set` has used the device yet; `asked` counts it
     cdef size_t before
 
     def __cinit__(self, int ordinal):

@@ -107,12 +107,13 @@ cdef bint later_made_room(int status) except -1:
 cdef int end_try(End end, bint wait) except -1:
     """Finish one end.
 
-    Put it back if it is not ready, or if a signal handler raises an exception.
+    Put it back if it is not ready, if the wait failed, or if a signal handler raises an exception.
     """
     cdef bint ready = False
     try:
         ready = end.ready(wait)
-    except RuntimeError:                        # an error of the driver: another try would fail too
+    except RuntimeError:                        # the wait failed; a later call asks without a wait
+        end_later(end)
         return 0
     except BaseException:
         end_later(end)

@@ -23,7 +23,7 @@ from acl.runtime._device cimport (
     runtime_start,
 )
 from acl.runtime._later cimport End, end_soon, later_drain, later_made_room
-from acl.runtime._work cimport Progress, progress_new, progress_of, work_mark
+from acl.runtime._work cimport Progress, progress_new, progress_of, says_nothing, work_mark
 from acl.bind._error cimport check
 from acl.bind.generated._libacl cimport (
     ACL_ERROR_INVALID_PARAM,
@@ -351,6 +351,8 @@ cdef class Stream:
         error = None
         if self.owned:
             error = self.progress.wait(-1)      # Ctrl-C leaves the stream open
+            if error is not None and says_nothing(error.code):
+                raise error                     # the work may still run: the stream stays open
             if error is None:
                 error, self.progress.untold = self.progress.untold, None
         stream_release(self, error)

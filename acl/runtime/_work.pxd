@@ -52,6 +52,8 @@ cdef class Work:
     cdef bint over(self) noexcept
 
 
+# Return True if ACL lacked a resource for a wait or a query: it says nothing about the work.
+cdef bint says_nothing(aclError status) noexcept
 # Return the end of a wait that may take `timeout_ms`: milliseconds of the monotonic clock, or -1 if
 # the wait has no limit.
 cdef int64_t until_of(object timeout_ms) except? -2

@@ -89,6 +89,10 @@ cdef bint is_task_failure(aclError status) noexcept:
     return status >= 500000 and status != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT
 
 
+cdef bint says_nothing(aclError status) noexcept:
+    return 200000 <= status < 300000
+
+
 cdef int64_t until_of(object timeout_ms) except? -2:
     cdef int32_t limit = timeout_checked(timeout_ms)
     return -1 if limit < 0 else <int64_t> (time.monotonic() * 1000) + limit
@@ -197,11 +201,14 @@ cdef class Progress:
     cdef int settle(self, int64_t until=-1) except -1:
         """Wait for all queued work; store an error, which `synchronize` or a work raises later.
 
-        Raises `acl.TimeoutError` at the time `until` (see `until_of`), unless it is -1.
+        Raises `acl.TimeoutError` at the time `until` (see `until_of`), unless it is -1.  Raises an
+        error if ACL lacked a resource for the wait.
         """
         cdef object error = self.wait(left_of(until))
         if isinstance(error, TimeoutError) and until >= 0:
             raise error
+        if error is not None and says_nothing(error.code):
+            raise error                         # the work may still run
         if error is not None and not self.ended and not self.idle():
             error = self.wait(-1) or error   # wait again: after a failure, other work may still run
         if error is not None:
@@ -211,7 +218,8 @@ cdef class Progress:
     cdef bint idle(self) noexcept:
         """Return True if the stream has no work left, or is destroyed; does not wait.
 
-        Return False if it cannot be queried, in a thread without a context or during a capture.
+        Return False if it cannot be queried: in a thread without a context, during a capture, or
+        because ACL lacks a resource.
         """
         cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
         cdef aclError status
@@ -219,6 +227,8 @@ cdef class Progress:
             return True
         with nogil:
             status = raw_ask(self, 0, &state)
+        if says_nothing(status):
+            return False
         if ACL_ERROR_RT_CAPTURE_DEPENDENCY <= status <= ACL_ERROR_RT_SUB_ACLGRAPH_IS_CAPTURING:
             return False
         if status != 0 and current_context() is NULL:

@@ -301,6 +301,25 @@ def test_array_of_objects_is_refused_as_a_side_of_a_copy(dtype: str) -> None:
         acl.copy(buffer, named)
 
 
+def test_memory_is_kept_if_acl_lacks_room_for_the_wait(stream: acl.Stream, sim: ModuleType) -> None:
+    target = acl.Buffer(4096, stream=stream)
+    for drop in (False, True):
+        source: acl.HostBuffer | None = acl.HostBuffer(4096)
+        with Gate(stream), sim.fault("aclrtFreeHost") as freed:
+            acl.copy_async(target, source, stream)
+            wait = sim.fault("aclrtSynchronizeStreamWithTimeout", code=207001)
+            with wait, sim.fault("aclrtStreamQuery", code=207001):
+                if not drop and source is not None:
+                    with pytest.raises(acl.AclError, match="207001"):
+                        source.close()
+                    with pytest.raises(acl.AclError, match="207001"):
+                        stream.close()
+                source = None
+            assert freed.hits == 0 and not stream.closed
+        stream.synchronize()
+    target.close()
+
+
 @pytest.mark.parametrize("call", ["run", "close"])
 def test_out_of_memory_hook_that_uses_the_running_model_raises(stream: acl.Stream, call: str) -> None:
     told: list[BaseException] = []
