@@ -26,9 +26,9 @@ MEMBERS = {"_core": "core", "_runtime": "runtime"}
 #: Plain values, which import nothing of acl: every room may use them.
 VALUES = "inside._snapshot"
 #: The modules of acl/core, bottom to top, and the callbacks of the allocator (`acl/_core.pyx`).
-CORE = ("_lock", "_events", "policy", "types", "_bins", "_space", "_record", "_driver", "_frames", "_place", "_pages",
-        "_order", "_asleep", "_tally", "_turns", "_climb", "_check", "_oom", "_arena", "_captures", "_trim", "_core",
-        "_guard")
+CORE = ("_lock", "_ends", "_events", "policy", "types", "_bins", "_space", "_record", "_driver", "_frames", "_place",
+        "_pages", "_order", "_asleep", "_tally", "_turns", "_climb", "_check", "_oom", "_arena", "_captures", "_trim",
+        "_core", "_guard")
 #: Drives the core in tests, and sets what it likes.
 HARNESS = "tools._rig"
 GROUP = re.compile(r"^# Written by (?P<writers>[^.]*)\.\ncdef struct (?P<struct>\w+):", re.M)

@@ -17,6 +17,8 @@ from posix.mman cimport MADV_DONTNEED, madvise
 from posix.unistd cimport _SC_PAGESIZE, sysconf
 
 from acl.bind.generated cimport _libacl
+from acl.core cimport _ends
+from acl.core._ends cimport ends_listen
 from acl.core._asleep cimport naps_let_go, naps_reclaim
 from acl.core._bins cimport arena_open, arena_return, bins_start, guest_bit, slab_close, slab_open
 from acl.core.types cimport (
@@ -30,8 +32,8 @@ from acl.core._driver cimport (
 )
 from acl.bind.generated._libacl cimport (
     ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
-    ACL_RT_STREAM_STATE_DESTROY_PRE, ACL_STREAM_STATUS_COMPLETE, ACL_STREAM_STATUS_NOT_READY,
-    ACL_SUCCESS, aclError, aclmdlRI, aclrtContext, aclrtStreamState, aclrtStreamStatus, libacl_open,
+    ACL_STREAM_STATUS_COMPLETE, ACL_STREAM_STATUS_NOT_READY,
+    ACL_SUCCESS, aclError, aclmdlRI, aclrtContext, aclrtStreamStatus, libacl_open,
 )
 from acl.core._lock cimport (
     SpinLock, count_publish, count_read, lock_drop, lock_enter, lock_leave, lock_start, lock_take,
@@ -55,7 +57,6 @@ cdef SpinLock pools_lock        # guards `pools`; its holder may take an arena's
 cdef Pool *pools = NULL
 cdef uint32_t readers = 0  # threads that read pools without an owner; if > 0, none is destroyed
 cdef bint fork_watched = False
-cdef bint streams_watched = False
 
 
 # --- fork ---------------------------------------------------------------------------------------
@@ -101,11 +102,6 @@ cdef void pools_remove(Pool *pool) noexcept nogil:
 
 
 # --- streams that end ---------------------------------------------------------------------------
-
-cdef void on_stream_state(aclrtStream stream, aclrtStreamState state, void *args) noexcept nogil:
-    if state == ACL_RT_STREAM_STATE_DESTROY_PRE:
-        stream_end(stream)
-
 
 cdef void uses_end(Arena *arena, Use **link, aclrtStream stream, bint settled) noexcept nogil:
     """Note in a list of Uses that a stream ends.  Free its Uses if its work is complete."""
@@ -193,6 +189,9 @@ cdef void stream_end(aclrtStream stream) noexcept nogil:
         in_hand = stream_in_hand(stream)
 
 
+_ends.on_end = stream_end
+
+
 cdef aclError stream_fault_take(aclrtStream stream) noexcept nogil:
     cdef Pool *pool
     cdef aclError found = ACL_SUCCESS
@@ -236,23 +235,6 @@ cdef aclError graph_watch(aclmdlRI graph) noexcept nogil:
     return _libacl.aclmdlRIDestroyRegisterCallback(graph, on_graph_end, graph)
 
 
-cdef void streams_watch() noexcept nogil:
-    """Ask ACL, once in the process, to report when streams are destroyed.
-
-    If ACL cannot do that, users must call `pool.unregister` before they destroy a stream.
-    """
-    global streams_watched
-    spin_enter(&pools_lock)
-    if streams_watched:
-        spin_leave(&pools_lock)
-        return
-    streams_watched = True
-    spin_leave(&pools_lock)
-    if _libacl.libacl_has(b"aclrtRegStreamStateCallback"):
-        # If ACL refuses, users must call `pool.unregister`, as with an ACL without this function.
-        _libacl.aclrtRegStreamStateCallback(b"aclpool", on_stream_state, NULL)  # status: see above
-
-
 # --- making -------------------------------------------------------------------------------------
 
 cdef void driver_bind(Driver *driver) noexcept nogil:
@@ -288,7 +270,7 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
     pool.no_virtual = options.segments
     if driver == NULL:
         driver_bind(&pool.source.driver)
-        streams_watch()
+        ends_listen()                           # if ACL cannot, users call `pool.unregister`
         pool.life.orphan = True                 # until a Python Pool becomes its owner
     else:
         pool.source.driver = driver[0]

@@ -680,7 +680,8 @@ cdef class Pool:
         if self.decay is not None:
             self.decay.stop()
             self.decay = None
-        for handle in {*self.streams, *(raw for raw, pool in registered.items() if pool is self)}:
+        mine = [handle for handle, pool in list(registered.items()) if pool is self]
+        for handle in {*self.streams, *mine}:
             self.unregister(handle)
         self.is_closed = True
         self.recent = NULL

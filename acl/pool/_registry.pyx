@@ -30,9 +30,11 @@ from acl.bind.generated._libacl cimport (
 )
 from acl.pool._options cimport stream_on
 from acl.core._record cimport record_note
+from acl.runtime._ended cimport stream_watch
 from acl.runtime._stream cimport Stream, handle_checked, stream_raw
 
 from acl.pool._findings import findings_listen
+from acl.runtime._ended import watch_table
 from acl.runtime._stream import ended_hooks, fault_hooks
 
 __all__ = ["Allocator", "allocator_of", "every", "open_pools", "pool_of", "registered"]
@@ -42,6 +44,7 @@ findings_listen()
 every = weakref.WeakValueDictionary()   # address of the core's Pool -> Python Pool, also if closed
 # Stream handle -> the Pool that Python registered for it.  The entry keeps the Pool alive.
 registered: dict = {}
+watch_table(registered)
 
 
 cdef list pools_alive():
@@ -145,6 +148,7 @@ cdef int register_check(object pool, aclrtStream raw, bint replace) except -1:
     if raw is NULL:
         raise ValueError("ACL never asks for the default stream's allocator: make a Stream")
     stream_exists(raw)
+    stream_watch(raw)
     taken = pool_of(<size_t> raw)
     if taken is not None and taken is not pool and not replace:
         raise ValueError(f"stream {<size_t> raw:#x} is served by pool {taken.name!r}: "

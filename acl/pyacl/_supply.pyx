@@ -34,9 +34,13 @@ from acl.bind.generated._libacl cimport (
     aclrtAllocatorRegister, aclrtAllocatorSetAllocAdviseFuncToDesc,
     aclrtAllocatorSetAllocFuncToDesc, aclrtAllocatorSetFreeFuncToDesc,
     aclrtAllocatorSetGetAddrFromBlockFuncToDesc, aclrtAllocatorSetObjToDesc,
-    aclrtAllocatorUnregister,
+    aclrtAllocatorUnregister, aclrtStream,
 )
+from acl.core._ends cimport ends_serve
 from acl.pyacl._threads cimport Entry, guarded
+from acl.runtime._ended cimport ended_drop, stream_watch
+
+from acl.runtime._ended import watch_table
 
 cdef enum:
     ALLOC
@@ -374,11 +378,23 @@ cdef object rt_allocator_set_get_addr_from_block_func_to_desc(
 
 cdef void remember(uint64_t stream, object holder) noexcept:
     """Store the Supply or Pool that is registered for a stream, in place of the earlier one."""
+    ended_drop()
     old = registered.pop(stream, None)
-    if isinstance(old, Supply):
-        supply_drop(<Supply> old)
     if holder is not None:
+        stream_watch(<aclrtStream> stream)
         registered[stream] = holder
+    ends_serve(<aclrtStream> stream, isinstance(holder, Supply))
+    holders_drop([old])
+
+
+def holders_drop(holders):
+    """Let go of the holders of registrations that have ended."""
+    for holder in holders:
+        if isinstance(holder, Supply):
+            supply_drop(<Supply> holder)
+
+
+watch_table(registered, holders_drop)
 
 
 cdef object pool_register(object pool, uint64_t stream):
@@ -439,6 +455,7 @@ cdef object rt_allocator_unregister(
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.allocator_unregister stream", args, n, names, a)
+    ended_drop()
     holder = registered.get(a[0].k)
     if holder is not None and not isinstance(holder, Supply):
         return pool_unregister(holder, a[0].k)

@@ -20,7 +20,9 @@ from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
 
 from acl.runtime._device cimport callback_enter, callback_leave
 from acl.bind._error cimport check
+from acl.core._ends cimport ends_alive
 from acl.runtime._later cimport End, end_later
+from acl.runtime._work cimport Progress, key_of
 from acl.bind.generated._libacl cimport (
     ACL_CALLBACK_BLOCK,
     aclError,
@@ -36,6 +38,8 @@ from acl.bind.generated._libacl cimport (
 )
 from libc.stdint cimport uint64_t
 
+from acl.runtime._ended import watch_table
+
 cdef extern from "runtime/guard.h" nogil:
     void guard_run(void (*run)(void *) noexcept nogil, void *argument)
     void guard_close(int limit_ms)
@@ -50,8 +54,8 @@ cdef int EXIT_LIMIT_MS = 500
 # Jobs that have not run, by number; guarded by the GIL.
 cdef dict jobs = {}
 cdef object numbers = itertools.count(1)
-# The Callbacks objects with exceptions that were not raised yet; the set keeps them alive.
-cdef set untold = set()
+# The Callbacks objects with exceptions that were not raised yet, by `key_of` their streams.
+cdef dict untold = {}
 
 
 @cython.final
@@ -76,13 +80,43 @@ cdef int job_call(size_t number, Callbacks owner, tuple job) except -1:
     try:
         job[1](*job[2])
     except BaseException as error:
-        owner.errors.append(error)
-        untold.add(owner)
+        untold_keep(owner, error)
         PyErr_SetObject(type(error), error)
         PyErr_WriteUnraisable(job[1])
     if not owner.waiting and not owner.errors:
         owner.progress = None
     return 0
+
+
+cdef int untold_keep(Callbacks owner, object error) except -1:
+    """Keep an exception for the stream's next `synchronize`, unless the stream has ended."""
+    cdef Progress progress = owner.progress
+    if progress is None or ends_alive(progress.raw, progress.watch):
+        owner.errors.append(error)
+        if progress is not None:
+            untold[key_of(progress.raw, progress.context)] = owner
+    return 0
+
+
+cdef int untold_forget(Callbacks owner) except -1:
+    cdef Progress progress = owner.progress
+    if progress is not None:
+        key = key_of(progress.raw, progress.context)
+        if untold.get(key) is owner:
+            del untold[key]
+    return 0
+
+
+def untold_drop(owners):
+    """Forget the exceptions of streams that other code has ended."""
+    cdef Callbacks owner
+    for owner in owners:
+        owner.errors.clear()
+        if not owner.waiting:
+            owner.progress = None
+
+
+watch_table(untold, untold_drop)
 
 
 cdef void job_enter(void *argument) noexcept nogil:
@@ -126,7 +160,7 @@ cdef class Callbacks:
         self.waiting = set()
 
     cdef int launch(
-        self, aclrtStream stream, object progress, object function, tuple arguments
+        self, aclrtStream stream, Progress progress, object function, tuple arguments
     ) except -1:
         cdef size_t number = next(numbers)
         cdef aclError status
@@ -152,7 +186,7 @@ cdef class Callbacks:
             return 0
         error = self.errors.pop(0)
         if not self.errors:
-            untold.discard(self)
+            untold_forget(self)
             if not self.waiting:
                 self.progress = None
         raise error
@@ -169,7 +203,7 @@ cdef class Callbacks:
                 aclrtUnSubscribeReport(thread, stream)
         while self.waiting:
             jobs.pop(self.waiting.pop(), None)
-        untold.discard(self)
+        untold_forget(self)
         self.progress = None
         return 0
 

@@ -19,6 +19,8 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 
 from acl.bind._error cimport check
+from acl.core._ends cimport ends_noted
+from acl.runtime._ended cimport ended_drop
 from acl.runtime._later cimport (
     End, callback_enter as depth_enter, callback_leave as depth_leave, end_soon, in_callback,
     later_count, later_drain,
@@ -89,8 +91,8 @@ cdef dict defaults = {}
 cdef dict asked = {}
 # In each thread: for each open `with` block, (object, previous context), the innermost block last.
 cdef object blocks = threading.local()
-# `_work` sets both: a function that lists the streams of a context, given by its handle, and one that
-# ends the streams of such a list.  The list is made before the context is destroyed, because
+# `_work` sets both: a function that lists the streams of a context, given by its handle, and one
+# that ends the streams of such a list.  The list is made before the context is destroyed, because
 # another thread's new context may get the handle at once.
 context_streams = None
 streams_end = None
@@ -160,9 +162,14 @@ cdef void callback_leave() noexcept nogil:
     depth_leave()
 
 
+cdef int later_work() except -1:
+    ended_drop()
+    return later_drain()
+
+
 cdef int current_ensure(aclrtContext preferred) except -1:
     if thread_ready == readiness:
-        return later_drain() if later_count else 0
+        return later_work() if later_count or ends_noted() else 0
     callback_check()
     runtime_start()
     if context_own() is NULL:
@@ -172,7 +179,7 @@ cdef int current_ensure(aclrtContext preferred) except -1:
             device_set(0, False)
         thread_is_lent(NULL)
     thread_is_ready(readiness)
-    return later_drain() if later_count else 0
+    return later_work() if later_count or ends_noted() else 0
 
 
 cdef int current_device() except? -2:

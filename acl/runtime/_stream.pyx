@@ -225,7 +225,7 @@ cdef class Stream:
             if status != 0:
                 self.close()
             check(status, "aclrtSetStreamFailureMode")
-        for hook in made_hooks:
+        for hook in list(made_hooks):           # a hook, or another thread, may remove one
             hook(self)
 
     @staticmethod
@@ -407,7 +407,7 @@ cdef int stream_tell(Stream stream, object error) except -1:
         if not isinstance(error, TimeoutError):
             stream.progress.untold = None
         raise error
-    for hook in fault_hooks:
+    for hook in list(fault_hooks):
         check(hook(stream.handle), "aclrtSynchronizeStream")
     if stream.progress.callbacks is not None:
         callbacks = stream.progress.callbacks
@@ -466,7 +466,7 @@ cdef object told_all(list hooks, size_t handle, object error):
 
     Return `error` if it is set, else the first error of a call.
     """
-    for hook in hooks:
+    for hook in list(hooks):
         try:
             hook(handle)
         except BaseException as raised:

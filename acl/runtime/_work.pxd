@@ -21,6 +21,7 @@ cdef class Progress:
     cdef aclrtContext context       # the stream's context; NULL if unknown
     cdef int device                 # number of the stream's device; -1 if unknown
     cdef int made                   # fork_count when it was made
+    cdef uint64_t watch             # number of the watch for its end (`_ends`); 0: none
     cdef readonly bint ended        # True if the stream or its context is destroyed
     cdef uint64_t queued           # number of the work that was queued last; the first has number 1
     cdef uint64_t done              # the device has finished the works up to this number
@@ -60,6 +61,8 @@ cdef int64_t until_of(object timeout_ms) except? -2
 # Return the milliseconds that are left until such an end, at least 1; -1 for no limit.
 cdef int64_t left_of(int64_t until) except? -2
 
+# The key of a stream in tables: its handle, or a text for the default stream of a context.
+cdef object key_of(aclrtStream raw, aclrtContext context)
 # Return the Progress of a stream.  All Python objects of one stream share it.
 cdef Progress progress_of(aclrtStream raw, aclrtContext context, int device)
 # Return a Progress for a new stream.  An older stream that had this handle is forgotten.

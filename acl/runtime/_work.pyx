@@ -26,6 +26,8 @@ from cpython.pythread cimport (
 from acl.runtime._device cimport callback_check, current_context, current_ensure, fork_count
 from acl.runtime._device cimport forked_raise
 from acl.bind._error cimport check
+from acl.core._ends cimport ends_alive
+from acl.runtime._ended cimport ended_drop, stream_watch
 from acl.runtime._later cimport End
 from acl.bind.generated._libacl cimport (
     ACL_ERROR_RT_CAPTURE_DEPENDENCY, ACL_ERROR_RT_CONTEXT_NULL, ACL_ERROR_RT_STREAM_ABORT,
@@ -299,6 +301,7 @@ cdef object key_of(aclrtStream raw, aclrtContext context):
 
 cdef Progress progress_new(aclrtStream raw, aclrtContext context, int device):
     cdef Progress progress = Progress()
+    ended_drop()
     progress.raw = raw
     progress.context = context
     progress.device = device
@@ -308,15 +311,19 @@ cdef Progress progress_new(aclrtStream raw, aclrtContext context, int device):
 
 cdef Progress progress_of(aclrtStream raw, aclrtContext context, int device):
     cdef Progress progress = known.get(key_of(raw, context))
+    if progress is not None and not ends_alive(raw, progress.watch):
+        progress.ended = True                   # other code ended the stream that had this handle
     if progress is None or progress.ended or progress.made != fork_count:
         progress = progress_new(raw, context, device)
+        progress.watch = stream_watch(raw)
     return progress
 
 
 def progresses(context):
     """Return the Progress objects of the streams in a context, given by its handle."""
-    return [found for found in list(known.values())
-            if <size_t> (<Progress> found).context == context]
+    # `valuerefs` copies in one step; an iteration fails if another thread makes a stream meanwhile.
+    return [found for reference in known.valuerefs() if (found := reference()) is not None
+            and <size_t> (<Progress> found).context == context]
 
 
 def progresses_end(list found not None):

@@ -1,11 +1,14 @@
 """Tables of the process that a thread reads while another thread adds entries."""
 
 import itertools
+from collections.abc import Iterator
 
 import pytest
 from support.interleaved import before_each_bytecode
 
+import acl
 from acl.inside import _asked, _leaks, _ledger
+from acl.runtime import _work
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -27,6 +30,22 @@ def test_loop_over_a_dict_that_another_thread_fills_fails_in_the_helper() -> Non
         count()
     with before_each_bytecode(lambda: table.setdefault(next(numbers), 0)):
         copied()
+
+
+@pytest.fixture
+def streams() -> Iterator[list[acl.Stream]]:
+    made = [acl.Stream()]
+    yield made
+    for stream in made:
+        stream.close()
+
+
+def test_streams_of_a_context_are_listed_while_another_thread_makes_streams(streams: list[acl.Stream]) -> None:
+    current = acl.Context.current()
+    assert current is not None
+    with before_each_bytecode(lambda: streams.append(acl.Stream())):
+        found = _work.progresses(current.handle)
+    assert len(found) >= 1
 
 
 def test_report_at_exit_is_made_while_another_thread_makes_pools(monkeypatch: pytest.MonkeyPatch) -> None:

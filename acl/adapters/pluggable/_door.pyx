@@ -658,7 +658,7 @@ def pools(int seat=0):
     """Return the pools of a seat as a dict from the device."""
     front_of(seat, 0)
     fronts_adopt()
-    return {device: pool for (number, device), pool in held.items() if number == seat}
+    return {device: pool for (number, device), pool in list(held.items()) if number == seat}
 
 
 def hook(*, drain=None, marks=None, throw_memory=None, throw_refusal=None):

@@ -1,0 +1,24 @@
+"""Streams whose end Python wants to know, and ACL's reports of ends.  See `_ends.pyx`."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from acl.bind.generated._libacl cimport aclrtStream
+
+# Asks ACL, once in a process, to report the ends of streams.
+cdef void ends_listen() noexcept nogil
+# Called with each stream that is about to be destroyed.  `_arena` sets it when it is imported.
+cdef void (*on_end)(aclrtStream stream) noexcept nogil
+
+# Watches a living stream until it ends, and returns the number of the watch.  0 if the stream is a
+# default stream, if ACL cannot report ends, or without host memory.
+cdef uint64_t ends_watch(aclrtStream stream) noexcept nogil
+# False if the stream with this watch has ended.  A later stream with the same handle has another
+# number.  True for the number 0.
+cdef bint ends_alive(aclrtStream stream, uint64_t number) noexcept nogil
+# Sets whether the end of a watched stream unregisters its allocator from ACL.
+cdef void ends_serve(aclrtStream stream, bint serves) noexcept nogil
+
+# Moves up to `most` watched streams that have ended to `found`.  Returns their number.
+cdef uint32_t ends_take(aclrtStream *found, uint32_t most) noexcept nogil
+# True if `ends_take` would find a stream.
+cdef bint ends_noted() noexcept nogil
