@@ -28,6 +28,17 @@ LAYOUT = (tokenize.NL, tokenize.ENCODING)
 STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 
+def follows_extern(found: list[str]) -> bool:
+    """True if the next token begins the block of a `cdef extern`: a string there is code in C."""
+    ends = [tokenize.tok_name[kind] for kind in STATEMENT_ENDS]
+    head = len(found)
+    while head > 0 and found[head - 1] in ends:
+        head -= 1
+    while head > 0 and found[head - 1] not in ends:
+        head -= 1
+    return found[-1:] == ["INDENT"] and found[head:head + 2] == ["cdef", "extern"]
+
+
 def python_code(text: str) -> list[str]:
     """Return the tokens of Python or Cython without comments and docstrings."""
     found: list[str] = []
@@ -39,7 +50,7 @@ def python_code(text: str) -> list[str]:
         if token.type == tokenize.STRING and begins:
             pending = token.string
         else:
-            if pending is not None and token.type != tokenize.NEWLINE:
+            if pending is not None and (token.type != tokenize.NEWLINE or follows_extern(found)):
                 found.append(pending)
             pending = None
             # The width of an indentation does not matter, only that it changes.

@@ -27,6 +27,7 @@ CODE = {
     "message": ("a.py", 'f("a")\n', 'f("b")\n'),
     "indentation": ("a.py", "if x:\n    y\nz\n", "if x:\n    y\n    z\n"),
     "directive of Cython": ("a.pyx", "# cython: boundscheck=True\n", "# cython: boundscheck=False\n"),
+    "C code in Cython": ("a.pyx", 'cdef extern from *:\n    """int x;"""\n', 'cdef extern from *:\n    """int y;"""\n'),
     "end of a macro": ("a.c", "#define A 1\nint y;", "#define A 1 int y;"),
     "second line of a macro": ("a.c", "#define A(x) \\\n f(x)\nint", "#define A(x) \\\n g(x)\nint"),
     "comment within a string": ("a.c", 'char *a = "/* a */";', 'char *a = "/* b */";'),
