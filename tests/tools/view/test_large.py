@@ -76,7 +76,7 @@ def test_page_of_a_large_recording_shows_the_right_numbers(large: Any) -> None:
 @pytest.mark.parametrize(("name", "action"), [("zooming", ZOOM), ("moving the cursor", STEP)])
 def test_frames_of_a_large_page_take_less_than_5_times_as_long_as_those_of_a_small_page(
         large: Any, shown: Any, name: str, action: str) -> None:
-    """A frame's time depends on the visible part: 33 times as many events must take less than twice the time."""
+    """A frame's time depends on the visible part: with 33 times as many events it is less than 5 times as long."""
     page, _, _ = large
     times = []
     for each in (shown.page, page, shown.page, page):
