@@ -97,7 +97,8 @@ const RaceSite *site_here(void)
     acl_sim_python_stack ask = atomic_load_explicit(&python_stack, memory_order_relaxed);
     python[0] = '\0';
     if (ask != NULL && ask(python, sizeof python) != 0) {
-        return site_intern(NULL, 0, python);
+        void *const no_frame = NULL;
+        return site_intern(&no_frame, 0, python); /* not NULL, which memcpy refuses also for 0 bytes */
     }
     return site_of_stack();
 }
