@@ -12,7 +12,7 @@ cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil
 cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil
 cdef bint arena_free(Arena *arena, Block *block) noexcept nogil
 
-# True if `allocator` points to an arena, even to one of a destroyed pool.  It may be any value.
+# True if `allocator`, which may be any value, points to an arena, even to one of a destroyed pool.
 cdef bint is_arena(const void *allocator) noexcept nogil
 # Counts a call whose allocator or block is not from this package.  Returns NULL.
 cdef void *stray_count() noexcept nogil

@@ -64,7 +64,7 @@ _bins.core_zone = &zone
 _arena.on_own = no_scopes
 
 cdef enum:
-    CACHE_BYTES = 524288        # CACHE_UNITS << UNIT_SHIFT: the largest block that is cached
+    CACHE_BYTES = 524288        # CACHE_UNITS << UNIT_SHIFT: bytes of the largest cached block
 
 
 cdef inline void leave_biased(Arena *arena) noexcept nogil:
@@ -83,7 +83,7 @@ cdef inline void leave(Arena *arena) noexcept nogil:
 
 cdef inline void block_hand_out_below(Arena *arena, Block *block, size_t size, uint16_t tag,
                                       size_t live, uint32_t flags) noexcept nogil:
-    """Make a block live.  `live`: the arena's live bytes with it; the caller keeps `live_peak`."""
+    """Make a block live; the caller updates `live_peak`.  `live`: the new value of `arena.live`."""
     cdef size_t requested = arena.requested + size
     block_word(block)[0] = <uint32_t> BLOCK_LIVE | flags << 8 | <uint32_t> tag << 16
     block.requested = size
@@ -135,7 +135,7 @@ cdef inline uint32_t count_fit(Arena *arena, size_t units, uint32_t kind) noexce
 
 cdef Block *hand_out_peak(Arena *arena, Block *block, size_t size, uint16_t tag,
                           uint32_t flags) noexcept nogil:
-    """Hand out a block that raises `live_peak`, and unlock.  The hit or fit is counted already."""
+    """Hand out a block that raises `live_peak`, and unlock.  The hit or fit was counted before."""
     cdef bint due
     block_hand_out(arena, block, size, tag, flags)
     due = peak_due(arena)
@@ -176,7 +176,7 @@ cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept n
     if rest == NULL:
         block_release(arena, block)
         return NULL
-    block.state = BLOCK_LIVE  # so that `block_release` does not join the remainder to it
+    block.state = BLOCK_LIVE  # so that `block_release` does not join `rest` to `block`
     block_cut(block, rest, size)
     block_release(arena, rest)
     return block
@@ -187,11 +187,11 @@ cdef inline void free_cut_in(Bins *bins, Block *block, Block *rest, size_t size,
     """Cut a FREE block: take its lower `size` bytes off all lists; put the remainder in a bin."""
     cdef size_t more = block.size - size
     block_cut(block, rest, size)
-    bin_swap_in(bins, block, rest, more, kind)  # the upper neighbour of `rest` is not FREE (I2)
+    bin_swap_in(bins, block, rest, more, kind)  # no join: the block above `rest` is not FREE (I2)
 
 
 cdef inline Block *bins_take_in(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
-    """Remove the best fit from the bins, cut it to size and return it; NULL if there is none."""
+    """Remove the best fit from the bins, cut and return it; NULL: no fit or no descriptor."""
     cdef Bins *bins = &arena.bins
     cdef Block *block = bins_find(bins, units, kind)
     cdef Block *rest
@@ -212,7 +212,7 @@ cdef Block *bins_take(Arena *arena, size_t units) noexcept nogil:
 
 
 cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate a small block from the bins.  The caller is the owner inside the lock; unlock it."""
+    """Allocate a small block from the bins, and unlock.  The caller holds the lock as its owner."""
     cdef size_t units = size_units(size)
     cdef Block *block = bins_take_in(arena, units, RANGE_SMALL)
     cdef uint32_t flags
@@ -250,10 +250,10 @@ cdef inline Block *large_give(Arena *arena, Block *block, uint32_t index, size_t
 
 
 cdef Block *alloc_fit_large(Arena *arena, size_t size, size_t units) noexcept nogil:
-    """Allocate a large block without a tag.  The caller is the owner and holds the lock; unlock it.
+    """Allocate a large block without a tag, and unlock.  The caller holds the lock as its owner.
 
-    The cache has no large blocks.  All calls are tail calls, so rare paths and loops are in
-    functions of their own.
+    The cache has no large blocks.  All calls are tail calls, so that a fit saves no registers; for
+    this, rare paths and loops are in functions of their own.
     """
     cdef uint32_t index = bin_of_wide(units)
     cdef Block *block
@@ -268,7 +268,7 @@ cdef Block *alloc_fit_large(Arena *arena, size_t size, size_t units) noexcept no
 
 
 cdef Block *alloc_fit_own(Arena *arena, size_t size, size_t units, uint32_t index) noexcept nogil:
-    """Do as `alloc_fit_large`, if the bin of the block's own size is not empty."""
+    """Do as `alloc_fit_large`, if the bin of the requested size is not empty."""
     cdef Block *block = bin_best(&arena.bins.heads[index], units << UNIT_SHIFT)
     if block == NULL:
         block = bins_above(&arena.bins, index, RANGE_LARGE)
@@ -320,9 +320,9 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
 cdef Block *bins_take_medium(Arena *arena, size_t units) noexcept nogil:
     """Take a block of 64 to 512 KiB from the large ranges.  NULL for other sizes, or if none fits.
 
-    Called if the small ranges have no place.  If the live peak is small, partly used pages of both
-    kinds of range are a large share of it.  Smaller blocks could each keep a page from becoming
-    free.
+    Called if the small ranges have no place.  It saves memory in pools with a small live peak, of
+    which the partly used pages of two kinds of range are a large share.  Blocks below 64 KiB are
+    left out: each of them could keep a page of a large range from becoming free.
     """
     if units < MEDIUM_UNITS or units > CACHE_UNITS:
         return NULL
@@ -340,7 +340,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
     """Allocate without a driver call, or return NULL.  The caller holds the lock.
 
     Try the cache, the bins, the bins after a flush of the cache, and inactive mappings.  If all
-    fail, `window` may hold the placement that was found for the block, for `alloc_climb`.
+    fail, `window` has the placement that was found for `alloc_climb`; `first` is NULL if none was.
     """
     cdef size_t units = size_units(size)
     cdef Block *block
@@ -348,7 +348,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
     cdef uint32_t flushed = FLUSHED_MOST
     window.first = NULL
     if not size_possible(size):
-        return NULL  # no device has this much memory, and no bin is for it
+        return NULL  # no device has this much memory, and no bin is for such sizes
     if units <= CACHE_UNITS:
         block = cache_pop(arena, units)
         if block != NULL:
@@ -373,7 +373,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
         return block
     block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units), window)
     if block == NULL and arena.maps.shadows > 0 and cache_flush_some(arena, FLUSHED_MOST) != 0:
-        # `alloc_climb` would flush the cache too, but would then map pages instead of reactivating.
+        # `alloc_climb` would flush the cache too, but then map pages, not reactivate mappings.
         block = bins_take(arena, units)
         if block == NULL:
             block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units), window)
@@ -403,11 +403,12 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
         attempt_stop(stop_of(arena.pool, size))
     else:
         if arena.order.waiting != NULL:
-            window.first = NULL                 # its pages may be taken while the lock is not held
+            window.first = NULL  # other threads may take its pages while the lock is open
             block = alloc_waiting(arena, bytes, False)
         if block == NULL:
             block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
-            if block == NULL and virtual and arena.pool.no_virtual:     # just found out
+            # The attempt has shown that the driver has no virtual memory: try again, with segments.
+            if block == NULL and virtual and arena.pool.no_virtual:
                 block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
             if block != NULL:
                 block = block_fit(arena, block, bytes)
@@ -426,7 +427,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
 
 
 cdef void block_wire(Arena *arena, Block *block) noexcept nogil:
-    """Make `block` the sentinel if there is none, or if the old one counts as long-lived now."""
+    """Make `block` the sentinel if there is none, or if the old sentinel is long-lived by now."""
     cdef uint64_t now = arena_allocs(arena)
     cdef Block *before = arena.iteration.wired
     if before != NULL and now - arena.iteration.wired_at < STAYS:
@@ -440,7 +441,7 @@ cdef void block_wire(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
-    """End pending frees (with `sync`, wait for their work).  Return a fitting block, or NULL."""
+    """End pending frees, after a wait if `sync` is set.  Return a fitting block, or NULL."""
     cdef Block *block
     cdef bint released
     lock_drop(&arena.lock)
@@ -464,7 +465,7 @@ cdef Block *alloc_refused(Arena *arena) noexcept nogil:
 
 
 cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate for an arena with a mode or a tag with a budget; in a capture, from its arena."""
+    """Allocate if the arena has a mode, or the tag a budget.  A capture has an arena of its own."""
     cdef Arena *capture
     cdef uint32_t mode = count_read(&arena.mode)
     if mode & (ARENA_FORKED | ARENA_CLOSED):
@@ -535,7 +536,7 @@ cdef Block *alloc_in(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     climbed = block == NULL
     if climbed:
         block = alloc_climb(arena, size, tag, &window)
-    due = peak_due(arena) or climbed  # a slow allocation may make a new peak of the sum
+    due = peak_due(arena) or climbed  # a slow allocation may make a new joint peak
     leave(arena)
     if due:
         peak_note(arena, climbed)
@@ -593,7 +594,7 @@ cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 # --- freeing ------------------------------------------------------------------------------------
 
 cdef inline bint is_descriptor(Arena *arena, Block *block) noexcept nogil:
-    """True if `block` points to a descriptor of this arena.  It may be any value."""
+    """True if `block` points to a descriptor of this arena.  `block` may be any value."""
     cdef size_t offset = <size_t> (<char *> block - arena.slab)
     # If the offset is not a multiple of 64, the rotated value exceeds any descriptor number.
     return core_likely((offset >> 6 | offset << 58) < arena.slab_blocks)
@@ -611,7 +612,7 @@ cdef inline void block_count_back(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
-    """Free a block that is too large for the cache.  The caller is the owner; unlock."""
+    """Free a large block without a tag, and unlock.  The caller holds the lock as its owner."""
     if DEBUG_LEVEL >= 1:
         free_stamp(arena, block)
     arena.live -= block.size
@@ -622,7 +623,7 @@ cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
-    """Free a block with a tag or BLOCK_COLD, as the owner; leave all others to `free_slow`."""
+    """As the lock's owner, free a block with a tag or BLOCK_COLD; other blocks: `free_slow`."""
     if (is_descriptor(arena, block) and block.state == BLOCK_LIVE
             and block.flags & ~<uint32_t> BLOCK_COLD == 0):
         block_count_back(arena, block)
@@ -694,7 +695,7 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void round_look(Arena *arena) noexcept nogil:
-    """After the free of the sentinel: if only long-lived blocks are live, end the iteration."""
+    """Called when the sentinel is freed: end the iteration if only long-lived blocks are live."""
     cdef Block *block
     arena.iteration.wired = NULL
     if arena.live == arena.iteration.staying:
@@ -787,7 +788,7 @@ cdef void on_free(aclrtAllocator allocator, aclrtAllocatorBlock block) noexcept 
 
 cdef void *on_alloc_advise(aclrtAllocator allocator, size_t size,
                            aclrtAllocatorAddr addr) noexcept nogil:
-    # GE never calls this.  `addr` is only advice, and the best fit wastes less memory.
+    # CANN's graph engine never calls this.  `addr` is only advice; the best fit wastes less memory.
     return on_alloc(allocator, size)
 
 

@@ -1,7 +1,7 @@
 """The report of a failed allocation: what it tried, what stopped it, and which arenas hold memory.
 
-The thread whose allocation failed makes the report, when it holds no lock any more.  To read an
-arena it takes that arena's lock, one arena at a time.
+The thread whose allocation failed makes the report after it has released all locks.  To read an
+arena, the thread takes that arena's lock, one arena at a time.
 """
 
 from libc.string cimport memset
@@ -20,7 +20,7 @@ from acl.core.types cimport (
 
 
 cdef size_t block_whole(Arena *arena, Range *span, Block *block) noexcept nogil:
-    """Return the bytes of a block that could leave its arena: free pages, or a free segment."""
+    """Return the bytes of a block that could leave its arena: wholly free pages or segment."""
     cdef size_t granule = arena.pool.options.granule
     cdef uint32_t low, high
     if block.state != BLOCK_FREE:
@@ -33,7 +33,7 @@ cdef size_t block_whole(Arena *arena, Range *span, Block *block) noexcept nogil:
 
 
 cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept nogil:
-    """Fill in the numbers of an arena; add its live bytes by tag to the report."""
+    """Fill `hold` with the numbers of an arena; add its live bytes by tag to `report`."""
     cdef uint32_t index
     cdef size_t untagged
     cdef Block *block
@@ -64,7 +64,10 @@ cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept no
 
 
 cdef void hold_keep(OomReport *report, const OomHold *hold) noexcept nogil:
-    """Insert an arena into `report.holds`, ordered by `reserved`; the failed arena stays first."""
+    """Insert an arena into `report.holds`, ordered by `reserved`; drop the smallest if it is full.
+
+    The arena whose allocation failed stays first.
+    """
     cdef uint32_t place = report.hold_count
     if place == HOLDS:
         place -= 1

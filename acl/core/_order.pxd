@@ -7,9 +7,9 @@ from acl.bind.generated._libacl cimport (
     aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtContext, aclrtStream,
 )
 
-# Note that another stream uses a live block too: the block's free will wait for the work that is
-# queued there.  Return False if it is not a live block or if there is no host memory.  `context` is
-# the context of that stream, or NULL if the caller does not know it.
+# Records that `stream` uses a live block too: the block's free will wait for the work that is then
+# queued on `stream`.  Returns False if `block` is not a live block or if there is no host memory.
+# `context` is the context of `stream`, or NULL if the caller does not know the context.
 cdef bint block_share(Arena *arena, Block *block, aclrtStream stream) noexcept nogil
 cdef bint block_share_in(Arena *arena, Block *block, aclrtStream stream,
                          aclrtContext context) noexcept nogil
@@ -29,7 +29,7 @@ cdef uint64_t waiting_wait(Arena *arena) noexcept nogil
 # failed.  Blocks of a framework's arenas are freed only with `drained`, which also empties the
 # framework's task queue.
 cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil
-# True if a block is WAITING that no event can free, but only a synchronisation of the device.
+# True if a WAITING block can be freed only by a synchronisation of the device, not by an event.
 cdef bint waiting_blindly(Pool *pool) noexcept nogil
 # Called before a pool is destroyed: calls `waiting_sync` if any block is WAITING.
 cdef void waiting_end(Pool *pool) noexcept nogil
@@ -38,6 +38,6 @@ cdef void waiting_end(Pool *pool) noexcept nogil
 # process, and the answer is always "not captured".
 cdef aclError capture_ask(
     aclrtStream stream, aclmdlRICaptureStatus *state, aclmdlRI *graph) noexcept nogil
-# Returns the arena to which the block belongs, among those of captures on this arena's stream; NULL
-# if none.
+# Returns the arena to which the block belongs, if it is the arena of a capture of `arena`'s stream;
+# NULL otherwise.
 cdef Arena *capture_owner(Arena *arena, Block *block) noexcept nogil

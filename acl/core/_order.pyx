@@ -7,8 +7,9 @@ three kinds of blocks that would be wrong:
   each of these streams, and the block is WAITING until all events are complete.  The events are
   polled when an allocation finds no memory.
 - A block that is freed while a model is unloaded, as the model's auxiliary streams may still use
-  it.  It waits for all work of its stream's context, by a Use with `whole`.
-- A block that was handed out during a capture, as the graph uses its address: see `_captures`.
+  it.  The block waits for all work of its stream's context, by a Use with `whole`.
+- A block that was handed out during a capture, as each run of the graph uses its address: see
+  `_captures`.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -123,7 +124,7 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
         else:
             use.next = uses
             uses = use
-    elif uses == NULL:  # the other streams were destroyed, with no work left
+    elif uses == NULL:  # its Uses are gone: their streams were destroyed with no work left
         block_release(arena, block)
         return
     block.requested = 0
@@ -137,7 +138,7 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
     while uses != NULL:
         use = uses
         uses = uses.next
-        # With early frees an event would be useless: the work may be queued behind it.
+        # With early frees an event is useless: work that uses the block may be queued behind it.
         if not (use.whole or use.ended or arena.order.early or arena.mode & ARENA_FORKED):
             lock_drop(&arena.lock)
             use.event = event_mark(pool, use.stream, &use.context)
@@ -153,9 +154,9 @@ cdef inline uint32_t wait_bed(Use *use) noexcept nogil:
 
 
 cdef Use **queue_find(Arena *arena, Use *use) noexcept nogil:
-    """Return the link to the oldest Use of the queue for `use`.
+    """Return the address of the link to the oldest Use of the queue to which `use` belongs.
 
-    The link is NULL if there is none.
+    The link is NULL if there is no such queue yet.
     """
     cdef Use **link = &arena.order.wait_beds[wait_bed(use)]
     while link[0] != NULL and not (link[0].stream == use.stream and link[0].blind == use.blind
@@ -182,7 +183,7 @@ cdef void queue_begin(Arena *arena, Use *use) noexcept nogil:
 cdef void waiting_add(Arena *arena, Use *use) noexcept nogil:
     """Under the lock: add a Use to the queue of its stream, as the youngest."""
     cdef Use **link
-    cdef bint marked = arena.role == ROLE_FRAMEWORK     # `queue_mark` sets its event later
+    cdef bint marked = arena.role == ROLE_FRAMEWORK     # `queue_mark` will set `use.event`
     use.blind = use.whole or use.ended or (use.event == NULL and not marked)
     use.next = NULL
     link = queue_find(arena, use)
@@ -253,8 +254,8 @@ cdef Use *use_over(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
 cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
     """Without locks: return True if the work that a Use waits for is complete.
 
-    It is complete if its context was waited for since the free, or if its event is complete.  An
-    event that could not be recorded or queried is never complete.
+    The work is complete if the Use's context was waited for since the block's free, or if the Use's
+    event is complete.  If there is no event, or its query fails, only the wait counts.
     """
     cdef Pool *pool = arena.pool
     cdef bint silent
@@ -266,7 +267,8 @@ cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
         return True
     if use.event != NULL:
         silent = event_ask(pool, use.event, &done) != ACL_SUCCESS
-        if silent != use.silent:                # only the thread that set `asked` writes `silent`
+        # Only the thread that set `asked` writes `silent`, so it may be read here without the lock.
+        if silent != use.silent:
             lock_take(&arena.lock)
             use.silent = silent
             lock_drop(&arena.lock)
@@ -274,7 +276,10 @@ cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef Use *queue_unmarked(Arena *arena, Use *oldest, Use *marked) noexcept nogil:
-    """Return the oldest Use of a queue without a marker.  `marked`: the Use that just got one."""
+    """Return the oldest Use of a queue without a queue marker; NULL: all have one.
+
+    `marked`: the Use that has just got its marker; NULL: none.
+    """
     cdef Use *use
     lock_take(&arena.lock)
     if marked != NULL:
@@ -300,7 +305,7 @@ cdef bint queue_mark(Arena *arena, Use *oldest) noexcept nogil:
 cdef Use *queue_settle(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
     """Without locks: end a queue's complete Uses, oldest first.
 
-    Return the first incomplete one.
+    Return the first incomplete Use, or NULL.
     """
     while use != NULL and use_complete(arena, use):
         use = use_over(arena, use, released)
@@ -321,7 +326,10 @@ cdef bint queue_poll(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
 
 
 cdef Use *queue_take(Arena *arena, uint32_t *left) noexcept nogil:
-    """Take the next queue that no other thread has taken.  NULL after `left` queues."""
+    """Set `asked` of the next queue that no thread polls; return its oldest Use.
+
+    Return NULL after `left` queues, all of which other threads poll.
+    """
     cdef Use *use = NULL
     lock_take(&arena.lock)
     while use == NULL and left[0] > 0 and arena.order.waiting != NULL:
@@ -335,7 +343,7 @@ cdef Use *queue_take(Arena *arena, uint32_t *left) noexcept nogil:
 
 
 cdef uint64_t queues_poll(Arena *arena, uint32_t most) noexcept nogil:
-    """Poll queues until `most` of them still had work.  Return the number of freed blocks."""
+    """Poll queues until `most` of them had incomplete Uses.  Return the number of freed blocks."""
     cdef uint64_t released = 0
     cdef uint32_t left
     cdef Use *use
@@ -433,7 +441,7 @@ cdef aclError capture_ask(
         return status
     count_publish(&graphs_missing, 1)
     if first and before == ACL_SUCCESS:
-        aclrtGetLastError(ACL_RT_THREAD_LEVEL)  # status ignored: clears the error of the query
+        aclrtGetLastError(ACL_RT_THREAD_LEVEL)  # status ignored: clears the query's error
     return ACL_SUCCESS
 
 

@@ -5,15 +5,14 @@ from libc.stdint cimport uint32_t, uint64_t
 from acl.core.types cimport Arena, Block, Frame, NEAR_MOST, ROLE_CAPTURE, ROLE_FRAMEWORK, View
 from acl.core._place cimport Window
 
-# The state of one slow allocation.  It lies on the stack of `pages_obtain` or `pages_recall`, from
-# the claim of a placement to the end.  Only its thread uses it; the blocks in it are MOVING, and
-# its mappings and frames are on no other list.
+# The state of one slow allocation.  It lies on the stack of `pages_obtain` or `pages_recall`, and
+# only that thread uses it.  Its blocks are MOVING.  Its mappings and frames are on no other list.
 cdef struct Climb:
     Arena *arena
     size_t size                 # bytes of the block
     Block *first                # the claimed placement: the MOVING blocks from `first` to `last`
     Block *last
-    Block *pieces               # list of MOVING blocks of this arena whose frames get an alias
+    Block *pieces               # list of MOVING blocks whose frames will back the placement
     View *stale                 # list of retired mappings in the placement, still to be unmapped
     View *cleared               # list of retired mappings in the placement that have been unmapped
     View *made                  # list of new mappings in the placement
@@ -27,14 +26,14 @@ cdef struct Climb:
     uint32_t near_count         # number of entries in `near`
     uint64_t others             # sum of `counters.fits` over `near` when the allocation began
     bint at_once                # streams are concurrent: do not take pages for a whole burst
-    size_t live                 # requested bytes of all arenas and of this request; 0: not read yet
+    size_t live                 # requested bytes of all arenas, with this request; 0: not read yet
     size_t own                  # the sum of the arenas' own peaks, in bytes
-    size_t joint                # the joint peak as far as it was seen, in bytes
+    size_t joint                # the highest joint peak that slow allocations saw, in bytes
     uint32_t rung               # the last Rung that brought a frame
     bint views                  # free pages of the arena may be aliased
     bint asked                  # `climb_moves` was called, so `moves` is valid
     bint moves                  # pages may be unmapped for this allocation; see `climb_moves`
-    bint repeats                # shapes recur: iterations end, and few allocations move pages
+    bint repeats                # allocations recur: iterations end, and few of them move pages
     bint refused                # the driver refused to map an alias
 
 cdef inline bint pages_may_leave(Arena *arena, bint drained) noexcept nogil:

@@ -33,7 +33,7 @@ from acl.core._place cimport Window, range_drop
 from acl.core._record cimport record_note, record_pages
 
 
-# --- windows ------------------------------------------------------------------------------------
+# --- placements ---------------------------------------------------------------------------------
 
 cdef bint climb_moves(Climb *climb) noexcept nogil:
     cdef Pool *pool = climb.arena.pool
@@ -136,7 +136,10 @@ cdef inline char *page_next(Arena *arena, Block *block, char *addr) noexcept nog
 
 
 cdef bint window_claim(Climb *climb, Window *window) noexcept nogil:
-    """Turn the placement into MOVING blocks, with whole pages of holes.  False if that fails."""
+    """Turn the placement into MOVING blocks; its holes are cut at page boundaries.
+
+    False, with nothing claimed, if there is no descriptor.
+    """
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, window.first)
@@ -183,8 +186,8 @@ cdef uint32_t run_of(Climb *climb, Range *span, uint32_t page, uint32_t end,
                      Block *block) noexcept nogil:
     """Return the length of the run of inactive mappings that starts at `page`.
 
-    Their frames back consecutive pages inside the FREE block `block`, so that one cut frees all of
-    them.
+    Their frames back consecutive pages inside the FREE block `block`, so that one cut detaches all
+    of these pages.
     """
     cdef Arena *arena = climb.arena
     cdef View *holder = span.views[page].frame.holder
@@ -244,7 +247,7 @@ cdef bint window_recall(Climb *climb) noexcept nogil:
     cdef View *view
     climb.missing = 0
     if arena.maps.shadows > 0:
-        frames_stamp(arena, NULL)  # a new search: the placement's own pages are not free now
+        frames_stamp(arena, NULL)  # search again: the placement's own pages are MOVING now
     while page < end:
         view = span.views[page]
         length = 1
@@ -410,7 +413,10 @@ cdef Block *window_join(Climb *climb) noexcept nogil:
 
 cdef Block *piece_of_pages(Arena *arena, Block *block, uint64_t want,
                            uint64_t *taken) noexcept nogil:
-    """Detach up to `want` whole pages at the upper end of a FREE block, or a whole segment."""
+    """Detach up to `want` whole pages at the upper end of a FREE block, or a whole segment.
+
+    Return the detached block, or NULL.  Add the number of its pages to `taken`.
+    """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, block)
     cdef uint32_t low, high
@@ -433,7 +439,10 @@ cdef Block *piece_of_pages(Arena *arena, Block *block, uint64_t want,
 
 
 cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept nogil:
-    """Under the lock: detach up to `want` wholly free pages into a list, smallest blocks first."""
+    """Under the lock: detach up to `want` wholly free pages, or more if a segment has more.
+
+    Add them to the list `pieces`, and return their number.  Pages of the smallest blocks go first.
+    """
     cdef Bins *bins = &arena.bins
     cdef uint32_t kind, index
     cdef uint64_t taken = 0
@@ -458,10 +467,10 @@ cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept
 
 
 cdef void pieces_leave(Arena *arena, Block *pieces, Frame **leaving) noexcept nogil:
-    """Under the lock, after the stream was seen complete: retire all mappings of detached frames.
+    """Under the lock, after the stream was seen complete: retire all mappings of detached pages.
 
-    List these frames in `leaving`.  A frame with a retired mapping that the driver still has is
-    left out, as that mapping would keep the memory.
+    Add the frames of these pages to `leaving`.  A frame with a retired mapping that the driver
+    still has is left out, as that mapping would keep the memory.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span
@@ -487,8 +496,8 @@ cdef void pieces_leave(Arena *arena, Block *pieces, Frame **leaving) noexcept no
 cdef bint frame_leave(Arena *arena, Frame *frame, View **cleared) noexcept nogil:
     """Without locks: unmap all retired mappings of a frame, the formerly active one last.
 
-    An inactive mapping is tried twice.  False if the driver refuses one; the frame keeps the
-    remaining mappings.
+    If the driver refuses to unmap an inactive mapping, it is asked once more.  False if it refuses
+    again, or refuses the last mapping; the frame keeps the mappings that remain.
     """
     cdef View *holder = frame.views
     cdef View *view = holder.next
@@ -510,7 +519,10 @@ cdef bint frame_leave(Arena *arena, Frame *frame, View **cleared) noexcept nogil
 
 cdef uint64_t pieces_unmap(Arena *arena, Frame **leaving, Frame **frames,
                            View **cleared) noexcept nogil:
-    """Without locks: unmap frames until the driver refuses one; return how many were unmapped."""
+    """Without locks: unmap the frames of `leaving` until the driver refuses one.
+
+    Move the unmapped frames to `frames`, and return their number.
+    """
     cdef Frame *frame
     cdef uint64_t pages = 0
     while leaving[0] != NULL:
@@ -550,7 +562,10 @@ cdef uint64_t pieces_settle(Arena *arena, Block *pieces) noexcept nogil:
 
 
 cdef bint arena_rest(Arena *arena, bint wait) noexcept nogil:
-    """Without locks: return True if the stream is idle, with `wait` after a wait; note it (I14)."""
+    """Without locks: return True if the stream is idle, and note this synchronisation (I14).
+
+    With `wait`, wait for the stream first.
+    """
     cdef uint64_t moment
     cdef bint ready
     lock_take(&arena.lock)
@@ -569,9 +584,11 @@ cdef bint arena_rest(Arena *arena, bint wait) noexcept nogil:
 
 cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
                              Frame **frames) noexcept nogil:
-    """Without locks: detach free pages, see the stream complete, unmap the pages.
+    """Without locks: unmap up to `want` wholly free pages, once the stream was seen complete.
 
-    Return their number, and their frames in `frames`.
+    With `wait`, wait for the stream; without, unmap nothing if the stream is busy.  `own`: the
+    frames will be used in the same arena.  Add the frames to `frames`.  Return the number of pages,
+    those of freed segments included.
     """
     cdef Block *pieces = NULL
     cdef Frame *leaving = NULL
@@ -583,7 +600,8 @@ cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
     pages = pages_detach(arena, want, &pieces)
     if pages < want and cache_flush(arena) != 0:
         pages_detach(arena, want - pages, &pieces)
-    # WAITING blocks, and blocks of slow allocations in progress, may become FREE without a free.
+    # After a search in vain, `arena_may_give` skips the arena until a block is freed.  But WAITING
+    # blocks, and blocks of slow allocations in progress, may become FREE without a free.
     vain = (pieces == NULL and arena.order.waiting == NULL
             and arena.order.polling + arena.climbing == 0)
     arena.burst.vain_live = arena.live if vain else 0
@@ -624,7 +642,7 @@ cdef uint64_t pages_donate(Arena *arena, uint64_t want, bint wait) noexcept nogi
 cdef uint64_t pages_view(Climb *climb, uint64_t want, bint flush) noexcept nogil:
     """Without locks: add the frames of wholly free pages to `climb.frames`; return their number.
 
-    Their blocks stay MOVING, in `climb.pieces`, until the frames are mapped elsewhere.
+    The blocks of these pages stay MOVING, in `climb.pieces`, until the frames are mapped elsewhere.
     """
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
@@ -689,9 +707,9 @@ cdef void run_home(Arena *arena, Frame *frame, uint32_t length, Block **pieces) 
 
 
 cdef void pages_home(Arena *arena) noexcept nogil:
-    """Under the lock: make the first mapping of each free frame active again, if it is in a hole.
+    """Under the lock: make the first mapping of each free frame active again.
 
-    This needs no driver call.
+    This is done only if that mapping lies in a hole, and needs no driver call.
     """
     cdef Frame *away = NULL
     cdef Frame *last

@@ -19,10 +19,10 @@ cdef struct Window:
 
 cdef enum Demand:               # which placements a search may return
     DEMAND_ANY                  # any placement, even one that needs a wait for the stream
-    DEMAND_RESTED  # also one where old mappings must be unmapped, if that needs no wait
+    DEMAND_RESTED               # one where no old mapping must be unmapped, or this needs no wait
     DEMAND_PLAIN                # only one where no old mapping must be unmapped
 
-# Returns the best placement, or one with `first` NULL. Called under the arena's lock.
+# Returns the best placement; its `first` is NULL if there is none. Called under the arena's lock.
 cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t demand) noexcept nogil
 
 # `range_open` and `range_add` are called with the arena's lock held; `range_open` unlocks it during

@@ -1,11 +1,12 @@
 """Address ranges, and the search for a placement if no free block is large enough.
 
 A placement (`Window`) is a run of FREE and HOLE blocks, cut to the length of the request.  The best
-placement is the one for which the arena needs the least new memory.  Among equal ones it has, in
-this order: the fewest fresh pages, the fewest pages without memory, a position before the last hole
-of its range, the lowest address.  Fresh pages are pages without memory or wholly free.  Partly used
-pages do not count, as other large blocks could hardly use their free parts.  A page where a mapping
-of another frame must be unmapped first counts twice.
+placement is the one for which the arena needs the least new memory.  If several placements need
+equally little, these rules decide, in this order: the fewest fresh pages, the fewest pages without
+memory, a position before the last hole of the range, the lowest address.  Fresh pages are pages
+without memory and wholly free pages.  Partly used pages do not count, as other large blocks could
+hardly use their free parts.  A page where a mapping of another frame must be unmapped first counts
+twice.
 
 The choice depends on which blocks are live and free, not on which mappings could be reactivated.
 So the same requests in the same state get the same addresses, where their pages are still mapped.
@@ -97,7 +98,7 @@ cdef void range_free(Range *span) noexcept nogil:
 
 
 cdef bint ranges_grow(Arena *arena) noexcept nogil:
-    """Under the lock: double the slots for ranges.  False if there are MAX_RANGES, or no memory."""
+    """Under the lock: double the slots for ranges.  False: MAX_RANGES slots, or no memory."""
     cdef uint32_t table = 0
     cdef uint32_t room = min(max(2 * arena.space.range_room, <uint32_t> FIRST_RANGES),
                              <uint32_t> MAX_RANGES)
@@ -183,9 +184,10 @@ cdef inline void window_add(Window *window, Range *span, Block *block, char *end
 
 cdef inline bint page_recalls(Search *search, Range *span, Frame *frame, uint32_t low,
                               uint32_t high) noexcept nogil:
-    """True if an inactive mapping of a frame can be reactivated for the pages [low, high).
+    """True if an inactive mapping of `frame` can be reactivated for the placement [low, high).
 
-    It can if the frame is free, is not inside the placement, and is not counted for it yet.
+    This is so if the frame is free, its active mapping is outside the placement, and the frame was
+    not counted for this placement before.  Then it counts from now on.
     """
     cdef Arena *arena = search.arena
     cdef View *holder = frame.holder
@@ -247,7 +249,7 @@ cdef bint window_price(Search *search, Window *window, char *end) noexcept nogil
 
 
 cdef bint window_beats(Window *window, Window *best) noexcept nogil:
-    """True if a placement is better than `best`; before it is priced, True if it could be."""
+    """True if `window` is better than `best`; before `window_price`, True if it could be."""
     if window.growth != best.growth:
         return window.growth < best.growth
     if window.fresh + window.stale != best.fresh + best.stale:
@@ -271,7 +273,7 @@ cdef void window_offer(Search *search, Window *window, char *end) noexcept nogil
 
 
 cdef void window_up(Search *search, Block *block) noexcept nogil:
-    """Consider the placement that starts at the start of `block`, if its run is long enough."""
+    """Consider the placement that starts where `block` does, if the free run is long enough."""
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, block)
     cdef char *end = block.addr + search.size
@@ -291,7 +293,7 @@ cdef void window_up(Search *search, Block *block) noexcept nogil:
 
 
 cdef void window_down(Search *search, Block *block) noexcept nogil:
-    """Consider the placement that ends at the end of `block`, if its run is long enough."""
+    """Consider the placement that ends where `block` does, if the free run is long enough."""
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, block)
     cdef char *end = block_end(block)
@@ -347,8 +349,8 @@ cdef uint32_t start_after(Range *span, uint32_t page, uint32_t end) noexcept nog
 cdef void hole_offer(Search *search, Block *hole) noexcept nogil:
     """Consider the placements inside a hole.
 
-    They start where an earlier placement of nearly the same length filled a hole, and at the first
-    page that was never mapped.
+    One placement starts at each page where an earlier placement of at most 9/8 of the length filled
+    a hole, and one at the first page that was never mapped.
     """
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, hole)

@@ -16,8 +16,9 @@ cdef void record_pages(Arena *arena, uint32_t kind, char *addr, uint64_t size,
                        uint64_t detail) noexcept nogil
 # Under the lock of any arena: if it is recorded, writes an event of a block, such as EVENT_SLEEP.
 cdef void record_block(Arena *arena, uint32_t kind, Block *block, uint64_t detail) noexcept nogil
-# Called without locks, for any arena: `record_note`, `record_oom` and `record_pool` write an event
-# if the arena is recorded.
+# Called without locks, for any arena: `record_note` and `record_oom` write an event if the arena is
+# recorded.  `record_pool` writes an event that belongs to no stream, into the ring of the first
+# arena.
 cdef void record_note(Arena *arena, uint32_t kind, char *addr, uint64_t size,
                       uint64_t detail) noexcept nogil
 cdef void record_oom(Arena *arena, size_t size, uint16_t tag, uint64_t number) noexcept nogil

@@ -1,14 +1,15 @@
 """Events of a pool: a ring for each arena, and the time and stacks of each live block.
 
-A recorded arena has a mode bit that disables its fast path; other arenas are not slowed.  Its ring
-is written under its lock, which an allocation takes in any case.  So streams share no data, the
-events of one block are in order, and no event is half written.  If the ring is full, a new event
-overwrites the oldest one.  Readers copy the ring in short sections under the same lock.
+A recorded arena has a mode bit that disables its fast path; other arenas are not slowed.  The ring
+of an arena is written under the arena's lock, which an allocation takes in any case.  So streams
+share no data, the events of one block are in order, and no event is half written.  If the ring is
+full, a new event overwrites the oldest one.  Readers copy the ring in short sections under the
+arena's lock.
 
 A block that is handed out during a recording is tracked (BLOCK_BORN): its links, which no list uses
 while it is live, hold the time and the stacks.  `pool_see` sets BLOCK_SEEN, with a time, in the
 other live blocks.  A block that is freed and handed out again loses both flags.  So it is known
-exactly whether a block is younger than a mark of `pool_see`, even if allocations were not tracked.
+exactly whether a block is younger than a call of `pool_see`, even if allocations were not tracked.
 `block_own` stores in the links how many bytes a block has in addition to those that its caller
 asked for.
 
@@ -58,14 +59,14 @@ if sizeof(Event) != 64 or sizeof(Birth) != 16:
         f"an event has {sizeof(Event)} bytes, not 64; a birth {sizeof(Birth)}, not 16")
 
 cdef enum:
-    SLICE = 256                 # most events that are copied while the lock is held once
+    SLICE = 256                 # most events that are copied in one section under the lock
     READY_BYTES = 64 << 20      # bytes of memory that all rings of a pool together get in advance
 
 ticks_start()
 
 
 cdef void on_fork() noexcept nogil:
-    spin_enter(&native_lock)                    # during the fork no other thread changes the table
+    spin_enter(&native_lock)                    # no thread changes the C stacks during the fork
 
 
 cdef void on_forked() noexcept nogil:
@@ -98,9 +99,9 @@ cdef inline uint16_t tag_of(Arena *arena, Block *block) noexcept nogil:
 # --- rings --------------------------------------------------------------------------------------
 
 cdef Ring *ring_new(uint64_t capacity) noexcept nogil:
-    """Make a ring; NULL if it fails.
+    """Return a new ring; NULL if there is no host memory, or if `capacity` is 0.
 
-    The system gives its addresses memory when they are written.
+    The system gives memory to the ring's addresses when they are first written.
     """
     cdef Ring *ring = <Ring *> malloc(sizeof(Ring)) if capacity > 0 else NULL
     if ring == NULL:
@@ -207,7 +208,7 @@ cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks
     cdef Birth *birth = block_birth(block)
     cdef Event *event = ring_next(arena)
     birth.time = ticks_now()
-    birth.stack = <uint16_t> here.stack                 # safe cast, also of `native`: see `Birth`
+    birth.stack = <uint16_t> here.stack                 # safe casts: both are below 2**16
     birth.native = <uint16_t> here.native
     birth.extra = 0
     block.flags |= BLOCK_BORN
@@ -312,7 +313,8 @@ cdef inline void survey_block(Arena *arena, Block *block, Event *event) noexcept
     event.stack = event.native = event.thread = event.step = 0
     if owned(block):
         event.path &= <uint8_t> ~<uint32_t> BLOCK_SEEN
-        event.step = <uint32_t> birth.time  # the lower half of `time` holds `extra`: see OWNED
+        # `block_own` stored the extra bytes in the lower half of `time`, and OWNED above them.
+        event.step = <uint32_t> birth.time
     elif block.flags & (BLOCK_BORN | BLOCK_SEEN):
         event.detail = birth.time
         event.step = birth.extra
@@ -403,7 +405,8 @@ cdef uint64_t arena_survey(Arena *arena, Event *out, uint64_t room, bint pages,
 cdef inline void block_see(Block *block, uint64_t ticks) noexcept nogil:
     cdef Birth *birth = block_birth(block)
     if owned(block):
-        birth.extra = <uint32_t> birth.time  # the lower half of `time` holds `extra`: see OWNED
+        # `block_own` stored the extra bytes in the lower half of `time`, which gets a time below.
+        birth.extra = <uint32_t> birth.time
     elif block.flags & (BLOCK_BORN | BLOCK_SEEN):
         return
     else:

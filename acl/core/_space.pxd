@@ -1,6 +1,6 @@
 """Addresses of blocks and pages in a range.
 
-All run under the arena's lock, without driver calls.
+All functions here are called under the arena's lock, and make no driver call.
 """
 
 from libc.stdint cimport uint32_t

@@ -15,18 +15,20 @@ cdef struct Sums:
     uint64_t longest_ns         # duration of the longest slow allocation, in ns
 
 # Called under the lock.  `arena_allocs` returns the number of allocations so far.  It may leave out
-# the most recent hits, as summing the hits costs as much as a search.  The result never falls.
+# the most recent hits, as their sum costs as much as the search for a placement.  The result never
+# falls.
 # `arena_hits` returns the exact number of hits.
 cdef uint64_t arena_allocs(Arena *arena) noexcept nogil
 cdef uint64_t arena_hits(Arena *arena) noexcept nogil
-# `slow_begin` is called before a slow allocation, `slow_end` after it, under the arena's lock.
+# `slow_begin` returns the time in ns.  `slow_end` counts a slow allocation that began at the time
+# `began`; it is called under the arena's lock.
 cdef uint64_t slow_begin() noexcept nogil
 cdef void slow_end(Arena *arena, uint64_t began) noexcept nogil
 # Called after an allocation that needed a flush or reactivated mappings: if it took STALL_NS or
 # more, does as `slow_end`.
 cdef void stall_end(Arena *arena, uint64_t began) noexcept nogil
-# Called without locks: if the pool has a new peak, note its composition.  With `climbed`, a slow
-# allocation has just updated the pool's sums.
+# Called without locks: if the pool has a new peak, note its composition.  First update the pool's
+# sums, unless `climbed` says that a slow allocation has just updated them.
 cdef void peak_note(Arena *arena, bint climbed) noexcept nogil
 # Update the pool's sums with the numbers of an arena, of the arenas of the latest slow allocations,
 # and of a few others in rotation.
@@ -66,13 +68,13 @@ cdef void budget_take(Arena *arena, uint16_t tag, size_t size) noexcept nogil
 cdef void budget_set(Pool *pool, uint16_t tag, size_t limit) noexcept nogil
 
 cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil
-# Return copies of all blocks in address order, which the caller must free by C's `free`; NULL if
-# there is no host memory.  `count` is set to their number.
+# Return copies of all blocks of an arena, range by range, each in address order; the caller must
+# free them by C's `free`.  NULL: no host memory.  Set `count` to the number of blocks.
 cdef Block *arena_copy(Arena *arena, uint64_t *count) noexcept nogil
 
 
 cdef inline bint budgeted(Arena *arena, uint16_t tag) noexcept nogil:
-    """True if a tag has a budget.  Bit 0, of blocks without a tag, is never set."""
+    """True if a tag has a budget.  Tag 0, which means no tag, never has one."""
     return <bint> (arena.budgets >> tag & 1)
 
 

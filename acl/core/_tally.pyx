@@ -1,14 +1,15 @@
 """Statistics that a pool always keeps: sizes, times of slow allocations, composition of its peak.
 
-The sizes cost the fast path nothing, as its count of hits is one count for each size.  Allocations
-that the cache does not serve are counted by the bin of their size; there are 32 bins for each power
-of two.  Only slow allocations are timed.
+The count of each size costs the fast path nothing: it counts each hit once, in the count of the
+hit's size.  Allocations that the cache does not serve are counted by the bin of their size; there
+are 32 bins for each power of two.  Only slow allocations are timed.
 
 The composition of the peak of live bytes over all streams is noted at slow allocations, and when
 the peak of one stream has risen by 1/64 and by 1 MiB since it was last noted.  So at the time of
 the note at least 63/64 of the peak, less 1 MiB for each stream, was live.  There is one exception:
-several streams together can make a peak in memory that is reserved already.  With more than 8
-streams, the note may be older by one slow allocation for each 8 streams.
+if several streams reach a new joint peak in memory that is reserved already, and the peak of no
+stream has risen that much, the joint peak is not noted.  From 8 streams on, the note may be older
+by one slow allocation for each 8 streams.
 
 Thread rule: any thread, no GIL, no Python object.  Sums over arenas are read without the arenas'
 locks: while other threads allocate, the numbers that are added may be from different moments.
@@ -226,7 +227,7 @@ cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
             held = stale_read(&arena.tag_live[tag])
             peak.tags[tag] += held
             tagged += held
-        tag = arena.default_tag                         # it counts the bytes without a tag
+        tag = arena.default_tag                         # it gets the bytes of blocks without a tag
         if tag != 0 and live > tagged:
             peak.tags[tag] += live - tagged
         if peak.stream_count < PEAK_STREAMS:
@@ -240,7 +241,7 @@ cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
 cdef bint peak_wanted(Arena *arena) noexcept nogil:
     """True if the sum of live bytes is a new peak whose composition is to be noted.
 
-    A note reads each arena.  So in a pool with more than 8 streams, some new peaks are not noted.
+    A note reads each arena.  So in a pool with 8 streams or more, some new peaks are skipped.
     """
     cdef Pool *pool = arena.pool
     cdef Source *source = &pool.source
@@ -384,7 +385,7 @@ cdef void range_stats(Range *span, ArenaStats *stats) noexcept nogil:
 
 
 cdef uint64_t arena_blocks(Arena *arena, Block *copies, uint64_t room) noexcept nogil:
-    """Return the number of blocks.  Copy the first `room` of them, in the order of addresses."""
+    """Return the number of blocks.  Copy the first `room` of them, range by range."""
     cdef uint32_t index
     cdef uint64_t count = 0
     cdef Block *block

@@ -14,8 +14,8 @@ Threads that allocate at the same time would take the same pages from each other
 recognises this if other arenas allocate during a slow allocation.  While that lasts, no pages are
 taken for a whole burst, and the pool may grow as if each arena were alone.
 
-This module never takes pages that may not leave their arena, never waits when the request has its
-pages, and never grows the pool.
+This module takes only pages that may leave their arena.  It waits only while the request itself
+lacks pages, and never grows the pool.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -92,10 +92,9 @@ cdef void near_fill(Climb *climb) noexcept nogil:
 
 
 cdef void turn_begin(Climb *climb) noexcept nogil:
-    """Note the begin of a slow allocation.
+    """Note the beginning of a slow allocation, and update the sums of the pool.
 
-    Update the sums of the pool.  If a new burst begins, compute its expected peak from the peak of
-    the arena's last burst.
+    If a new burst begins, compute its expected peak from the peak of the arena's last burst.
     """
     cdef Arena *arena = climb.arena
     cdef Source *source = &arena.pool.source
@@ -142,7 +141,7 @@ cdef bint turn_lacks(Climb *climb) noexcept nogil:
 
 
 cdef uint64_t arena_spares(Arena *arena) noexcept nogil:
-    """Return the approximate number of free pages of an arena."""
+    """Return an arena's pages less those that its live bytes fill.  Read without the lock."""
     cdef uint64_t live = stale_read(&arena.live) // arena.pool.options.granule
     cdef uint64_t pages = stale_read(<size_t *> &arena.pages)
     return pages - live if pages > live else 0
@@ -194,7 +193,7 @@ cdef uint32_t givers_find(Climb *climb, bint all, Giver *givers, uint64_t below)
 cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
     """Take free pages of the arenas in `near`; with `wait`, of all arenas.
 
-    A wait for a stream costs more than a search in all arenas.
+    With `wait` all arenas are searched, as this costs less than one wait for a stream.
     """
     cdef uint32_t rung = <uint32_t> (RUNG_OTHERS if wait else RUNG_IDLE)
     cdef uint64_t want = climb.missing
@@ -214,7 +213,7 @@ cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
             if climb.found < want and (wait or vain < VAIN_MOST):
                 attempt_try(rung)
                 frames = NULL
-                # When the request has its pages, do not wait for another stream.
+                # Do not wait for pages beyond those that the request itself lacks.
                 pages = pages_move_out(givers[index].arena, want - climb.found,
                                        wait and climb.found < climb.missing, False, &frames)
                 climb_add(climb, frames, pages, rung)
@@ -225,9 +224,9 @@ cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
 
 
 cdef Block *hole_take(Arena *arena, Block *hole, uint64_t want, bint new) noexcept nogil:
-    """Detach the lowest unmapped pages of a hole.
+    """Detach up to `want` pages of a hole: its lowest run of pages without any mapping.
 
-    With `new`, also pages that were never mapped.
+    Return the detached block, or NULL.  With `new`, pages that were never mapped are taken too.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, hole)
@@ -249,7 +248,7 @@ cdef Block *hole_take(Arena *arena, Block *hole, uint64_t want, bint new) noexce
 cdef Block *holes_take(Climb *climb, uint64_t want) noexcept nogil:
     """Under the lock: detach pages of a hole, to map them in advance.
 
-    The hole behind the placement comes first, then any other hole.
+    The hole behind the placement is tried first; then all holes, first for pages mapped before.
     """
     cdef Arena *arena = climb.arena
     cdef Block *stop = links_block(&arena.bins.holes[<uint32_t> RANGE_LARGE])
