@@ -1,4 +1,7 @@
-"""ONNX Runtime on the allocator's core: the host pool alone, sessions of the package, and of the C library."""
+"""Tests of `acl.ort`, which gives ONNX Runtime host memory of the pool.
+
+The host pool is tested alone, with sessions of the Python package `onnxruntime`, and with sessions of its C library.
+"""
 
 from __future__ import annotations
 

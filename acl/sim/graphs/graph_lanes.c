@@ -152,7 +152,7 @@ static Stream *lane_stream(Graph *graph, uint32_t lane)
     return stream;
 }
 
-/* Ends the capture or the binding of all streams of the graph: they queue their tasks again. */
+/* Ends the capture or the binding of all streams of the graph. Their next tasks are executed, not added to it. */
 void graph_unbind(Graph *graph)
 {
     Stream *stream;

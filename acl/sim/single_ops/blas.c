@@ -86,7 +86,7 @@ static aclTensorDesc *matrix_new(aclDataType type, aclTransType trans, int64_t r
     return tensordesc_new(type, 2, plain, ACL_FORMAT_ND);
 }
 
-/* Describes B. A B of int8 in tiles is FRACTAL_Z, whose tiles are transposed. */
+/* Describes matrix B. If its type is int8 and it is stored in tiles, its format is FRACTAL_Z: transposed tiles. */
 static aclTensorDesc *b_new(const Form *form)
 {
     if (form->trans_b == ACL_TRANS_NZ && form->type_b == ACL_INT8) {

@@ -21,7 +21,7 @@ from acl.tools.bench.cases import PARAMETERS, TITLES
 __all__ = ["machine", "merged", "plot", "plot_latency", "plot_memory", "subjects", "text", "with_floor"]
 
 Row = dict[str, Any]
-TOGETHER = 0.9      # a row is marked, and not compared, if all its threads ran for a smaller share of its time
+TOGETHER = 0.9      # least share of a run in which all threads must have run; rows below it are marked and not compared
 # For each column: heading, key of the row, format.
 COLUMNS = (
     ("ns/pair", "ns_per_pair", "{:,.1f}"), ("from", "ns_per_pair_low", "{:,.1f}"),

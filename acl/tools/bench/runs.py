@@ -46,8 +46,8 @@ class Job:
     opened: Opened
     effort: Effort
     extras: bool = True                     # also measure percentiles and memory
-    events: tuple[bytes, ...] = ()          # lists of events, one for each stream; empty if the workload has none
-    streams: int = 1                        # number of streams in the first list
+    events: tuple[bytes, ...] = ()          # lists of events, one for each thread; empty if the workload has none
+    streams: int = 1                        # number of streams whose events are in the first list
     live_peak: int = 0                      # most bytes that are live while the lists are played
     base: int = 0                           # resident bytes of the process before the allocator was opened
     counted: int = 0                        # number of runs under callgrind; 0: measure times

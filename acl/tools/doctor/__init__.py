@@ -113,7 +113,10 @@ def find_outputs() -> list[Finding]:
 
 
 def find_socket(folder: Path) -> list[Finding]:
-    """Find out whether `aclpool top` would see a process: only the user may use its folder, or it can be made."""
+    """Return a finding if `aclpool top` could not see this user's processes, else an empty list.
+
+    It sees them if its folder belongs to the user and no other user can write to it, or if the user can make it.
+    """
     try:
         if folder.exists():
             check_folder(folder)

@@ -253,7 +253,7 @@ def test_blas_handle_multiplies(raw_stream: int, function: str, arguments: tuple
 
 
 class Scene:
-    """The objects that the rows' arguments name."""
+    """The objects that stand for the names in GOOD and WRONG: `a`, `one`, `stream`, `dead` and others."""
 
     def __init__(self, stream: int) -> None:
         self.operands = Operands((2, 2, 2), (np.float16, np.float16))
