@@ -14,7 +14,7 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
 # pages could not be given back, or if an arena is registered with ACL.
 cdef bint pool_destroy(Pool *pool) noexcept nogil
 cdef uint64_t pool_live_bytes(Pool *pool) noexcept nogil
-# Marks a pool whose Python Pool was deleted before it could be destroyed.
+# Marks a pool whose Python Pool was deleted while the pool could not be destroyed.
 cdef void pool_orphan(Pool *pool) noexcept nogil
 # Finds up to `most` pools that `pool_orphan` has marked and that have no live blocks now.  Returns
 # their number.  From then on the caller owns these pools.
@@ -37,16 +37,16 @@ cdef Arena *arena_find(Pool *pool, aclrtStream stream, uint32_t role) noexcept n
 cdef Arena *pool_arena(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil
 cdef Arena *pool_arena_in(Pool *pool, aclrtStream stream, uint32_t role,
                           aclrtContext known) noexcept nogil
-# Gives this arena with its pages to the next stream that needs a new arena.  No work may have used
-# the arena.
+# Offers this arena with its pages to the next stream that needs a new arena.  The caller ensures
+# that no work has used the arena.
 cdef void arena_offer(Arena *arena) noexcept nogil
 cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role,
                       aclrtContext context) noexcept nogil
 # Called when a stream is about to be destroyed.  Afterwards no thread finds the stream's arena or
 # passes the stream's handle to the driver.
 cdef void stream_end(aclrtStream stream) noexcept nogil
-# Returns the error of a failed task of the stream, if a wait of a pool has seen one, and forgets
-# it.  Returns 0 if there is none.
+# Returns the error of a failed task of the stream that a wait of a pool has seen, or 0.  Each error
+# is returned only once.
 cdef aclError stream_fault_take(aclrtStream stream) noexcept nogil
 
 # Notes that this arena is registered with ACL for its stream, and that no other arena is.

@@ -53,9 +53,11 @@ cdef extern from "<pthread.h>" nogil:
                        void (*child)() noexcept nogil)
 
 
-cdef SpinLock pools_lock        # guards `pools`; its holder may take an arena's lock, but no other
+# guards `pools`; a thread that holds it may take the lock of an arena, but no other lock
+cdef SpinLock pools_lock
 cdef Pool *pools = NULL
-cdef uint32_t readers = 0  # threads that read pools without an owner; if > 0, none is destroyed
+# threads that read pools which no Python Pool owns; while it is > 0, such pools are not destroyed
+cdef uint32_t readers = 0
 cdef bint fork_watched = False
 
 
@@ -120,9 +122,9 @@ cdef void uses_end(Arena *arena, Use **link, aclrtStream stream, bint settled) n
 cdef bint arena_end(Arena *arena, aclrtStream stream, bint settled, bint *in_hand) noexcept nogil:
     """Note in an arena that a stream ends.
 
-    Return True if the arena was registered with ACL for it.  Set `in_hand` if a thread may be in a
-    driver call of the pool with the stream.  Threads that come later see the note and make no such
-    call.
+    Return True if the arena was registered with ACL for the stream.  Set `in_hand` if a thread may
+    be in a driver call with the stream.  Threads that want to begin such a call from now on see the
+    note and do not call.
     """
     cdef bint registered = False
     cdef uint32_t bed
@@ -166,7 +168,6 @@ cdef bint stream_in_hand(aclrtStream stream) noexcept nogil:
 
 
 cdef void stream_end(aclrtStream stream) noexcept nogil:
-    # Unregister the allocator: ACL would use it for a new stream with the same handle.
     cdef Pool *pool
     cdef uint32_t index
     cdef bint registered = False
@@ -182,6 +183,7 @@ cdef void stream_end(aclrtStream stream) noexcept nogil:
                 registered = True
         pool = pool.next
     spin_leave(&pools_lock)
+    # Otherwise ACL would use the allocator for a new stream with the same handle.
     if registered:
         _libacl.aclrtAllocatorUnregister(stream)  # status ignored: the stream ends anyway
     while in_hand:
@@ -216,7 +218,8 @@ cdef aclError stream_fault_take(aclrtStream stream) noexcept nogil:
 cdef void on_graph_end(void *graph) noexcept nogil:
     """Note that a captured graph is being destroyed.
 
-    ACL is the caller, so nothing else is done here.
+    ACL calls this during the destruction, so no function of ACL is called here.  Later calls of the
+    pool use the memory again.
     """
     cdef Pool *pool
     cdef uint32_t index
@@ -270,7 +273,8 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
     pool.no_virtual = options.segments
     if driver == NULL:
         driver_bind(&pool.source.driver)
-        ends_listen()                           # if ACL cannot, users call `pool.unregister`
+        # If ACL cannot report the ends of streams, users must call `pool.unregister`.
+        ends_listen()
         pool.life.orphan = True                 # until a Python Pool becomes its owner
     else:
         pool.source.driver = driver[0]
@@ -287,8 +291,9 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
 cdef void arena_close(Arena *arena, bint told) noexcept nogil:
     """Close an arena that no other thread uses.
 
-    Give its memory, except its first page or two, to the system.  With `told`, ACL or C code may
-    still call with the arena's address; it refuses such calls.
+    Give its host memory to the system, except the first page or two, which have the lock and the
+    mode.  `told`: ACL or C code may still call with the arena's address.  The mode ARENA_CLOSED
+    refuses such calls, and the address is never given to another arena.
     """
     cdef size_t page = <size_t> sysconf(_SC_PAGESIZE)           # safe cast: positive
     cdef size_t low = (<size_t> &arena.cache[0] + page - 1) // page * page
@@ -399,7 +404,10 @@ cdef void arena_name_like(Pool *pool, Arena *arena) noexcept nogil:
 
 
 cdef Arena *arena_place(Pool *pool, Arena *arena) noexcept nogil:
-    """Add an arena to the pool, if its stream has none.  Return the stream's arena, or NULL."""
+    """Add an arena to the pool, if its stream has none.
+
+    Return the stream's arena, or NULL if the table of arenas is full.
+    """
     cdef Arena *other = NULL
     spin_enter(&pool.lock)
     if arena.role != ROLE_CAPTURE:
@@ -431,7 +439,7 @@ cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role,
         other = arena_place(pool, arena)
     if other != arena:
         arena_close(arena, False)
-    elif role != ROLE_CAPTURE:  # a capture makes few events, so no ring is made ahead
+    elif role != ROLE_CAPTURE:  # a capture has few events, so no event ring is made in advance
         ring_ready(arena, stale_read(&pool.notes.capacity), count_read(&pool.arena_count))
     return other
 
@@ -542,7 +550,9 @@ cdef Arena *pool_arena_in(Pool *pool, aclrtStream stream, uint32_t role,
 
 
 cdef void owner_rules(Arena *arena) noexcept nogil:
-    """Under the lock: if mode bits are set, allow no owner, so that each caller reads the mode.
+    """Under the lock: if mode bits are set, let no thread own the lock.
+
+    Then each call takes the slow path of the lock, which reads the mode.
 
     ARENA_TAGGED is the exception: a thread without open scopes may own the lock, and gives up the
     ownership before it opens a scope.
@@ -629,12 +639,12 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
 
 
 cdef bint pool_empty(Pool *pool) noexcept nogil:
-    """Give all pages to the driver.  False if memory remains, of busy streams or live blocks."""
+    """Give all pages to the driver.  False if busy streams or live blocks still have memory."""
     cdef uint32_t index
     for index in range(count_read(&pool.arena_count)):
         arena_set_mode(pool.arenas[index], ARENA_CLOSED, 0)
         lock_take(&pool.arenas[index].lock)
-        naps_let_go(pool.arenas[index])         # frees blocks that were kept asleep for a graph
+        naps_let_go(pool.arenas[index])  # frees the sleeping blocks that were kept for a graph
         lock_drop(&pool.arenas[index].lock)
         pages_donate(pool.arenas[index], ~<uint64_t> 0, True)
     source_shrink(pool, 0)
@@ -657,7 +667,7 @@ cdef bint pool_destroy(Pool *pool) noexcept nogil:
     cdef bint empty
     if pool_live_bytes(pool) != 0:
         return False
-    context_enter(pool, pool.context, &before)  # this thread may have any context, or none
+    context_enter(pool, pool.context, &before)  # the thread may have another context, or none
     empty = pool_empty(pool) and not pool_registered(pool)
     if empty:
         pools_remove(pool)

@@ -19,20 +19,21 @@ cdef struct Turn:
 
 # Begins a batch of the awake blocks, or with `waking` of the sleeping ones, whose tag has its bit
 # set in `tags`.  If `turn.only` is set, the batch has that block alone.  Until `turn_end`, a free
-# of such a block is only noted, and free memory in their pages is not allocated.  So no new work is
-# queued there, and a wait for the streams covers all of it.  Returns False with an empty batch if
-# there is no host memory.
+# of a block of the batch is only noted, and free memory in its pages is not allocated.  So no new
+# work is queued on these pages, and a wait for the streams covers all work on them.  Returns False
+# with an empty batch if there is no host memory.
 cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil
 # Called without locks: unmaps the pages in which no block is awake, and gives their memory to the
 # driver.  The caller has seen the streams complete since `turn_begin`, or the batch itself has
 # mapped the pages.  Returns False if the driver refused, so that some pages are still mapped.
 cdef bint turn_unmap(Turn *turn) noexcept nogil
 # Called without locks: maps memory for all pages of the batch that have none.  Returns False if
-# there is not enough memory; then `turn_unmap` can undo it, as no block there is in use yet.
+# there is not enough memory.  Then `turn_unmap` can unmap the pages that were mapped, as no block
+# in them is in use yet.
 cdef bint turn_map(Turn *turn) noexcept nogil
-# Ends the batch.  Its blocks are asleep or awake then, by `asleep`; those that were freed since
-# `turn_begin` are free.  With `partly`, blocks whose pages all have memory are awake even if
-# `asleep` is true.
+# Ends the batch.  Afterwards its blocks are asleep if `asleep` is true, and awake if it is false;
+# blocks that were freed since `turn_begin` are free.  With `partly`, a block whose pages all have
+# memory is awake even if `asleep` is true.
 cdef void turn_end(Turn *turn, bint asleep, bint partly) noexcept nogil
 
 # Called under the lock, after `block_count_back`: frees a block with BLOCK_ASLEEP.

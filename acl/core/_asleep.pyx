@@ -10,8 +10,8 @@ has at most one batch.  During the batch the free parts of its blocks' pages are
 is queued there between the wait for the streams and the unmapping.  A block that is freed during
 its batch is MOVING until the batch ends.  If a block is freed while it is asleep, its sleeping
 pages become holes, its pages with memory become free, and its parts of sleeping pages that it
-shares with other blocks become VOID.  A freed block of a graph stays MOVING with its Nap instead,
-and its pages get memory again in the next wake, as the graph uses it.
+shares with other blocks become VOID.  A freed block of a graph stays MOVING with its Nap instead.
+Its pages get memory again in the next wake, as the graph still uses their addresses.
 
 No lock is held during a driver call.  Blocks in segments do not sleep, as a segment cannot be
 unmapped page by page.  Guarded blocks do not sleep, as their guard bytes are checked when they are
@@ -311,7 +311,10 @@ cdef inline bint frame_may_leave(Arena *arena, Frame *frame) noexcept nogil:
 
 
 cdef Frame **block_leave(Arena *arena, Block *block, Frame **last) noexcept nogil:
-    """Under the lock: retire the mappings of a block's pages that no awake block uses."""
+    """Under the lock: retire the mappings of a block's pages that no awake block uses.
+
+    Append the pages' frames to the list that ends at `last`.  Return the new end of the list.
+    """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, block)
     cdef uint32_t page = page_floor(span, block.addr, granule)
@@ -383,7 +386,7 @@ cdef Frame *frame_give(Pool *pool, Frame *frame) noexcept nogil:
 cdef bint frames_find(Arena *arena, uint64_t want, Frame **frames) noexcept nogil:
     """Without locks: get `want` frames; False if there are not enough.
 
-    They are spare frames, then new frames, then those of free pages in the pool's arenas.
+    Spare frames are taken first, then new frames, then frames of free pages of the pool's arenas.
     """
     cdef Pool *pool = arena.pool
     cdef Arena *other
@@ -503,13 +506,13 @@ cdef inline bint graph_keeps(Arena *arena) noexcept nogil:
 
 
 cdef void freed_end(Turn *turn, Nap *nap, bint asleep) noexcept nogil:
-    """Complete the free of a block that was freed during its batch.  May unlock."""
+    """Complete the free of a block that was freed during its batch.  May open the lock."""
     cdef Arena *arena = turn.arena
     cdef Block *block = nap.block
     if asleep and graph_keeps(arena):
         return                                  # the graph keeps the block; it stays MOVING
     nap_end(arena, nap)
-    if asleep or turn.waking:  # the work on the block is complete, and none followed
+    if asleep or turn.waking:  # all work on the block is complete, and no new work was queued
         uses_drop(arena, block)
         block_let_go(arena, block)
         return
@@ -674,7 +677,10 @@ cdef void page_empty(Arena *arena, Range *span, Block *block) noexcept nogil:
 # --- checking -----------------------------------------------------------------------------------
 
 cdef uint32_t naps_check(Arena *arena, size_t asleep) noexcept nogil:
-    """Check I15 for the Naps: each has a sleeping block, whose bytes sum to `asleep`; 0 if so."""
+    """Check I15 for the Naps; return 0 if it holds, else 15.
+
+    Each Nap must have a sleeping block, and the sizes of these blocks must sum to `asleep`.
+    """
     cdef uint32_t bed
     cdef size_t bytes = 0
     cdef Nap *nap

@@ -77,7 +77,8 @@ cdef inline uint32_t bin_of_wide(size_t units) noexcept nogil:
 cdef inline uint32_t bin_of_bytes(size_t size) noexcept nogil:
     """Return the bin for `size` bytes, which must be a multiple of the unit.
 
-    Few dependent instructions: an allocation that directly follows a free waits for this result.
+    It has few dependent instructions, as an allocation that directly follows a free waits for the
+    result.
     """
     cdef uint32_t shift
     if size < 32 << UNIT_SHIFT:
@@ -109,7 +110,8 @@ cdef inline uint32_t block_kind(Block *block) noexcept nogil:
     return block.bin >= BINS
 
 
-# Call a function whose name ends in `_in` if `kind` is a constant for the compiler.
+# A function whose name ends in `_in` has the argument `kind`.  Call it where `kind` is a constant:
+# the compiler then computes a part of the result.
 
 cdef inline void bin_insert_sized(Bins *bins, Block *block, size_t size,
                                   uint32_t kind) noexcept nogil:
@@ -129,7 +131,8 @@ cdef inline void bin_insert_in(Bins *bins, Block *block, uint32_t kind) noexcept
 cdef inline void bin_remove_in(Bins *bins, Block *block, uint32_t kind) noexcept nogil:
     # There are no branches here, as the processor cannot predict whether a bin becomes empty.
     cdef uint32_t index = block.bin
-    cdef bint last = block.links.next == block.links.prev  # then both are the list's head
+    # true if the block is the only one: then both of its links point to the head of the list
+    cdef bint last = block.links.next == block.links.prev
     cdef uint64_t map = bins.maps[index >> MAP_SHIFT] & ~(<uint64_t> last << (index & 63))
     links_remove(block)
     bins.maps[index >> MAP_SHIFT] = map
@@ -175,7 +178,7 @@ cdef inline Block *bins_above(Bins *bins, uint32_t index, uint32_t kind) noexcep
     cdef uint64_t bits = maps[word] >> (index & 63) >> 1
     if bits != 0:
         return bins.heads[kind * BINS + index + 1 + bit_lowest(bits)].next
-    bits = bins.groups[kind] & (~<uint64_t> 0 << (word + 1))            # word + 1 is at most 18
+    bits = bins.groups[kind] & (~<uint64_t> 0 << (word + 1))    # word < KIND_WORDS: the shift fits
     if bits == 0:
         return NULL
     word = bit_lowest(bits)
@@ -183,9 +186,10 @@ cdef inline Block *bins_above(Bins *bins, uint32_t index, uint32_t kind) noexcep
 
 
 cdef inline Block *bins_find(Bins *bins, size_t units, uint32_t kind) noexcept nogil:
-    """Return a free block of at least `units` units, of its bin or the next larger one; or NULL.
+    """Return a free block of at least `units` units, or NULL if there is none.
 
-    No size has more than MAX_SIZE_BITS bits, so `index` is below BINS.
+    The block is from the bin of this size or, if that has none, from the next larger bin that is
+    not empty.  No size has more than MAX_SIZE_BITS bits, so `index` is below BINS.
     """
     cdef uint32_t index = bin_of(units)
     cdef Block *found = NULL
@@ -279,8 +283,9 @@ cdef inline void block_link(Block *block, Block *upper) noexcept nogil:
 cdef inline void block_release_in(Arena *arena, Block *block, uint32_t kind) noexcept nogil:
     """Make a mapped block FREE: join it with its free neighbours and put it in a bin (I2, I3).
 
-    One neighbour is completed before the other one is read.  The processor cannot predict whether
-    they are free; if it guesses wrong about the second, the work for the first is not lost.
+    The upper neighbour is joined before the lower one is read.  The processor cannot predict if
+    neighbours are free.  If it guesses wrong about the lower one, the work for the upper one is not
+    lost.
     """
     cdef Bins *bins = &arena.bins
     cdef Block *upper = block.next

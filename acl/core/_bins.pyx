@@ -28,7 +28,7 @@ cdef extern from *:
     #define ZONE_SLABS 32768
     #endif
     """
-    size_t ZONE_SLABS           # most slabs, and so most arenas that are in use at the same time
+    size_t ZONE_SLABS           # limit of the slabs, and so of the arenas in use at the same time
 
 cdef enum:
     SLAB_SHIFT = 30             # a slab has 1 << SLAB_SHIFT bytes of addresses: 2^24 descriptors
@@ -39,7 +39,8 @@ cdef SpinLock zone_lock         # guards the variables below and all writes to t
 cdef size_t zone_slabs = 0      # number of slabs for which addresses are reserved
 cdef size_t slabs_used = 0      # number of slabs that were ever open
 cdef size_t arenas_used = 0     # number of slots that were ever arenas
-# closed slabs: a list of their first descriptors by `links.next`; `size`: writable bytes
+# list of closed slabs: the first descriptor of each, linked by `links.next`; the `size` of the
+# descriptor is the number of writable bytes of the slab
 cdef Block *slabs_free = NULL
 cdef Arena *arenas_free = NULL  # list of returned arenas, linked by `slab`
 
@@ -49,7 +50,7 @@ cdef Arena *arenas_free = NULL  # list of returned arenas, linked by `slab`
 cdef bint zone_open() noexcept nogil:
     """Under the zone's lock: reserve its addresses, at the first call.
 
-    If the system refuses, try half as many, and so on.  False if none can be reserved.
+    If the system refuses, try it for half as many slabs, and so on.  False if no slab is possible.
     """
     global zone_slabs
     cdef size_t slabs = ZONE_SLABS
@@ -172,7 +173,7 @@ cdef Block *slab_take(Arena *arena) noexcept nogil:
 cdef void size_flush(Arena *arena, size_t units, uint32_t *left) noexcept nogil:
     """Move up to `left` blocks of one size from the cache to the bins.
 
-    Subtract them from `left`.
+    Subtract their number from `left`.
     """
     cdef Block *block = arena.cache[units]
     while block != NULL and left[0] > 0:

@@ -22,8 +22,9 @@ from acl.core.types cimport ARENA_CAPTURING, Pool, ROLE_CAPTURE
 cdef Arena *capture_spare(Arena *arena) noexcept nogil:
     """Return an old capture's arena for a new capture on this arena's stream; NULL if none.
 
-    The old arena's graph was destroyed and its blocks are free.  If it belonged to another stream,
-    it must have no pages, as no order covers work on both streams.  This arena becomes its owner.
+    The graph of the old arena was destroyed, and its blocks are free.  If the old arena belonged to
+    another stream, it must have no pages, as the work of two streams is not ordered.  The `owner`
+    of the old arena is set to `arena`.
     """
     cdef Pool *pool = arena.pool
     cdef uint32_t index
@@ -99,7 +100,7 @@ cdef bint capture_look(Arena *arena) noexcept nogil:
     capture = capture_of(arena)
     if capture != NULL and (capture.captures.released or (
             capture.captures.graph != NULL and capture.captures.graph != graph)):
-        capture_end(arena)  # `capture` is over: another capture is in progress
+        capture_end(arena)  # the capture of `capture` has ended, and another one is in progress
         capture = NULL
     if capture == NULL:
         capture = capture_begin(arena)

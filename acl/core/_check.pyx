@@ -1,9 +1,9 @@
 """The checker of the invariants.
 
 `arena_check` visits every block of every range, then every list, and compares the sums.  It runs
-under the arena's lock and changes nothing.  Some checks are skipped because another thread may be
-changing the data: those of pages with MOVING blocks, and during a poll or a free those of the lists
-of waiting Uses.
+under the arena's lock and changes nothing.  Two checks are skipped while another thread may be
+changing the data: the check of pages with MOVING blocks, and, while a thread polls or frees WAITING
+blocks, the check of the queues of Uses.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -26,7 +26,7 @@ cdef struct Sums:               # sums over the blocks of an arena, to compare w
     size_t requested            # bytes that callers asked for
     size_t asleep               # bytes of LIVE blocks that are asleep
     uint64_t blocks[8]          # number of blocks by BlockState
-    uint64_t uses  # sum of the `requested` of WAITING blocks: their number of Uses (I10)
+    uint64_t uses  # sum of `requested` of WAITING blocks, which is their number of Uses (I10)
     uint64_t waiting_by_use     # number of WAITING blocks that have Uses
     uint64_t pages              # number of backed pages
     uint64_t shadows            # number of inactive mappings
@@ -66,7 +66,7 @@ cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
     if view.frame == NULL:  # retired: a thread unmaps it, or the driver refused to
         return view.mapped == NULL or (view.mapped.holder != NULL and view.mapped.stale > 0)
     if view.frame.stamp > arena.maps.search:
-        return False                            # the number is that of a search in another arena
+        return False                            # `stamp` is the number of another arena's search
     other = view.frame.views
     while other != NULL:
         if other.frame != view.frame or arena.space.ranges[other.range].views[other.page] != other:

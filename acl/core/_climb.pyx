@@ -7,8 +7,8 @@ timeout, as the caller may hold Python's GIL while a Python callback is queued o
 the timeout expires, the pages are kept and the next step is tried.  A stream under capture is never
 waited for.
 
-Pages of an arena that does not donate are never unmapped.  If the option `steal` is off, no page
-is.
+Pages of an arena that does not donate are never unmapped.  If the option `steal` is off, no page is
+unmapped.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -87,9 +87,9 @@ cdef inline bint borrows_often(Arena *arena) noexcept nogil:
 cdef bint shapes_differ(Arena *arena) noexcept nogil:
     """True if so many allocations move pages that their shapes cannot recur.
 
-    In a small arena only the moves since the last growth count.  A large arena grows after few
-    moves, which says nothing about its shapes.  So all its moves count, except if growth is
-    expensive (PRICE_DEAR).
+    In a small arena, only the moves since `growth_paid` last allowed growth are counted.  A large
+    arena grows after few moves, so a low count since then says nothing about its shapes.  All its
+    moves are counted, except when growth is expensive: see `growth_paid`.
     """
     cdef uint64_t *rungs = arena.counters.rungs
     cdef uint64_t moves
@@ -102,7 +102,7 @@ cdef bint shapes_differ(Arena *arena) noexcept nogil:
 
 
 cdef void views_allow(Climb *climb) noexcept nogil:
-    """Under the lock: decide if aliases are allowed (`views`) and if they are useful (`repeats`).
+    """Under the lock: set `climb.views` if aliases are allowed, `climb.repeats` if they are useful.
 
     An alias is useful if an iteration of the arena has ended, as the next iteration uses the alias
     again.  It is not useful if many allocations move pages, as then their shapes do not repeat.
@@ -151,11 +151,11 @@ cdef inline size_t permille(size_t bytes, size_t part) noexcept nogil:
 cdef void peaks_read(Climb *climb) noexcept nogil:
     """Set `climb.own`, the sum of the arenas' peaks, and `climb.joint`, the peak of their sum.
 
-    Do nothing if they are set, so that all steps of an allocation use the same numbers.
+    Do nothing if both are set, so that all steps of one allocation use the same two numbers.
     """
     cdef Pool *pool = climb.arena.pool
     cdef Source *source = &pool.source
-    cdef size_t asleep                          # bytes of sleeping blocks, which need no memory now
+    cdef size_t asleep                          # bytes of sleeping blocks, which have no memory
     cdef size_t own, joint
     if climb.live != 0:
         return
@@ -174,7 +174,7 @@ cdef void peaks_read(Climb *climb) noexcept nogil:
 
 
 cdef void joint_note(Climb *climb) noexcept nogil:
-    """Raise the joint peak, if this allocation, which has succeeded, makes a new one."""
+    """Called after an allocation has succeeded: raise the pool's joint peak if it was exceeded."""
     cdef Source *source = &climb.arena.pool.source
     spin_enter(&source.lock)
     source.joint_peak = max(source.joint_peak, climb.live)
@@ -188,7 +188,7 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
     cdef size_t cap
     peaks_read(climb)
-    # The joint peak is a limit too, as streams that work in turn share pages.
+    # The cap is bound to the joint peak too, as streams that work in turn share pages.
     cap = min(permille(climb.own, GROW_ALWAYS), permille(climb.joint, GROW_JOINT))
     return pages if need <= max(cap, few_bytes(climb.arena.pool)) else 0
 
@@ -223,7 +223,8 @@ cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
     if arena.growth.borrows < price:
         pages = 0
     else:
-        arena.growth.borrows = 0  # other steps may still fill the placement with moved pages
+        # The moves are paid for, even if later steps fill the placement with moved pages.
+        arena.growth.borrows = 0
         arena.growth.grown_at = arena_allocs(arena)
     if price >= PRICE_DEAR:     # growth has not stopped the moves: aliases are allowed again
         climb.repeats = arena.iteration.emptied != 0 and not borrows_often(arena)
@@ -246,17 +247,20 @@ cdef void step_spare(Climb *climb) noexcept nogil:
 
 
 cdef void step_paid(Climb *climb) noexcept nogil:
-    """Fallback step: new frames, up to 1 % of the peak, if the arena often moved pages."""
+    """Fallback step: new frames, up to 1 % of the peak, if enough allocations moved pages.
+
+    `growth_price` says how many are enough.
+    """
     take_driver(climb, growth_paid(climb), RUNG_GROW)
 
 
 cdef void step_alias(Climb *climb) noexcept nogil:
     """Fallback step: aliases of the arena's own free pages.
 
-    If shapes repeat, an alias saves the next iteration its driver calls.  If streams work in turn
-    it does not, as the page then leaves the arena and loses all its mappings.  If frees come before
-    launches, pages cannot move, so an alias is the only way.  In all other cases pages are moved by
-    later steps, as the alias would not be used again.
+    If shapes repeat, the alias saves driver calls in the next iteration.  If streams work in turn,
+    it saves none, as the page then leaves the arena and loses all its mappings.  If blocks are
+    freed before work on them is launched, pages cannot move, so an alias is the only way.  In all
+    other cases later steps move pages, as an alias would not be used again.
     """
     if ((climb.repeats and not turn_lacks(climb)) or not pages_may_leave(climb.arena, False)
             or climb.arena.pool.options.views == VIEWS_ALWAYS):
@@ -269,7 +273,10 @@ cdef void step_grow(Climb *climb) noexcept nogil:
 
 
 cdef void step_burst(Climb *climb) noexcept nogil:
-    """Fallback step: free pages of idle streams, in bulk, if the last bursts needed more pages."""
+    """Fallback step: free pages of idle streams, in bulk, if the burst needs more pages.
+
+    The number of pages that it needs is estimated from the last bursts of the arena.
+    """
     if turn_lacks(climb):
         turn_take(climb, False)
 
@@ -293,7 +300,10 @@ cdef void step_idle(Climb *climb) noexcept nogil:
 
 
 cdef void step_wait(Climb *climb) noexcept nogil:
-    """Fallback step: free pages of busy streams, after a short wait, instead of much growth."""
+    """Fallback step: free pages of busy streams, after a wait of at most SHARING_MS.
+
+    It is tried only if new frames would let the pool exceed its joint peak: see GROW_WAITING.
+    """
     cdef uint64_t before
     if growth_waits(climb):
         before = waits_shorten(SHARING_MS)
@@ -366,7 +376,8 @@ cdef void climb_start(Climb *climb, Arena *arena, size_t size) noexcept nogil:
 cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
     """Return the best placement, even if old mappings in it must be unmapped; wait if needed.
 
-    If they cannot be unmapped now, return one without old mappings, or none.
+    If the old mappings cannot be unmapped now, return a placement without any.  If there is no
+    placement, `first` is NULL in the result.
     """
     cdef void *graph = NULL
     cdef bint ready
@@ -381,9 +392,10 @@ cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
 
 
 cdef Window window_choose(Arena *arena, size_t size, uint32_t kind, Window window) noexcept nogil:
-    """Return `window`, else the best placement without old mappings to unmap, else one with them.
+    """Return `window` if it is a placement; otherwise search for one.
 
-    A placement with old mappings may need one page less, but costs a wait in each iteration.
+    Placements without old mappings are preferred.  One with old mappings, which must be unmapped
+    first, may need one page less, but would cost a wait in each iteration.
     """
     if window.first == NULL:
         window = window_find(arena, size, kind, DEMAND_PLAIN)
@@ -428,7 +440,7 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
             vain = frame
     source_put(pool, vain)
     if not done:
-        source_shrink(pool, reserved)  # give new frames back to the driver: they are not used
+        source_shrink(pool, reserved)  # the new frames are not used: give them to the driver
     lock_take(&arena.lock)
     arena.growth.borrows += climb.rung != RUNG_GROW and climb.rung != RUNG_DRIVER
     return done
@@ -499,8 +511,8 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind, Window *windo
 cdef void *segment_climb(Arena *arena, size_t bytes, uint32_t *rung) noexcept nogil:
     """Allocate a segment and return its address, or NULL; set `rung`.
 
-    If the driver has no memory, give free segments of this arena back to it and try again, then
-    those of other arenas.
+    If the driver has no memory, give it the free segments of this arena and try again; then give it
+    those of the other arenas, and try after each arena.
     """
     cdef Pool *pool = arena.pool
     cdef uint64_t pages = bytes // pool.options.granule

@@ -32,8 +32,8 @@ cdef void attempt_try(uint32_t rung) noexcept nogil
 cdef void attempt_stop(uint32_t stop) noexcept nogil     # `stop`: Stop bits
 cdef void attempt_read(Attempt *attempt) noexcept nogil
 
-# Called without locks when a pool could not grow; `kind` is a Refusal.  `pool/_refusals` sets this
-# pointer; while it is NULL, no call is made.
+# Called without locks when a pool could not grow.  `kind` is a Refusal; `bytes` is the size that
+# was refused.  `pool/_refusals` sets this pointer; while it is NULL, it is not called.
 cdef void (*on_refused)(Pool *pool, uint32_t kind, size_t bytes) noexcept nogil
 
 # Asks the driver for a new frame.  Returns NULL if the limit, the headroom or the driver forbids
@@ -59,10 +59,11 @@ cdef size_t device_room(Pool *pool) noexcept nogil          # bytes free on the 
 # Returns the context that is current in this thread; NULL if none is, or if the driver has none.
 cdef aclrtContext context_here(Pool *pool) noexcept nogil
 # Makes a context current, unless it is NULL or current already.  Sets `before` for `context_leave`.
+# Returns the driver's status, or 0 if there was no call.
 cdef aclError context_enter(Pool *pool, aclrtContext context, aclrtContext *before) noexcept nogil
 cdef void context_leave(Pool *pool, aclrtContext before) noexcept nogil
 
-# Until `waits_end`, all waits of this thread together may take only as long as the limit of one.
+# Until `waits_end`, all waits of this thread together may take only as long as one wait may take.
 cdef void waits_begin(Pool *pool) noexcept nogil
 cdef void waits_end() noexcept nogil
 # Limits all waits of this thread together to `most_ms`, counted from now.  Returns the old limit,
@@ -70,16 +71,17 @@ cdef void waits_end() noexcept nogil
 cdef uint64_t waits_shorten(uint32_t most_ms) noexcept nogil
 cdef void waits_restore(uint64_t until) noexcept nogil
 
-# Returns the context of a stream, or NULL if it was not found.  It is `known` if that is not NULL.
-# For the default stream it is the current context, or the pool's if none is current.  For other
-# streams it is found by queries in these two contexts.
+# Returns the context of a stream, or NULL if the context was not found.  Returns `known` if that is
+# not NULL.  Otherwise, for the default stream, returns the current context, or the pool's context
+# if none is current.  For other streams, asks the driver in the current context, then in the
+# pool's, if the stream belongs to it.
 cdef aclrtContext stream_home(Pool *pool, aclrtStream stream, aclrtContext known) noexcept nogil
 # Called before and after a driver call with the arena's stream.  `stream_hold` returns False if the
 # stream has ended; then there must be no call.  `stream_end` waits until `stream_let` was called.
 cdef bint stream_hold(Arena *arena) noexcept nogil
 cdef void stream_let(Arena *arena) noexcept nogil
 
-# True if any wait of a pool in this process has found a failed task (`arena.ending.fault`).
+# True if a wait of any pool in this process has ever found a failed task (`arena.ending.fault`).
 cdef bint faults_seen() noexcept nogil
 cdef bint stream_idle(Arena *arena) noexcept nogil          # true if no work is queued or running
 cdef bint stream_wait(Arena *arena) noexcept nogil  # false: wait expired, refused or captured
@@ -92,7 +94,8 @@ cdef uint64_t place_rested(Pool *pool, aclrtContext context) noexcept nogil
 # in any case.
 cdef aclError device_sync(Pool *pool) noexcept nogil
 cdef bint device_wait(Pool *pool) noexcept nogil
-# Does as `device_sync`, but only for the contexts that WAITING blocks of one arena wait for.
+# Waits for all work of the contexts for which WAITING blocks of one arena wait.  Returns the first
+# error, or 0.
 cdef aclError waiting_contexts_sync(Arena *arena) noexcept nogil
 # `capture_status` sets `active` to true if the stream is being captured, and `graph` to its graph,
 # and returns the driver's status.  `stream_captured` returns `active`, which is false if the driver
@@ -100,17 +103,18 @@ cdef aclError waiting_contexts_sync(Arena *arena) noexcept nogil
 cdef aclError capture_status(Pool *pool, aclrtStream stream, void **graph,
                              bint *active) noexcept nogil
 cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept nogil
-# Asks ACL to report when the graph is destroyed; the arenas of its captures are `released` then.
+# Asks ACL to report when the graph is destroyed.  The report sets `captures.released` in the
+# arenas of the graph.
 cdef void graph_watched(Pool *pool, void *graph) noexcept nogil
 
 # Makes the pool's context current if the thread has none, as it could not query streams without
 # one.
 cdef void context_lend(Pool *pool) noexcept nogil
 
-# Records an event behind all work that is queued on a stream.  Looks for the stream in `context`,
-# then in the pool's context; if it is there, sets `context` to it.  Returns NULL if no event can be
-# recorded, for example during a capture.  The thread's current context may be of another device, as
-# a finalizer can run in any thread.
+# Records an event behind all work that is queued on a stream.  Returns NULL if no event can be
+# recorded, for example during a capture.  First makes `context` current, as a finalizer can run in
+# any thread, whose current context may be of another device.  If the stream is not in `context`,
+# tries the pool's context, and sets `context` to the pool's if the stream is there.
 cdef aclrtEvent event_mark(Pool *pool, aclrtStream stream, aclrtContext *context) noexcept nogil
 cdef bint event_done(Pool *pool, aclrtEvent event) noexcept nogil
 cdef aclError event_ask(Pool *pool, aclrtEvent event, bint *done) noexcept nogil

@@ -98,9 +98,11 @@ cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil
             attempt_status = status
             attempt_stop(STOP_DRIVER)
             refusal = True
+            # If a map call is refused after others succeeded, the driver has virtual memory and
+            # only refuses an alias.
             if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT and call != CALL_MALLOC and (
                     call != CALL_MAP or source.calls[call] == source.failed[call]):
-                pool.no_virtual = True  # an alias that is refused does not count
+                pool.no_virtual = True
         elif call == CALL_SYNC:
             attempt_stop(STOP_SYNC)
     spin_leave(&source.lock)
@@ -131,8 +133,8 @@ cdef bint source_claim(Pool *pool, size_t bytes) noexcept nogil:
 cdef void source_answer(Pool *pool, size_t bytes, bint given) noexcept nogil:
     """Complete a claim by `source_claim`.
 
-    If the driver has `given` the memory, the bytes stay reserved, which may make a new peak.
-    Otherwise the claim is undone.
+    If the driver has `given` the memory, the bytes stay reserved, and `reserved_peak` is raised if
+    it is exceeded.  Otherwise the bytes are no longer reserved.
     """
     cdef Source *source = &pool.source
     spin_enter(&source.lock)
@@ -162,7 +164,7 @@ cdef size_t device_room(Pool *pool) noexcept nogil:
 
 
 cdef bint headroom_left(Pool *pool, size_t bytes) noexcept nogil:
-    """True if the device keeps the pool's headroom.  Asks the driver only if the option is set."""
+    """True if `bytes` more leave the pool's headroom free.  The driver is asked if it is not 0."""
     cdef size_t headroom = pool.options.headroom
     cdef size_t room
     if headroom == 0:
@@ -443,14 +445,14 @@ cdef bint faults_seen() noexcept nogil:
 
 
 cdef void fault_keep(Arena *arena, aclError status) noexcept nogil:
-    """Keep the error of a failed task, as the driver reports it to this wait of the pool only."""
+    """Keep the error of a failed task for Python, as the driver reports it only to this wait."""
     if TASKS_FIRST <= status < TASKS_END and status != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT:
         arena.ending.fault = status
         count_publish(&faults, 1)
 
 
 cdef aclError stream_ask(Arena *arena, bint wait, bint *complete) noexcept nogil:
-    """Query the stream or wait for it, in the current context.  `complete`: false under capture."""
+    """Query the stream or wait for it.  Under capture do neither, and set `complete` to false."""
     cdef Pool *pool = arena.pool
     cdef aclrtStreamStatus state = ACL_STREAM_STATUS_NOT_READY
     cdef int32_t timeout_ms = 0
@@ -519,7 +521,7 @@ cdef bint stream_wait(Arena *arena) noexcept nogil:
 # --- waiting for contexts -----------------------------------------------------------------------
 
 cdef struct Contexts:
-    aclrtContext[64] found      # PLACES entries
+    aclrtContext[64] found      # the size is PLACES
     uint32_t count              # number of entries in `found`
     bint more                   # there are more contexts than `found` has entries
 
@@ -550,7 +552,7 @@ cdef void contexts_of(Arena *arena, Contexts *contexts) noexcept nogil:
         while use != NULL:
             contexts_add(arena.pool, contexts, use.context)
             use = use.next
-    use = arena.order.waiting  # one Use of each queue suffices: all have its context
+    use = arena.order.waiting  # one Use of each queue suffices, as a queue has only one context
     while use != NULL:
         contexts_add(arena.pool, contexts, use.context)
         use = queue_after(arena, use)
@@ -604,7 +606,7 @@ cdef void place_note(Pool *pool, aclrtContext context, uint64_t moment) noexcept
 
 
 cdef bint context_captured(Pool *pool, aclrtContext context) noexcept nogil:
-    """True if a stream in `context`, which is current, is captured: then no wait is allowed."""
+    """True if a stream of the current `context` is captured; then no wait for it is allowed."""
     cdef uint32_t index
     cdef Arena *arena
     cdef void *graph = NULL
@@ -690,7 +692,7 @@ cdef aclError waiting_contexts_sync(Arena *arena) noexcept nogil:
 
 cdef aclError capture_status(Pool *pool, aclrtStream stream, void **graph,
                              bint *active) noexcept nogil:
-    """Ask if a stream is captured, and into which graph.  If ACL has no graphs, it is not."""
+    """Ask if a stream is captured, and into which graph.  Without graphs, no stream is captured."""
     cdef aclmdlRICaptureStatus state = ACL_MODEL_RI_CAPTURE_STATUS_NONE
     cdef aclmdlRI handle = NULL
     cdef aclError status = counted(

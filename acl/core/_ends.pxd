@@ -6,14 +6,14 @@ from acl.bind.generated._libacl cimport aclrtStream
 
 # Asks ACL, once in a process, to report the ends of streams.
 cdef void ends_listen() noexcept nogil
-# Called with each stream that is about to be destroyed.  `_arena` sets it when it is imported.
+# Called with each stream that is about to be destroyed.  `_arena` sets this pointer at its import.
 cdef void (*on_end)(aclrtStream stream) noexcept nogil
 
-# Watches a living stream until it ends, and returns the number of the watch.  0 if the stream is a
-# default stream, if ACL cannot report ends, or without host memory.
+# Watches a stream until it ends, and returns the number of the watch.  Returns 0 if the stream is a
+# default stream, if ACL cannot report ends, or if there is no host memory.
 cdef uint64_t ends_watch(aclrtStream stream) noexcept nogil
-# False if the stream with this watch has ended.  A later stream with the same handle has another
-# number.  True for the number 0.
+# Returns False if the watched stream with this number has ended.  A later stream with the same
+# handle has another number.  Returns True if `number` is 0, as then no watch was made.
 cdef bint ends_alive(aclrtStream stream, uint64_t number) noexcept nogil
 # Sets whether the end of a watched stream unregisters its allocator from ACL.
 cdef void ends_serve(aclrtStream stream, bint serves) noexcept nogil

@@ -26,16 +26,16 @@ cdef enum:
 
 cdef struct Watch:
     aclrtStream stream
-    uint64_t number             # counts the watches of the process
-    bint serves                 # its end unregisters the stream's allocator
+    uint64_t number             # number of the watch, from 1; unique in the process
+    bint serves                 # the end of the stream unregisters its allocator from ACL
     Watch *next                 # in its bucket, or in the list of streams that have ended
 
-cdef SpinLock ends_lock         # a leaf: no other lock is taken while it is held
-cdef Watch *watches[1024]       # by a hash of the handle
+cdef SpinLock ends_lock         # guards the variables below; its holder takes no other lock
+cdef Watch *watches[1024]       # hash table of BUCKETS lists; the key is the stream's handle
 cdef void *ended = NULL         # Watch pointer: the list of streams that have ended, newest first
 cdef uint64_t last_number = 0
 cdef bint asked = False         # ACL was asked to report ends
-cdef uint32_t refused = 0       # and it cannot; read without the lock
+cdef uint32_t refused = 0       # 1: ACL cannot report ends; read without the lock
 
 
 cdef void on_fork_child() noexcept nogil:
@@ -76,7 +76,7 @@ cdef void end_note(aclrtStream stream) noexcept nogil:
         pointer_publish(&ended, watch)
     spin_leave(&ends_lock)
     if serves:                  # ACL would use the allocator for a new stream with the same handle
-        _libacl.aclrtAllocatorUnregister(stream)  # status: the stream ends anyway
+        _libacl.aclrtAllocatorUnregister(stream)  # status ignored: the stream ends anyway
 
 
 cdef void ends_listen() noexcept nogil:

@@ -8,7 +8,7 @@ cdef enum EventKind:
     EVENT_LIVE                  # only in a snapshot: a live block
     EVENT_PAGES                 # only in a snapshot: mapped memory, in use or free
     EVENT_MAP                   # detail: the Rung from which the memory came
-    EVENT_UNMAP  # detail: 1 if its memory is used elsewhere, 0 if the driver gets it
+    EVENT_UNMAP  # detail: 1 if the page's memory is used elsewhere, 0 if the driver gets it
     EVENT_OOM                   # detail: number of the OomReport
     EVENT_TRIM
     EVENT_SYNC                  # size: duration in clock ticks; detail: 1 if the wait failed
@@ -50,13 +50,15 @@ cdef struct Ring:
     Event *events
 
 cdef enum:
-    OWNED = 0xACE1              # if these are the upper 16 bits of `Birth.time`, it is not a time
+    # if these are the upper 16 bits of `Birth.time`, the field is not a time: see `Birth.time`
+    OWNED = 0xACE1
 
 # When, and with which stacks, a live block was handed out. It lies in the links of a LIVE block,
 # which no list uses, until the block is freed. Under the arena's lock, except `extra`: see
 # `block_own`.
 cdef struct Birth:
-    uint64_t time               # clock ticks; without BORN and SEEN it may be OWNED << 48 | `extra`
+    # in clock ticks; in a block without BLOCK_BORN and BLOCK_SEEN it may be OWNED << 48 | `extra`
+    uint64_t time
     uint16_t stack              # number of the Python stack; there are fewer than 2**16
     uint16_t native             # number of the C stack; there are fewer than 2**16
     uint32_t extra              # bytes of `requested` that the pool has added to the caller's bytes

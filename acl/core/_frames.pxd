@@ -26,7 +26,8 @@ cdef uint32_t pages_free(Arena *arena) noexcept nogil
 # Begins a search: sets `stamp` and `block` in the frames of wholly free pages.  If `away` is not
 # NULL, it is set to a list of those frames that are not at their first mapping.
 cdef void frames_stamp(Arena *arena, Frame **away) noexcept nogil
-cdef void homes_stamp(Arena *arena) noexcept nogil  # sets `Frame.hole` where `home` is in a HOLE
+# Sets `Frame.hole` of each frame whose first mapping (`home`) is in a HOLE.
+cdef void homes_stamp(Arena *arena) noexcept nogil
 
 # Debug builds: `free_stamp` notes a free on each page of a block.  `page_enforce` and
 # `shadow_enforce` end the process if a page or an inactive mapping is about to be unmapped too

@@ -95,7 +95,7 @@ cdef View *views_doom(Arena *arena, Frame *frame) noexcept nogil:
         view = after
     holder.next = shadows
     frame.holder = frame.home = NULL
-    frame.stamp = frame.mark = 0  # they are numbers of this arena's searches, not of the next one's
+    frame.stamp = frame.mark = 0  # an arena that gets the frame later numbers its own searches
     return holder
 
 

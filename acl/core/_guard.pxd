@@ -20,11 +20,11 @@ cdef enum Found:
     FOUND_FOREIGN
     FOUNDS
 
-# `pool/_findings` sets these two functions; `_registry` imports it before any guard is opened.
-# They are called without locks, from any thread.  `on_happened` notes that a block was handed out
-# or freed, with the thread's stacks, and returns the number of the note.  `on_found` reports an
-# error.  `last` is the number of the newest note of the block that the report shows, or 0 for all
-# notes.
+# `pool/_findings` sets these two pointers; `_registry` imports that module before any guard is
+# opened.  The functions are called without locks, from any thread.  `on_happened` notes that a
+# block was handed out or freed, with the thread's stacks, and returns the number of the note.
+# `on_found` reports an error, with the notes of the block up to the number `last`, or all if it is
+# 0.
 cdef uint64_t (*on_happened)(Arena *arena, Block *block, size_t size, bint freed) noexcept nogil
 cdef void (*on_found)(Found kind, Arena *arena, Block *block, uint64_t last) noexcept nogil
 

@@ -39,9 +39,9 @@ cdef extern from "core/lock.h" nogil:
 cdef enum:
     GUARD_VALUE = 0xA7
     FREED_VALUE = 0xDD
-    LOOK_BYTES = 4096           # most bytes of a freed block that are filled and checked
-    SLOTS = 64                  # most freed blocks whose check is not complete
-    HELD = 32                   # most blocks in quarantine; the other slots wait for their check
+    LOOK_BYTES = 4096           # only the first LOOK_BYTES of a freed block are filled and checked
+    SLOTS = 64                  # limit of the freed blocks whose check is not complete
+    HELD = 32                   # limit of the blocks in quarantine; other slots wait for a check
 
 # A guarded block that its caller has freed.  It is in quarantine until `oldest_leaves` frees it;
 # its slot is in use until `oldest_settles` has checked the copies.  Only the thread that holds
@@ -176,7 +176,7 @@ cdef bint oldest_settles(Arena *arena, Guard *guard, bint wait) noexcept nogil:
     """
     cdef Slot *slot = slot_at(guard, guard.settled)
     cdef bint ready
-    if not guard.waits:                         # if it waits, `oldest_leaves` has checked the slot
+    if not guard.waits:                         # else `oldest_leaves` has checked the slot already
         ready = slot_ready(arena, slot, wait)
         if slot.event != NULL and not ready and not wait:
             return False
@@ -264,7 +264,7 @@ cdef void guard_close(Arena *arena) noexcept nogil:
     guard_flush(arena, True)
     if guard == NULL or not spin_try(&guard.busy):
         return
-    # If the wait for a check expired, its copy may still be queued: then keep the pinned memory.
+    # Keep the pinned memory if a wait expired, as the stream may still copy to it.
     if guard.pinned != NULL and guard.settled == guard.pushed and stream_wait(arena):
         aclrtFreeHost(guard.pinned)  # status ignored: nothing else can be done
         guard.pinned = NULL

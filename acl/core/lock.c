@@ -33,8 +33,8 @@ bool lock_bias_available(void) {
     return state == BIAS_YES;
 }
 
-/* After a successful registration, the call fails only if a sandbox has forbidden it since.  Then the owner may be in a
-   section, and there is no other way to find out.  So the process must not continue. */
+/* After a successful registration, membarrier fails only if a sandbox has forbidden it since.  Without the barrier a
+   thread that revokes the bias cannot tell if the owner is in a section.  So the process must not continue. */
 void lock_barrier(void) {
     if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
         static const char TEXT[] =

@@ -49,7 +49,7 @@ typedef struct SpinLock {
 } SpinLock;
 
 typedef struct LockSeat {
-    void *owner;   /* `thread`: it owns the lock, and enters by a store to `busy`; NULL: it does not */
+    void *owner;   /* equal to `thread` while that thread owns the lock and enters by a store to `busy`; else NULL */
     void *thread;  /* the only thread that ever writes `busy`; NULL: the slot is unused; set once, under `spin` */
     uint32_t busy; /* 1: the owner is in a section */
 } LockSeat;
@@ -220,9 +220,9 @@ static inline void lock_leave(BiasedLock *lock) {
     spin_leave(&lock->spin);
 }
 
-/* Ends the ownership of the calling thread, which is in no section.  There is no wait, as only this thread could be
-   inside by its slot.  It can become the owner again when `may_own` allows that: by the usual rule, or, if no other
-   thread entered a section in between, at the end of its next section. */
+/* Ends the ownership of the calling thread, which is in no section.  The function does not wait, because only the owner
+   enters sections by the owner slot.  When `may_own` allows it, the thread can become the owner again: by the usual
+   rule, or, if no other thread entered a section in between, at the end of its next section. */
 static inline void lock_step_down(BiasedLock *lock) {
     void *self = lock_self();
     LockSeat *seat = __atomic_load_n(&lock->seat, __ATOMIC_RELAXED);
@@ -238,8 +238,8 @@ static inline void lock_step_down(BiasedLock *lock) {
     spin_leave(&lock->spin);
 }
 
-/* Takes the lock, as the owner if possible.  It is for sections that unlock half-way. lock_drop leaves the section in
-   the way in which it was entered. */
+/* Takes the lock, as the owner if possible.  Used by sections that open and take the lock in the middle.  lock_drop
+   ends the section: as the owner if it was entered so, else as a spin lock. */
 static inline void lock_take(BiasedLock *lock) {
     if (lock_enter_biased(lock)) {
         lock->biased = 1;
@@ -257,7 +257,7 @@ static inline void lock_drop(BiasedLock *lock) {
     }
 }
 
-/* Reads a number that another thread may be changing.  The caller must tolerate an old value. */
+/* Reads, without a lock, a number that another thread may be changing.  The caller must tolerate an old value. */
 #if defined(__SANITIZE_THREAD__)
 __attribute__((no_sanitize("thread"), noinline, unused)) static size_t
 #else
@@ -276,7 +276,7 @@ static inline void count_publish(uint32_t *where, uint32_t count) {
     __atomic_store_n(where, count, __ATOMIC_RELEASE);
 }
 
-/* Reads a pointer without a lock.  Its target is visible as it was at pointer_publish, or newer. */
+/* Reads a pointer without a lock.  All writes to its target before pointer_publish are then visible. */
 static inline void *pointer_read(void *const *where) {
     return __atomic_load_n(where, __ATOMIC_ACQUIRE);
 }

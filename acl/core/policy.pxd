@@ -1,99 +1,107 @@
 """The tuned constants of the allocator, each with its effect, its measurement and its target.
 
 The targets (bench/decisions.md, "What was aimed at, and reached", calls them bars):
-    waste       one stream: reserved bytes are at most 1.02 of its live peak
-    sharing     streams that work in turn: reserved bytes are at most 1.10 of their joint peak
-    few slow    at most 0.5 % of the allocations are slow in the first pass, 0.1 % in later ones
-    converge    no driver call once allocations recur
-    bounded     the work of one operation does not grow with the number of blocks, streams or waits
-    short       no call takes over 50 us beside 100,000 live blocks
-    time        nanoseconds of the workloads W1 to W5 (bench/README.md), and of a trace's events
+    low waste      one stream: reserved bytes are at most 1.02 of its live peak
+    page sharing   streams that work in turn: reserved bytes are at most 1.10 of their joint peak
+    few slow allocations    at most 0.5 % of the allocations of the first pass of a load are slow,
+                            and 0.1 % of those of later passes
+    convergence    no driver call once allocations recur
+    bounded work   the work of one operation does not grow with the number of blocks, streams or
+                   waits
+    short calls    no call takes over 50 us while 100,000 blocks are live
+    speed          the time in ns of the workloads W1 to W5 (bench/README.md), and of one event of a
+                   recorded trace
 
 "Measured" names a section of bench/decisions.md.  "Not tuned" marks a value that was chosen without
-measurements: no load of the tests depends on it.  The sizes of arrays are in `types.pxd`, and so is
-the largest size of small blocks (CACHE_UNITS): of the sizes tried, 256 and 512 KiB wasted least
-("Two kinds of address range").
+measurements: no load of the tests depends on it.  The sizes of arrays are in `types.pxd`.  So is
+CACHE_UNITS, the largest size of small blocks: of the sizes tried, 256 and 512 KiB wasted the least
+memory ("Two kinds of address range").
 """
 
 # Sizes, the cache and the bins: used by `_core` and `_bins`.
 cdef enum:
     # 64 KiB, in units of 512 bytes.  Small blocks of at least this size may lie in ranges of large
     # blocks.  Smaller ones may not, as each could keep a page there from becoming free.  Measured:
-    # if no small block may, pools with small live peaks waste 2 to 5 pages more.  Target: waste.
+    # if no small block may, pools with small live peaks waste 2 to 5 pages more.  Target: low
+    # waste.
     MEDIUM_UNITS = 128
-    # If an arena fits a small size again after more than 128 fits of other sizes, the block is not
-    # cached when it is freed.  Measured: "Flushes of the cache"; if hits were counted too, the load
-    # `tenants` had 0.04 percentage points more slow allocations.  Target: few slow.
+    # If the bins of an arena serve a small size for the first time after more than 128 allocations
+    # of other sizes, the block is not cached when it is freed.  Allocations that the cache serves
+    # are not counted.  Measured: "Flushes of the cache"; if they were counted, the load `tenants`
+    # had 0.04 percentage points more slow allocations.  Target: few slow allocations.
     COLD_AGE = 128
-    # Most cached blocks that a flush moves to the bins before the bins are tried again.  Measured:
-    # 1,024 made the longest call beside 100,000 live blocks ("Pauses").  Target: short.
+    # A flush of the cache moves up to 256 blocks to the bins; then the bins are tried again.
+    # Measured: with 1,024 blocks, this flush was the longest call while 100,000 blocks were live
+    # ("Pauses").  Target: short calls.
     FLUSHED_MOST = 256
-    # If a flush of the cache found no place for a block, the cache is not flushed again until the
-    # arena has had one fit for each 16 of its descriptors.  Target: time.
+    # If a flush of the cache made no room for a block, the cache is not flushed again until the
+    # bins have served one allocation for each 16 descriptors of the arena.  Target: speed.
     FLUSHES_APART = 16
-    # Most blocks of a bin that a search examines.  Measured: a random free and allocation takes 465
-    # instructions, and up to 676 without this limit ("Many streams and blocks").  Target: bounded.
+    # A search examines at most this many blocks of a bin.  Measured: a random free and allocation
+    # takes 465 instructions, and up to 676 without this limit ("Many streams and blocks").  Target:
+    # bounded work.
     BIN_DEPTH = 8
 
 # The end of iterations: used by `_core`.  Measured together: "Iterations".
 cdef enum:
     # A sentinel that is still live after this many allocations counts as long-lived.  Target:
-    # converge.
+    # convergence.
     STAYS = 16384
     # When a sentinel turns out to be long-lived, up to this many other live blocks are marked as
     # long-lived too.  Measured: with 100 long-lived blocks, loads converge in two to five
-    # iterations.  Target: converge.
+    # iterations.  Target: convergence.
     STAYERS = 64
-    # Most descriptors that one search for a live block examines.  Not tuned.  Target: bounded.
+    # One search for a live block examines at most this many descriptors.  Not tuned.  Target:
+    # bounded work.
     LIVE_LOOKED = 4096
     # In an arena with more descriptors than this, free memory is not sorted at the end of an
-    # iteration.  Not tuned.  Target: bounded.
+    # iteration.  Not tuned.  Target: bounded work.
     ORDERED_MOST = 4096
 
 # Placements and address ranges: used by `_place`.
 cdef enum:
-    # Most blocks that a placement covers.  Not tuned.  Target: bounded.
+    # A placement covers at most this many blocks.  Not tuned.  Target: bounded work.
     RUN_LENGTH = 64
     # A range for small blocks has 1/16 of the addresses of a range for large ones.  Not tuned.
     SMALL_SHARE = 16
     # If a pool has more arenas than this, new ranges are smaller, so that the addresses suffice for
     # all arenas.  Not tuned.
     FULL_ARENAS = 16
-    # Least bytes of a range in a pool with more than FULL_ARENAS arenas, unless the option
-    # `virtual_bytes` is less.
+    # In a pool with more than FULL_ARENAS arenas, a new range has at least 1 GiB of addresses, or
+    # `virtual_bytes` if that option is smaller.
     RANGE_LEAST = 1 << 30
 
 # When the pool grows, and when it moves a page: used by `_climb`.  The unit of GROW_* is a
 # thousandth of a peak.  Measured: "When to grow".
 cdef enum:
     # While reserved bytes are at most 1018 thousandths of the sum of the arenas' live peaks, the
-    # pool grows rather than moves pages.  The target is 1020 (waste); the other 2 thousandths are
-    # for a last page that is used in part.
+    # pool grows rather than moves pages.  The target (low waste) allows 1020; the other 2
+    # thousandths are for a last page that is only partly used.
     GROW_ALWAYS = 1018
     # The pool grows rather than moves pages only while reserved bytes are also at most 1090
-    # thousandths of the joint peak.  Target: sharing.
+    # thousandths of the joint peak.  Target: page sharing.
     GROW_JOINT = 1090
-    # If reserved bytes would exceed this part of the joint peak, the pool waits for a stream rather
-    # than grows.  Measured: "Sharing that waits".  Target: sharing.
+    # If reserved bytes would exceed 1095 thousandths of the joint peak, the pool waits for a stream
+    # before it grows.  Measured: "Sharing that waits".  Target: page sharing.
     GROW_WAITING = 1095
-    # The longest wait for a stream before the pool grows beyond GROW_WAITING, in ms.  Target:
+    # The longest wait for a stream before the pool grows beyond GROW_WAITING, in ms.  Target: page
     # sharing.
     SHARING_MS = 20
     # Up to this many reserved pages (or one for each arena, if that is more) the pool grows rather
-    # than moves a page.  Target: converge.
+    # than moves a page.  Target: convergence.
     FEW_PAGES = 8
-    # The price of growing by up to 1 %: after this many slow allocations that moved pages, a pool
-    # that is close to its live peak may grow.  For each 1 % above the peak the price doubles,
-    # PRICE_DOUBLINGS times at most.  Targets: waste, converge.
+    # The price of growing by up to 1 %, in slow allocations that moved pages: after this many of
+    # them, a pool whose reserved bytes are close to its live peak may grow.  For each 1 % above the
+    # peak the price doubles, PRICE_DOUBLINGS times at most.  Targets: low waste, convergence.
     PRICE_BORROWS = 8
     PRICE_DOUBLINGS = 32
-    # If the price is at least this (4 % above the live peak), the pool has grown and still moves
-    # pages.  Then aliases are allowed again.  Measured: "Aliases".  Target: converge.
+    # The price reaches 128 when the pool is 4 % above its live peak.  Then growth has not stopped
+    # the moves of pages, so aliases are allowed again.  Measured: "Aliases".  Target: convergence.
     PRICE_DEAR = 128
-    # The price is computed as if the live peak were at least this many pages.  Target: converge.
+    # A live peak of fewer pages than this is priced as if it had this many.  Target: convergence.
     PRICE_PAGES = 256
-    # Without virtual memory: pages of the smallest segment that is made for large blocks.  With the
-    # option `exact_segments`, it is the smallest segment for small blocks instead.
+    # Without virtual memory: a new segment for large blocks has at least this many pages.  With the
+    # option `exact_segments`, the minimum is for segments for small blocks instead.
     SEGMENT_PAGES = 8
     # For a request of at least 1/16 of the device's memory, the driver is asked first whether it
     # has that much.
@@ -102,15 +110,15 @@ cdef enum:
 # Aliases, which are second mappings of a page: used by `_climb`.  Measured: "Aliases".
 cdef enum:
     # If more than 1 in 100 allocations has moved pages since the pool last paid for growth, the
-    # allocations do not recur, and an alias would not be used again.  Target: few slow.
+    # allocations do not recur, and an alias would not be used again.  Target: few slow allocations.
     BORROWS_OFTEN = 100
-    # For an arena whose requested bytes reached PRICE_PAGES pages, the limit is 1 in 40 of all its
-    # allocations instead.  Measured: with 1 in 25, W5 reserved 1.022 of its peak; with 1 in 100,
-    # small loads had more slow allocations.  Target: waste.
+    # For an arena whose requested bytes ever reached PRICE_PAGES pages, the limit is 1 in 40 of all
+    # its allocations instead.  Measured: with 1 in 25, the workload W5 reserved 1.022 of its live
+    # peak; with 1 in 100, small loads had more slow allocations.  Target: low waste.
     BORROWS_EVER = 40
     # Until this many allocations have moved pages, BORROWS_OFTEN and BORROWS_EVER do not apply.
     BORROWS_FEW = 32
-    # Most inactive mappings of an arena for each of its pages; VIEWS_FEW are allowed in any case.
+    # An arena may have up to 16 inactive mappings for each of its pages, and VIEWS_FEW in any case.
     # Not tuned: each mapping costs 8 bytes of page table.
     VIEWS_MOST = 16
     VIEWS_FEW = 8192
@@ -121,31 +129,33 @@ cdef enum:
 # "Concurrent streams".
 cdef enum:
     # If the peak of a burst is lower than expected, the expected peak falls by 1/4 of the
-    # difference; if it is higher, it becomes the expected peak.  Measured: if the highest peak ever
-    # is expected, up to 12 times as many driver calls are made.  Targets: sharing, few slow.
+    # difference.  If the peak is higher than expected, it becomes the expected peak.  Measured: if
+    # an arena always expects the highest peak that it ever had, up to 12 times as many driver calls
+    # are made.  Targets: page sharing, few slow allocations.
     FORGET_SHARE = 4
-    # The pages expected for a burst are 1/32 more than its bytes need, as some pages are used in
-    # part.  Target: few slow.
+    # A burst is expected to need 1/32 more pages than its expected bytes fill, because its blocks
+    # use some pages only partly.  Target: few slow allocations.
     PARTLY_SHARE = 32
     # After each slow allocation SEEN_ONCE is added to the score `at_once` if other arenas allocated
     # in the meantime; otherwise 1 is subtracted.  While the score is at least SEEN_OFTEN, streams
-    # count as concurrent.  SEEN_MOST is the highest score.  Target: time (W4).
+    # count as concurrent.  SEEN_MOST is the highest score.  Target: speed (workload W4).
     SEEN_ONCE = 16
     SEEN_OFTEN = 32
     SEEN_MOST = 256
-    # Most arenas that one search for free pages returns.  Not tuned.  Target: bounded.
+    # One search for arenas with free pages returns at most this many.  Not tuned.  Target: bounded
+    # work.
     GIVERS = 16
-    # After this many arenas in a row that gave no page, a fallback step that may not wait ends.
-    # Measured: "Many streams and blocks".  Target: bounded.
+    # A fallback step that may not wait for a stream ends if this many arenas in a row gave no page.
+    # Measured: "Many streams and blocks".  Target: bounded work.
     VAIN_MOST = 4
 
 # Waits, and streams that end: used by `_order`, `_arena`, `_driver`.
 cdef enum:
-    # `waiting_glance` stops after this many queues that still have work.  Measured: "Many streams
-    # and blocks".  Target: bounded.
+    # `waiting_glance` stops after this many queues whose streams are still busy.  Measured: "Many
+    # streams and blocks".  Target: bounded work.
     GLANCED_MOST = 16
     # If this many arenas have streams that were destroyed before their work was complete, the pool
-    # waits for that work.  Target: bounded.
+    # waits for that work.  Target: bounded work.
     UNSETTLED_MOST = 64
     # Longest wait while the thread holds the GIL, in ms: the stream's work may include a Python
     # callback, which needs the GIL.  Not tuned.
@@ -153,12 +163,12 @@ cdef enum:
 
 # Statistics: used by `_tally`.
 cdef enum:
-    # The composition of a peak is noted again when the peak is higher by at least 1/2**6 of it, and
-    # by at least PEAK_LEAST bytes.  Target: time.
+    # The composition of a peak is noted again only after the live bytes of an arena have grown by
+    # at least 1/2**PEAK_SHARE, and by at least PEAK_LEAST bytes.  Target: speed.
     PEAK_SHARE = 6
     PEAK_LEAST = 1048576
     # An allocation without a driver call counts as slow if it takes at least this long, in ns.
     STALL_NS = 1000
     # After this many allocations that missed the cache, `arena_allocs` sums the hits again; until
-    # then it uses the old sum.  Target: time.
+    # then it uses the old sum.  Target: speed.
     HITS_STALE = 64

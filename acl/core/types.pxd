@@ -2,7 +2,8 @@
 
 Glossary (all words: docs/glossary.md).  A name in brackets is the word's name in the code.
     pool      the memory of one device: a limit, a page source, and an arena for each stream
-    arena     the allocator state of one stream, behind one lock; ACL gets it as `aclrtAllocator`
+    arena     the allocator state of one stream, behind one lock; its address is the
+              `aclrtAllocator` that ACL gets
     range     reserved addresses of an arena, divided into pages; small blocks have their own ranges
     page      `granule` bytes of a range; if a frame backs the page, it has memory
     frame     the physical memory of one page
@@ -92,26 +93,26 @@ cdef enum:
     BINS = 1152                 # bins of each RangeKind: 36 groups of 32
     BIN_LISTS = 2304            # 2 * BINS: the bins of both RangeKinds
     BIN_WORDS = 36              # words of the bit map of all bins: BIN_LISTS >> MAP_SHIFT
-    MAX_RANGES = 65535          # most ranges of an arena, as Block.range has 16 bits
+    MAX_RANGES = 65535          # limit of the ranges of an arena, as Block.range has 16 bits
     FIRST_RANGES = 8  # slots of an arena's first table of ranges; the next one has twice as many
-    RANGE_TABLES = 14           # most tables of ranges: FIRST_RANGES doubled until MAX_RANGES
-    MAX_ARENAS = 1 << 20        # most arenas of a pool
+    RANGE_TABLES = 14  # enough tables of ranges to double FIRST_RANGES slots up to MAX_RANGES
+    MAX_ARENAS = 1 << 20        # limit of the arenas of a pool
     FIRST_ARENAS = 64  # slots of a pool's first table of arenas; the next one has twice as many
-    ARENA_TABLES = 15           # most tables of arenas: FIRST_ARENAS doubled until MAX_ARENAS
+    ARENA_TABLES = 15  # enough tables of arenas to double FIRST_ARENAS slots up to MAX_ARENAS
     FOUND_ARENAS = 4096  # entries of the hash table `Pool.found`, which finds an arena by stream
     MAX_SIZE_BITS = 46  # sizes are below 2^46 bytes: no device has more, and sums fit 64 bits
     ARENA_SHIFT = 17            # an arena's slot in the zone has 1 << ARENA_SHIFT bytes (128 KiB)
     TAGS = 64                   # tags of a pool; 0: no tag; 63: shared by all names after the 62nd
-    EVENT_ROOM = 256            # most unused driver events that a pool keeps for later
-    PLACES = 64                 # most contexts for which a pool notes the last completed wait
+    EVENT_ROOM = 256            # a pool keeps up to 256 driver events that are not in use
+    PLACES = 64                 # a pool notes the last completed wait for up to 64 contexts
     NAP_BEDS = 4096  # buckets of the hash table of Naps; the key is the block's descriptor
     USE_BEDS = 1024  # buckets of the hash table of Uses; the key is the block's descriptor
     WAIT_BEDS = 256  # buckets of the hash table of queues of Uses; key: stream and context
     SLOW_BUCKETS = 248  # histogram of durations: 8 buckets for each power of two nanoseconds
-    PEAK_STREAMS = 64           # most streams that are listed in a Peak
-    CLIMBERS = 8                # a pool notes the arenas of its latest slow allocations: at most 8
-    NEAR_MOST = 12              # most arenas that a slow allocation looks at: CLIMBERS and 4 more
-    HOLDS = 8                   # most arenas that are listed in an OomReport
+    PEAK_STREAMS = 64           # a Peak lists up to 64 streams
+    CLIMBERS = 8                # a pool notes the arenas of its latest slow allocations: up to 8
+    NEAR_MOST = 12              # a slow allocation reads up to 12 other arenas: CLIMBERS and 4
+    HOLDS = 8                   # an OomReport lists up to 8 arenas
     OOMS = 16                   # number of OomReports that a pool keeps
 
 cdef enum BlockState:
@@ -131,8 +132,9 @@ cdef enum BlockFlag:            # each value is a bit of `Block.flags`
     BLOCK_SEEN = 8              # its links hold the time at which `pool_see` first found it live
     BLOCK_GUARDED = 16          # guard bytes follow the caller's bytes (`_guard`)
     BLOCK_HELD = 32  # in quarantine: the caller has freed it, its bytes are to be checked
-    BLOCK_WIRED = 64            # long-lived, or the sentinel of the iteration; its free is noticed
-    BLOCK_ASLEEP = 128          # live and asleep: pages that no awake block uses have no memory
+    BLOCK_WIRED = 64            # long-lived, or the sentinel: its free updates `Arena.iteration`
+    # live and asleep: its pages have no memory, except pages that an awake block uses too
+    BLOCK_ASLEEP = 128
 
 cdef enum RangeKind:
     RANGE_LARGE                 # for large blocks, and some of 64 to 512 KiB (MEDIUM_UNITS)
@@ -186,7 +188,7 @@ cdef struct Block:              # 64 bytes, one cache line
     uint8_t flags               # BlockFlag bits
     uint16_t tag                # LIVE: its tag; 0: none
     uint16_t range              # index in `arena.space.ranges`
-    uint16_t bin                # FREE: index of its bin (I3); in small ranges it is always >= BINS
+    uint16_t bin  # FREE: index of its bin (I3); any state: >= BINS in a range of small blocks
 
 # A mapping: one address at which a frame is mapped. `view_make` makes the record before the driver
 # maps the page; `view_drop` frees it after the driver has unmapped it. Under the arena's lock.
@@ -209,11 +211,12 @@ cdef struct Frame:
     View *holder                # the active mapping; NULL: the frame backs no page (I6)
     View *views                 # list of all mappings of the frame that are not retired (I13)
     View *home                  # the first mapping: `pages_home` makes it active again
-    Block *block                # valid during search `stamp`: the FREE block that contains its page
-    # valid during search `stamp`: the HOLE that contains the page of `home`; NULL: none does
+    # valid while `stamp` is the number of the last search: the FREE block that contains its page
+    Block *block
+    # valid as `block` is: the HOLE that contains the page of `home`; NULL: no HOLE contains it
     Block *hole
     uint64_t stamp              # number of the last search that found the frame free
-    uint64_t mark  # number of the last placement whose price counted this frame as usable
+    uint64_t mark  # number of the last placement that counted a mapping of this frame as usable
     uint32_t stale              # number of retired mappings of this frame that the driver still has
 
 # Pinned host memory, shared by several Chunks, for the bytes of sleeping blocks. `pinned_make`
@@ -226,8 +229,8 @@ cdef struct Pinned:
     uint32_t users              # the number of its Chunks, plus 1 while a thread fills it
 
 # A host copy of some bytes of a sleeping block. It is made when the block is put to sleep with its
-# contents. `naps_reclaim`, which may call the driver, frees it with its Nap. Only the owner of the
-# Nap uses it.
+# contents. `naps_reclaim`, which may call the driver, frees it with its Nap. No lock: only the
+# thread that puts the block to sleep, wakes it or frees the Nap uses the Chunk.
 cdef struct Chunk:
     Chunk *next                 # the copy of the bytes that follow in the block
     Pinned *pinned
@@ -273,9 +276,9 @@ cdef struct Range:
 
 # A stream use: the record that a stream other than the arena's uses a block. `block_share` makes it
 # while the block is LIVE. A free that is deferred until the context is synchronised also makes one,
-# with `whole` set. It is freed when the work that it waits for is complete, usually at the block's
-# free or later. Under the arena's lock; while `asked` is set, one thread uses its event without the
-# lock.
+# with `whole` set. A Use is freed when its work is seen complete: after the block's free, or when
+# the stream is destroyed. Under the arena's lock; while `asked` is set, one thread uses the events
+# of the queue without the lock.
 cdef struct Use:
     # block LIVE: the next Use in the hash bucket; block WAITING: the next younger Use in its queue
     Use *next
@@ -287,17 +290,17 @@ cdef struct Use:
     bint whole                  # the Use waits for all work of the context, not only of the stream
     bint ended                  # the stream was destroyed: no event can be recorded on it
     bint silent                 # the last query of the event failed
-    bint blind                  # while WAITING: no event can end it, only a wait for the context
+    bint blind  # while WAITING: no event can complete this Use, only a wait for its context
     # The Uses of one stream whose blocks are WAITING form a queue. The fields below are valid only
     # in the oldest Use of a queue:
     Use *last                   # the youngest Use of the queue
     Use *unmarked               # ROLE_FRAMEWORK: the oldest Use of the queue without a queue marker
-    Use *after                  # the oldest Use of the next queue; the queues form a ring
-    Use *before                 # the oldest Use of the previous queue in the ring
+    Use *after                  # the oldest Use of the next queue in the circular list of queues
+    Use *before                 # the oldest Use of the previous queue in the circular list
     Use *beside                 # the oldest Use of the next queue in the same hash bucket
     bint asked                  # a thread polls this queue; other threads skip it
 
-cdef enum Rung:                 # where frames come from; `steps` of `_climb` has the order of use
+cdef enum Rung:                 # sources of frames; `steps` of `_climb` tries them, in its order
     RUNG_WAITING                # WAITING blocks whose events are complete
     RUNG_SPARE                  # spare frames of the page source
     RUNG_GROW                   # new frames, while `reserved` stays close to the live peak
@@ -311,15 +314,15 @@ cdef enum Rung:                 # where frames come from; `steps` of `_climb` ha
 # Counts of what an arena has done since it was made. Part of the Arena. Written under the arena's
 # lock; statistics read single counts without it.
 cdef struct Counters:
-    # allocations served by the cache; set only in the copy of `arena_stats`, the arena counts them
-    # in `Tally.class_hits`
+    # Allocations served by the cache. Valid only in the copy that `arena_stats` makes: an arena
+    # counts them in `Tally.class_hits`.
     uint64_t hits
     uint64_t fits               # allocations served by the bins
     uint64_t recalls            # allocations served by reactivated mappings, without a driver call
     uint64_t slow               # slow allocations, and allocations that were refused at once
     uint64_t failures           # allocations that returned NULL
     uint64_t flushes            # how often cached blocks were moved into the bins
-    # by Rung: slow allocations that got their last frame, or their block, from it
+    # by Rung: slow allocations that got their last frame, or their block, from this source
     uint64_t rungs[RUNGS]
     uint64_t steals             # pages that were moved within the arena or aliased in it
     uint64_t donated            # pages that were given to other arenas or to the page source
@@ -353,7 +356,7 @@ cdef struct Iteration:
     # arena_allocs() at the end of the last iteration. 0: none has ended since the arena gave away
     # pages.
     uint64_t emptied
-    uint64_t vain_flush         # `counters.fits` when a flush last found no place for a block
+    uint64_t vain_flush  # `counters.fits` when a flush of the cache last made no room for a block
 
 # The synchronisations, searches and inactive mappings of an arena. Part of the Arena. Under the
 # arena's lock.
@@ -362,7 +365,8 @@ cdef struct Mappings:
     uint64_t moment             # number of the last synchronisation of the stream that began (I14)
     uint64_t rested             # number of the last synchronisation of the stream that succeeded
     uint64_t search             # number of the last search for free pages: see `Frame.stamp`
-    uint64_t window             # number of the last placement that was priced: see `Frame.mark`
+    # number of the last placement whose driver calls were counted: see `Frame.mark`
+    uint64_t window
     uint64_t shadows            # number of inactive mappings
     uint64_t away               # number of frames whose active mapping is not their first mapping
     View *barred  # mappings that the driver refused to unmap; `views_retry` tries again
@@ -371,7 +375,7 @@ cdef struct Mappings:
 # How often an arena moved pages. After enough moves the pool may grow instead (`growth_paid`). Part
 # of the Arena. Under the arena's lock.
 cdef struct Growth:
-    uint64_t borrows  # slow allocations that moved pages since `growth_paid` allowed growth
+    uint64_t borrows  # slow allocations that moved pages since `growth_paid` last allowed growth
     uint64_t grown_at           # arena_allocs() when `growth_paid` last allowed growth
 
 # What slow allocations of other arenas read of this arena, and the expected peak of its bursts.
@@ -379,36 +383,40 @@ cdef struct Growth:
 cdef struct Burst:
     size_t turn_peak  # the requested bytes that a burst is expected to reach: see FORGET_SHARE
     bint recent                 # the arena is in `source.climbers`; under the source's lock
-    Share share                 # the bytes that slow allocations read last; under the source's lock
+    Share share  # this arena's bytes as a slow allocation last read them; under the source's lock
     uint64_t vain_fits  # `counters.fits` at the last `pages_move_out` from this arena
-    size_t vain_live  # `live` when `pages_move_out` last found no free page; 0: it found some
+    # `live` at the last `pages_move_out` from this arena, if it found no wholly free page; else 0
+    size_t vain_live
 
 # The uses of an arena's blocks by other streams. Part of the Arena. Under the arena's lock.
 # Written by `_order`, `_driver`, `_arena`, `_captures`.
 cdef struct Ordering:
     Use **uses                  # Uses of LIVE blocks: USE_BEDS lists; NULL until a block is shared
-    uint64_t guests  # `guest_bit` of each stream in `uses`; may also have bits of old Uses
+    uint64_t guests  # `guest_bit` of each stream in `uses`; may also have bits of freed Uses
     Use *waiting  # the oldest Use of the queue to poll next (I10); NULL: there is no queue
-    uint32_t queues             # number of queues in the ring that `waiting` points into
+    uint32_t queues             # number of queues in the circular list of `Use.after`
     Use *wait_beds[WAIT_BEDS]   # hash table of the queues: the oldest Use of each
     uint32_t asking             # number of threads in driver calls with `stream`: see `stream_end`
     uint32_t marking            # number of threads that record events for Uses: see `stream_end`
-    bint early                  # frees come early: work may follow a free, so no event is recorded
-    uint32_t polling  # number of threads that took Uses or WAITING blocks off all lists (I10)
+    # blocks are freed early: work on them may be queued after the free, so no event is recorded
+    bint early
+    uint32_t polling  # number of threads that now hold Uses or WAITING blocks off all lists (I10)
 
 # The end of the arena's stream, and the reuse of the arena for another stream. Part of the Arena.
 # Under the arena's lock.
 cdef struct Ending:
-    uint32_t by_device  # atomic; 1: the stream was destroyed; wait for its context instead
+    uint32_t by_device  # atomic; 1: the stream was destroyed, so wait for its context instead
     bint settled                # the stream was destroyed, and all its work is complete
     bint offered                # its pages were preallocated: the next new stream gets the arena
-    aclError fault  # error of a failed task, which only the pool's wait was told; 0: none
+    # error of a failed task, which the driver has reported only to a wait of the pool; 0: none
+    aclError fault
     bint registered             # the arena is registered with ACL for `stream`
 
 # The capture in progress on the stream, or the graph to which the blocks belong. Part of the Arena.
 # Under the arena's lock.
 cdef struct Captured:
-    bint owns  # a capture's arena with a graph or live blocks belongs to this arena
+    # set by `owners_mark`: a capture's arena that is still in use has this arena as its `owner`
+    bint owns
     Arena *capture              # the arena of the capture in progress on the stream; NULL: none
     aclmdlRI graph              # in a capture's arena: its graph; NULL: unknown or destroyed
     bint released               # in a capture's arena: the graph was destroyed
@@ -417,7 +425,7 @@ cdef struct Captured:
 # Written by `_asleep`.
 cdef struct Sleep:
     size_t asleep               # bytes of live blocks that are asleep (I15)
-    bint turning  # a sleep batch is in progress: VOID may lie in pages with memory (I15)
+    bint turning  # a sleep batch is in progress: VOID blocks may lie in pages with memory (I15)
     Nap **naps                  # hash table of NAP_BEDS lists; NULL until a block first sleeps
     Nap *naps_over              # list of Naps of blocks that woke or were freed; see `naps_reclaim`
 
@@ -425,7 +433,7 @@ cdef struct Sleep:
 # Written by `_guard`, `pool/_guarded`.
 cdef struct Guards:
     uint32_t guard_every        # N: one block in N is guarded
-    uint32_t guard_left         # allocations up to and including the next guarded one
+    uint32_t guard_left         # number of allocations until a block is guarded, including that one
     void *guard                 # a `Guard` of `_guard`, with the quarantine; NULL: never guarded
 
 # The recording of an arena. Part of the Arena. Under the arena's lock.
@@ -449,7 +457,7 @@ cdef struct Tally:
 # The allocator of one stream. `arena_add` makes it in a slot of the zone, when a stream is first
 # used. When the stream has ended, a later stream may inherit the arena. It is closed with its pool.
 # If ACL or C code has its address, its first host page is kept for ever, so that late calls can be
-# refused. All fields are under its lock unless they say otherwise.
+# refused. All fields are under `lock`, unless their comment says otherwise.
 cdef struct Arena:
     BiasedLock lock
     char *slab                  # its block descriptors, in reserved host addresses
@@ -497,7 +505,7 @@ cdef struct Arena:
 
 cdef enum ArenaRole:            # what an arena serves
     ROLE_STREAM                 # allocations by ACL for a stream, and by `pool.alloc`
-    ROLE_USER  # allocations by `pool.alloc`, if the pool has the option early_frees
+    ROLE_USER  # allocations by `pool.alloc` for a stream, if the pool has the option early_frees
     ROLE_CAPTURE                # the private blocks of a captured graph
     ROLE_FRAMEWORK              # a framework with a task queue: its frees come early
 
@@ -539,19 +547,19 @@ cdef enum Views:                # the option `views`: when a free page may be al
 # `limit` and `headroom` may be set at any time, with one store; no other field changes afterwards.
 cdef struct PoolOptions:
     int32_t device              # the device's number
-    size_t limit                # most bytes of frames and segments together; 0: no limit
+    size_t limit                # upper limit of bytes of frames and segments together; 0: none
     size_t headroom             # bytes that the pool leaves free on the device
     size_t device_bytes         # bytes of the device's memory; 0: unknown
     size_t granule              # page size, in bytes
     size_t virtual_bytes        # bytes of addresses in a new range of large blocks
     aclrtMemAttr mem_attr       # the kind of memory of which frames are made
     aclrtMemAttr info_attr      # the kind of memory whose free bytes are compared with `headroom`
-    int32_t sync_timeout_ms     # longest wait for a stream inside an allocation, in ms; never 0
+    int32_t sync_timeout_ms  # longest wait for a stream in an allocation, in ms; -1: no limit
     bint steals                 # pages may be moved or aliased
     uint8_t views               # when a free page may be aliased: a value of Views
     bint early_frees            # memory may be freed before the work that uses it is launched
     bint watches                # each allocation asks the driver if its stream is being captured
-    bint segments               # never use virtual memory
+    bint segments               # the pool never uses virtual memory
     bint exact_segments         # a segment for large blocks is only as large as its first block
     size_t padding              # bytes that the chip needs behind a user's input or output
     uint32_t guard_every        # N: one block in N of a registered stream is guarded; 0: none
@@ -596,7 +604,8 @@ cdef struct Source:
     size_t reserved             # bytes that the pool holds, or is asking the driver for (I11)
     size_t claimed              # bytes of `reserved` that the driver has not allocated yet
     size_t reserved_peak        # peak of `reserved` - `claimed`
-    size_t joint_peak           # most requested bytes of all arenas together, at a slow allocation
+    # the largest sum of the requested bytes of all arenas that a slow allocation has read
+    size_t joint_peak
     Arena *climbers[CLIMBERS]   # arenas of the latest slow allocations, the newest first
     uint32_t climber_count      # number of entries in `climbers`
     uint32_t looked  # index of the arena that was read last, in the rotation over all arenas
@@ -613,8 +622,9 @@ cdef struct Source:
     uint64_t failed[CALLS]      # by DriverCall: number of driver calls that returned an error
     aclError last_error         # the driver's error when a pool last failed to get memory
     uint64_t refused[REFUSALS]  # by Refusal: number of times that the pool could not grow
-    uint64_t refused_told[REFUSALS]  # by Refusal: time in ns of the last request to log it
-    size_t refused_bytes[REFUSALS]  # by Refusal: bytes asked for at the last request to log it
+    # by Refusal: the time in ns at which the pool last asked to log such a refusal
+    uint64_t refused_told[REFUSALS]
+    size_t refused_bytes[REFUSALS]  # by Refusal: bytes that the refusal at `refused_told` was for
 
 # An open scope of `Pool.tag` in one thread. It lies on the stack of a call, or in the Python object
 # of the scope. Only its thread reads and writes it, so there is no lock.
@@ -630,7 +640,7 @@ cdef enum Stop:                 # bits: what kept a slow allocation from getting
     STOP_SYNC = 8  # a stream could not be waited for: it was busy too long, or captured
     STOP_TABLE = 16             # the arena already has MAX_RANGES ranges
     STOP_BUDGET = 32            # the budget of the block's tag has no room for the block
-    STOP_DEVICE = 64            # the size exceeds the device, or what live blocks leave of it
+    STOP_DEVICE = 64  # the size exceeds the device's memory, or the part that is not live
     STOP_CAPTURE = 128          # the stream is or may be captured, and the capture has no arena
 
 # What one slow allocation tried, and what stopped it. It is kept in thread-local variables from
@@ -705,7 +715,8 @@ cdef struct Peak:
     size_t reserved
     # live bytes by tag; blocks without a tag count under their arena's `default_tag`
     size_t tags[TAGS]
-    PeakStream streams[PEAK_STREAMS]  # the first streams with live bytes, not the largest ones
+    # the streams with live bytes, in the order of `Pool.arenas`, which is not by size
+    PeakStream streams[PEAK_STREAMS]
     uint32_t stream_count       # number of entries in `streams`
 
 # The task queue of the framework that a pool serves. Part of the Pool. Not written again once it is
@@ -739,7 +750,7 @@ cdef struct SleepCalls:
 # The budget of a tag. Part of the Pool. `budget_set` begins the count. Any thread changes `live`
 # and `refused`, atomically.
 cdef struct Budget:
-    size_t limit                # most bytes of `live`; 0: no limit
+    size_t limit                # upper limit of `live`, in bytes; 0: none
     size_t live                 # live bytes of the tag, and bytes of its allocations in progress
     uint64_t refused            # number of allocations that were refused because of `limit`
 
