@@ -215,7 +215,10 @@ def step_of(holder: Any, held: Any) -> tuple[bool, str]:
 
 
 def step_of_dict(holder: dict[Any, Any], held: Any) -> tuple[bool, str]:
-    """Do as `step_of`, for a holder that is a dict: a module's names, an object's attributes, or a plain dict."""
+    """Return, for a holder that is a dict, True if a path may begin at it, and the expression for its reference.
+
+    The dict has the names of a module, the attributes of an object, or any other items.
+    """
     name = holder.get("__name__")
     keys = [key for key, value in list(holder.items()) if value is held]
     module = sys.modules.get(name) if isinstance(name, str) else None

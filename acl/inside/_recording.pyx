@@ -118,7 +118,8 @@ def survey(Pool pool not None):
 def clock():
     """Return the present clock ticks, by which allocations are timed, and a tick's seconds."""
     cdef uint64_t now = record_ticks()
-    cdef uint64_t span = <uint64_t> 1 << 32     # later, as earlier ticks may be unknown
+    # Measure a tick after `now`: ticks before the clock was started have no time.
+    cdef uint64_t span = <uint64_t> 1 << 32
     return now, (record_ns(now + span) - record_ns(now)) / span / 1e9
 
 

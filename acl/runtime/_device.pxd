@@ -23,8 +23,8 @@ cdef int callback_check() except -1
 # Called before and after each Python callback on a stream.
 cdef void callback_enter() noexcept nogil
 cdef void callback_leave() noexcept nogil
-# Make a device current.  With `counts`, the call counts as a `use`, which `reset` must match;
-# without, it counts only if the device was not used before.
+# Make a device current.  With `counts`, this call counts as a use of the device, which one call of
+# `reset` must end.  Without `counts`, it counts only if it is the first use of the device.
 cdef int device_set(int ordinal, bint counts) except -1
 # Return the thread's context; NULL if it has none, or only a lent one (see `_device.pyx`).
 cdef aclrtContext context_own() noexcept

@@ -33,8 +33,8 @@ typedef struct DoorCalls {
 } DoorCalls;
 extern DoorCalls door_calls;
 
-/* If this thread's last allocation at a seat above 0 returned NULL: writes why (at most DOOR_TEXT bytes), forgets it,
-   and returns the seat.  Returns 0 if the allocation succeeded. */
+/* Returns the seat of this thread's last allocation at a seat above 0 if that allocation failed, and writes the reason
+   to `text`, which has room for DOOR_TEXT bytes.  Each failure is returned only once.  Returns 0 if there is none. */
 uint32_t door_failure(char *text);
 
 /* Throws a C++ exception with a message, for frameworks that do not check for NULL. */

@@ -235,8 +235,8 @@ static void all_settle(void)
     }
 }
 
-/* Joins the host's present clock into the thread's clock, for an operation that is settled as soon
- * as it is queued. */
+/* Called before an operation is settled as soon as it is queued: joins the clock of all work that the
+ * host has seen complete by now (race_seen_clock) into the thread's clock. */
 static void thread_catch_up(RaceThread *thread)
 {
     if (thread->host_version != seen_version) {
