@@ -135,7 +135,7 @@ cdef inline uint32_t count_fit(Arena *arena, size_t units, uint32_t kind) noexce
 
 cdef Block *hand_out_peak(Arena *arena, Block *block, size_t size, uint16_t tag,
                           uint32_t flags) noexcept nogil:
-    """Hand out a block that raises `live_peak`, and unlock.  The hit or fit was counted before."""
+    """Hand out a block that raises `live_peak`, and unlock.  The caller counted the hit or fit."""
     cdef bint due
     block_hand_out(arena, block, size, tag, flags)
     due = peak_due(arena)
@@ -702,7 +702,7 @@ cdef void round_look(Arena *arena) noexcept nogil:
         round_end(arena)
         return
     block = live_find(arena)
-    if block != NULL:  # if NULL, the next slow allocation makes the sentinel
+    if block != NULL:  # if NULL, the block of the next slow allocation becomes the sentinel
         block_wire(arena, block)
 
 

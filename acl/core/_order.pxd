@@ -25,9 +25,9 @@ cdef uint64_t waiting_poll(Arena *arena) noexcept nogil
 cdef uint64_t waiting_glance(Arena *arena) noexcept nogil
 # Waits for all contexts that the arena's WAITING blocks wait for; then does as `waiting_poll`.
 cdef uint64_t waiting_wait(Arena *arena) noexcept nogil
-# Synchronises the device and frees every WAITING block of the pool.  Returns False if the wait
-# failed.  Blocks of a framework's arenas are freed only with `drained`, which also empties the
-# framework's task queue.
+# Synchronises the device, then frees the WAITING blocks of the pool; those of a framework's arenas
+# only with `drained`, which also empties the framework's task queue.  Returns False if the wait
+# failed.
 cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil
 # True if a WAITING block can be freed only by a synchronisation of the device, not by an event.
 cdef bint waiting_blindly(Pool *pool) noexcept nogil

@@ -290,7 +290,7 @@ cdef Use *queue_unmarked(Arena *arena, Use *oldest, Use *marked) noexcept nogil:
 
 
 cdef bint queue_mark(Arena *arena, Use *oldest) noexcept nogil:
-    """Without locks: set the missing queue markers of a queue's Uses; True if one was missing."""
+    """Without locks: set the queue markers that Uses of a queue lack; True if one was lacking."""
     cdef Pool *pool = arena.pool
     cdef Use *first = queue_unmarked(arena, oldest, NULL)
     cdef Use *use = first
@@ -343,7 +343,7 @@ cdef Use *queue_take(Arena *arena, uint32_t *left) noexcept nogil:
 
 
 cdef uint64_t queues_poll(Arena *arena, uint32_t most) noexcept nogil:
-    """Poll queues until `most` of them had incomplete Uses.  Return the number of freed blocks."""
+    """Poll queues until `most` busy ones were found.  Return the number of freed blocks."""
     cdef uint64_t released = 0
     cdef uint32_t left
     cdef Use *use

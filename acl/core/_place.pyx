@@ -215,7 +215,7 @@ cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page,
         if view == NULL:
             window.missing += 1
         elif view.frame == NULL:
-            return False  # retired: a thread is unmapping it, or the driver refused to
+            return False  # a retired mapping: being unmapped, or the driver refused to unmap it
         elif not page_recalls(search, span, view.frame, low, high):
             window.missing += 1
             window.stale += 1

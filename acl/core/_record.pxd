@@ -33,8 +33,8 @@ cdef uint64_t arena_survey(Arena *arena, Event *out, uint64_t room, bint pages,
 # Returns the number of the first copied event.
 cdef uint64_t ring_copy(Arena *arena, Event *out, uint64_t first, uint64_t end) noexcept nogil
 cdef void ring_drop(Arena *arena) noexcept nogil
-# Called without locks: makes the arena's ring before its first event.  The system backs READY_BYTES
-# / `rings` bytes of it with memory at once.  Does nothing if `capacity` is 0.
+# Called without locks: makes the arena's ring before its first event.  READY_BYTES / `rings` bytes
+# of the ring get memory at once, the others when written.  Does nothing if `capacity` is 0.
 cdef void ring_ready(Arena *arena, uint64_t capacity, uint32_t rings) noexcept nogil
 # Returns the number of events that were written to the ring so far.
 cdef uint64_t ring_head(Arena *arena) noexcept nogil

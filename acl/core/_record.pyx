@@ -66,7 +66,7 @@ ticks_start()
 
 
 cdef void on_fork() noexcept nogil:
-    spin_enter(&native_lock)                    # no thread changes the C stacks during the fork
+    spin_enter(&native_lock)    # no thread may change the table of C stacks during the fork
 
 
 cdef void on_forked() noexcept nogil:
@@ -85,7 +85,8 @@ cdef inline bint owned(Block *block) noexcept nogil:
 
 
 cdef void block_own(Block *block, size_t extra) noexcept nogil:
-    # No lock is needed, though another thread may be in `block_see`: the write is one word.
+    # No lock is needed, as each write is one word.  If another thread is in `block_see` for this
+    # block at the same time, it may set `extra` to 0.
     if block.flags & (BLOCK_BORN | BLOCK_SEEN):
         block_birth(block).extra = <uint32_t> extra             # safe cast: a few bytes
     else:
@@ -345,7 +346,7 @@ cdef uint64_t blocks_survey(Arena *arena, Block *block, Event *out, uint64_t roo
 
 
 cdef uint64_t holes_survey(Block *block, Event *out, uint64_t room, uint64_t count) noexcept nogil:
-    """Write an event for each run of memory between holes, for ranges in which no block sleeps."""
+    """Write an event for each run of memory between holes.  Not for ranges with sleeping blocks."""
     cdef char *start = NULL
     while block != NULL:
         if block.state != BLOCK_HOLE and start == NULL:
@@ -361,7 +362,7 @@ cdef uint64_t holes_survey(Block *block, Event *out, uint64_t room, uint64_t cou
 
 cdef uint64_t backed_survey(Arena *arena, Range *span, Event *out, uint64_t room,
                             uint64_t count) noexcept nogil:
-    """Write an event for each run of mapped pages, for ranges in which blocks may sleep."""
+    """Write an event for each run of mapped pages.  Correct for ranges with sleeping blocks too."""
     cdef size_t granule = arena.pool.options.granule
     cdef char *start = NULL
     cdef char *end

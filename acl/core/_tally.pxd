@@ -49,8 +49,8 @@ cdef uint64_t slow_bucket_low(uint32_t bucket) noexcept nogil
 cdef uint64_t bin_low(uint32_t index) noexcept nogil
 
 # Return the address of the thread's pointer to its innermost open scope.  In an arena with
-# ARENA_TAGGED, an allocation without a tag, also one by a callback, gets the tag of the thread's
-# innermost scope of the arena's pool.
+# ARENA_TAGGED, an allocation without a tag gets the tag of the thread's innermost scope of the
+# arena's pool.  This is so for allocations by callbacks too.
 cdef TagScope **tag_scopes() noexcept nogil
 cdef int no_scopes() noexcept nogil             # true if this thread has no open scope
 # Return the tag of this thread's innermost open scope of the pool; 0 if none is open.

@@ -125,7 +125,7 @@ cdef void turn_begin(Climb *climb) noexcept nogil:
 
 
 cdef void turn_end(Climb *climb) noexcept nogil:
-    """Note the end of a slow allocation, and if other arenas have allocated during it."""
+    """Note the end of a slow allocation, and whether other arenas allocated during it."""
     cdef Source *source = &climb.arena.pool.source
     cdef bint seen = others_fits(climb) != climb.others
     spin_enter(&source.lock)
@@ -248,7 +248,8 @@ cdef Block *hole_take(Arena *arena, Block *hole, uint64_t want, bint new) noexce
 cdef Block *holes_take(Climb *climb, uint64_t want) noexcept nogil:
     """Under the lock: detach pages of a hole, to map them in advance.
 
-    The hole behind the placement is tried first; then all holes, first for pages mapped before.
+    The hole behind the placement is tried first, then all holes: for pages that were mapped before,
+    and at last for pages that were never mapped.
     """
     cdef Arena *arena = climb.arena
     cdef Block *stop = links_block(&arena.bins.holes[<uint32_t> RANGE_LARGE])
