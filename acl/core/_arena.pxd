@@ -49,7 +49,8 @@ cdef void stream_end(aclrtStream stream) noexcept nogil
 # is returned only once.
 cdef aclError stream_fault_take(aclrtStream stream) noexcept nogil
 
-# Notes that this arena is registered with ACL for its stream, and that no other arena is.
+# Notes that this arena is registered with ACL for its stream, and that no other arena is registered
+# for this stream.
 cdef void arena_serves(Arena *arena) noexcept nogil
 # Returns the pool that has an arena at this address, or NULL.  The address may be any value.
 cdef Pool *pool_with(const void *arena) noexcept nogil

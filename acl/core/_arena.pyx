@@ -667,7 +667,8 @@ cdef bint pool_destroy(Pool *pool) noexcept nogil:
     cdef bint empty
     if pool_live_bytes(pool) != 0:
         return False
-    context_enter(pool, pool.context, &before)  # the thread may have another context, or none
+    # The driver calls below need the pool's context; the thread may have another one, or none.
+    context_enter(pool, pool.context, &before)
     empty = pool_empty(pool) and not pool_registered(pool)
     if empty:
         pools_remove(pool)

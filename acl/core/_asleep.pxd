@@ -6,7 +6,7 @@ from acl.core.types cimport Arena, Block, Nap, Pinned, Pool
 from acl.bind.generated._libacl cimport aclError
 
 # A sleep batch: the blocks that one thread puts to sleep or wakes together.  It lies on that
-# thread's stack.  `turn_begin` fills it under the arena's lock, and `turn_end` removes the blocks.
+# thread's stack.  `turn_begin` fills the batch under the arena's lock; `turn_end` empties it.
 cdef struct Turn:
     Arena *arena
     Block *only  # the only block that may join the batch; NULL: tags select the blocks

@@ -165,7 +165,10 @@ cdef inline bint may_turn(Block *block, bint waking) noexcept nogil:
 
 
 cdef bint turn_take(Turn *turn, Block *block, bint waking) noexcept nogil:
-    """Add a block to the batch if it is to sleep or wake.  False if there is no host memory."""
+    """Add a block to the batch if the block can sleep, or with `waking` if it is asleep.
+
+    Return False if there is no host memory.
+    """
     cdef Nap *nap
     if waking and block.state == BLOCK_MOVING:
         nap = nap_find(turn.arena, block)

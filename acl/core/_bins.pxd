@@ -68,7 +68,7 @@ cdef inline uint32_t bin_of(size_t units) noexcept nogil:
 cdef inline uint32_t bin_of_wide(size_t units) noexcept nogil:
     """Return the bin for 32 units or more.
 
-    It has the number of the highest bit and the next 5 bits.
+    Its number is made of the position of the highest bit of `units` and the next 5 bits.
     """
     cdef uint32_t shift = bit_highest(units) - BIN_SHIFT
     return (shift << BIN_SHIFT) + <uint32_t> (units >> shift)           # safe cast: six bits
@@ -178,7 +178,7 @@ cdef inline Block *bins_above(Bins *bins, uint32_t index, uint32_t kind) noexcep
     cdef uint64_t bits = maps[word] >> (index & 63) >> 1
     if bits != 0:
         return bins.heads[kind * BINS + index + 1 + bit_lowest(bits)].next
-    bits = bins.groups[kind] & (~<uint64_t> 0 << (word + 1))    # word < KIND_WORDS: the shift fits
+    bits = bins.groups[kind] & (~<uint64_t> 0 << (word + 1))    # word + 1 < 64: see KIND_WORDS
     if bits == 0:
         return NULL
     word = bit_lowest(bits)

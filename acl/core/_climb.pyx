@@ -188,7 +188,7 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
     cdef size_t cap
     peaks_read(climb)
-    # The cap is bound to the joint peak too, as streams that work in turn share pages.
+    # The joint peak limits growth too, as streams that work in turn share pages.
     cap = min(permille(climb.own, GROW_ALWAYS), permille(climb.joint, GROW_JOINT))
     return pages if need <= max(cap, few_bytes(climb.arena.pool)) else 0
 

@@ -606,7 +606,7 @@ cdef void place_note(Pool *pool, aclrtContext context, uint64_t moment) noexcept
 
 
 cdef bint context_captured(Pool *pool, aclrtContext context) noexcept nogil:
-    """True if a stream of the current `context` is captured; then no wait for it is allowed."""
+    """True if a stream of `context`, the current one, is captured: no wait is allowed then."""
     cdef uint32_t index
     cdef Arena *arena
     cdef void *graph = NULL

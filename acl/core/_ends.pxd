@@ -1,4 +1,4 @@
-"""Streams whose end Python wants to know, and ACL's reports of ends.  See `_ends.pyx`."""
+"""Watches that tell Python code which streams have ended.  See `_ends.pyx`."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -6,7 +6,7 @@ from acl.bind.generated._libacl cimport aclrtStream
 
 # Asks ACL, once in a process, to report the ends of streams.
 cdef void ends_listen() noexcept nogil
-# Called with each stream that is about to be destroyed.  `_arena` sets this pointer at its import.
+# Called with each stream that is about to be destroyed.  Set when `_arena` is imported.
 cdef void (*on_end)(aclrtStream stream) noexcept nogil
 
 # Watches a stream until it ends, and returns the number of the watch.  Returns 0 if the stream is a

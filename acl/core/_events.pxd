@@ -57,7 +57,8 @@ cdef enum:
 # which no list uses, until the block is freed. Under the arena's lock, except `extra`: see
 # `block_own`.
 cdef struct Birth:
-    # in clock ticks; in a block without BLOCK_BORN and BLOCK_SEEN it may be OWNED << 48 | `extra`
+    # In clock ticks. If the block has neither BLOCK_BORN nor BLOCK_SEEN, this is not a time: it may
+    # have OWNED in the upper 16 bits and `extra` in the others.
     uint64_t time
     uint16_t stack              # number of the Python stack; there are fewer than 2**16
     uint16_t native             # number of the C stack; there are fewer than 2**16

@@ -142,7 +142,7 @@ cdef bint slot_ready(Arena *arena, Slot *slot, bint wait) noexcept nogil:
 # --- quarantine ---------------------------------------------------------------------------------
 
 cdef bint block_hold(Arena *arena, Block *block) noexcept nogil:
-    """Mark a guarded block as in quarantine.  False if another thread has freed it before."""
+    """Mark a guarded block as in quarantine.  False if another thread has freed the block first."""
     cdef bint first
     lock_take(&arena.lock)
     first = (block.state == BLOCK_LIVE

@@ -509,8 +509,8 @@ cdef enum ArenaRole:            # what an arena serves
     ROLE_CAPTURE                # the private blocks of a captured graph
     ROLE_FRAMEWORK              # a framework with a task queue: its frees come early
 
-# The functions of the ACL library that a pool calls; tests replace them. `driver_bind` fills it
-# when the pool is made. Part of the Source. No lock: it is not written afterwards.
+# The functions of the ACL library that a pool calls; tests replace them. `driver_bind` sets them
+# when the pool is made. Part of the Source. No lock: they do not change afterwards.
 cdef struct Driver:
     aclError (*reserve)(void **addr, size_t size, size_t alignment, void *expect,
                         uint64_t flags) noexcept nogil
@@ -671,7 +671,7 @@ cdef struct OomReport:
     size_t limit
     size_t reserved
     size_t spare                # bytes of spare frames
-    size_t live                 # bytes of live blocks in all arenas that are not asleep
+    size_t live                 # bytes of awake live blocks in all arenas
     size_t free                 # bytes of free blocks of this arena
     size_t largest_free         # bytes of the largest free block of this arena
     size_t waiting              # bytes of WAITING blocks of this arena
@@ -686,7 +686,7 @@ cdef struct OomReport:
     size_t budget               # limit of the tag's budget, in bytes; 0: none
     size_t budget_live          # live bytes that count in the tag's budget
     size_t tags[TAGS]           # live bytes by tag in all arenas, sleeping blocks included
-    OomHold holds[HOLDS]        # this arena first, then those that hold the most
+    OomHold holds[HOLDS]        # this arena first, then the other arenas that hold the most bytes
     uint32_t hold_count         # number of entries in `holds`
 
 # What is recorded of a pool. A user is a recording or a tracking in progress. Part of the Pool.
@@ -739,7 +739,7 @@ cdef struct OomReports:
 # Written by `_arena`, `pool/_pool`.
 cdef struct Lifetime:
     bint orphan                 # no Python Pool owns it; it is destroyed only if `dropped` is set
-    bint dropped  # its Python Pool was deleted while it could not be destroyed: try later
+    bint dropped  # its Python Pool was deleted; `pools_retry` still has to destroy the pool
 
 # Counts of calls of `Pool.sleep` and `Pool.wake`. Part of the Pool. Under the GIL. Written by
 # `pool/_sleep`.
