@@ -166,7 +166,7 @@ cdef void oldest_leaves(Arena *arena, Guard *guard) noexcept nogil:
         slot_settle(arena, slot)
         slot.look = 0
     guard.left += 1
-    arena_free(arena, slot.block)               # must be last: until here the block has BLOCK_HELD
+    arena_free(arena, slot.block)  # last: while the block has BLOCK_HELD, a second free is detected
 
 
 cdef bint oldest_settles(Arena *arena, Guard *guard, bint wait) noexcept nogil:

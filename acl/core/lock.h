@@ -221,8 +221,8 @@ static inline void lock_leave(BiasedLock *lock) {
 }
 
 /* Ends the ownership of the calling thread, which is in no section.  The function does not wait, because only the owner
-   enters sections by the owner slot.  When `may_own` allows it, the thread can become the owner again: by the usual
-   rule, or, if no other thread entered a section in between, at the end of its next section. */
+   enters sections by the owner slot.  When `may_own` allows it, the thread can become the owner again: at the end
+   of its next section if no other thread entered one in between, else after `wanted` sections without contention. */
 static inline void lock_step_down(BiasedLock *lock) {
     void *self = lock_self();
     LockSeat *seat = __atomic_load_n(&lock->seat, __ATOMIC_RELAXED);

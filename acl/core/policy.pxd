@@ -78,8 +78,8 @@ cdef enum:
     # pool grows rather than moves pages.  The target (low waste) allows 1020; the other 2
     # thousandths are for a last page that is only partly used.
     GROW_ALWAYS = 1018
-    # The pool grows rather than moves pages only while reserved bytes are also at most 1090
-    # thousandths of the joint peak.  Target: page sharing.
+    # GROW_ALWAYS applies only while reserved bytes are at most 1090 thousandths of the joint peak.
+    # Target: page sharing.
     GROW_JOINT = 1090
     # If reserved bytes would exceed 1095 thousandths of the joint peak, the pool waits for a stream
     # before it grows.  Measured: "Sharing that waits".  Target: page sharing.

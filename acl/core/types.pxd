@@ -263,8 +263,8 @@ cdef struct Range:
     size_t bytes
     Block *first                # the lowest block
     View **views  # by page: the mapping there; NULL: none; the array is NULL in segments
-    # by page: the length in pages (at most 65535) of a hole that began here before it was filled;
-    # else 0
+    # by page: 0; or, if a hole that began at this page was filled, the length of that hole in pages
+    # (at most 65535)
     uint16_t *starts
     uint64_t *marks             # bit p: an earlier placement filled a hole that began at page p
     uint64_t *freed  # debug builds: by page, 1 + `maps.moment` at the last free in the page
