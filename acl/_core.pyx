@@ -465,7 +465,7 @@ cdef Block *alloc_refused(Arena *arena) noexcept nogil:
 
 
 cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate if the arena has a mode, or the tag a budget.  A capture has an arena of its own."""
+    """Allocate if a mode or a budget applies; for a captured stream, use the capture's arena."""
     cdef Arena *capture
     cdef uint32_t mode = count_read(&arena.mode)
     if mode & (ARENA_FORKED | ARENA_CLOSED):

@@ -20,7 +20,10 @@ from acl.core.types cimport (
 
 
 cdef size_t block_whole(Arena *arena, Range *span, Block *block) noexcept nogil:
-    """Return the bytes of a block that could leave its arena: wholly free pages or segment."""
+    """Return the bytes of a block that could leave its arena: those of its wholly free pages.
+
+    In a segment, return the bytes of the block if it is the whole segment, else 0.
+    """
     cdef size_t granule = arena.pool.options.granule
     cdef uint32_t low, high
     if block.state != BLOCK_FREE:

@@ -98,7 +98,10 @@ cdef void range_free(Range *span) noexcept nogil:
 
 
 cdef bint ranges_grow(Arena *arena) noexcept nogil:
-    """Under the lock: double the slots for ranges.  False: MAX_RANGES slots, or no memory."""
+    """Under the lock: double the slots for ranges.
+
+    False if there are MAX_RANGES slots already, or if there is no host memory.
+    """
     cdef uint32_t table = 0
     cdef uint32_t room = min(max(2 * arena.space.range_room, <uint32_t> FIRST_RANGES),
                              <uint32_t> MAX_RANGES)
@@ -203,7 +206,7 @@ cdef inline bint page_recalls(Search *search, Range *span, Frame *frame, uint32_
 
 cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page, uint32_t end,
                      uint32_t low, uint32_t high) noexcept nogil:
-    """Add the calls for a hole's pages [page, end) to the price of the placement [low, high).
+    """Add the driver calls for a hole's pages [page, end) to the price of placement [low, high).
 
     False if one of the pages cannot be used now.
     """
