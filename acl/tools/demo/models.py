@@ -17,7 +17,9 @@ from acl.tools.onnx_writer import Builder
 __all__ = ["Request", "detector", "encoder", "expected", "requests"]
 
 Array = np.ndarray[Any, Any]
-WIDTH, HEADS, CLASSES = 64, 4, 5
+WIDTH = 64
+"""The length of the vector that stands for each token of `encoder`."""
+HEADS, CLASSES = 4, 5
 
 
 class Request(NamedTuple):
