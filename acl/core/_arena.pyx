@@ -523,8 +523,8 @@ cdef void owners_mark(Pool *pool) noexcept nogil:
 
 cdef inline bint arena_vacant(Arena *arena, aclrtStream stream, uint32_t role) noexcept nogil:
     """True if the arena's stream was destroyed and has no work, blocks or graphs left."""
-    # `by_device` must be read first: if it is 1, the value of `live` that is read next includes all
-    # blocks of the stream's threads.
+    # Read `by_device` before `live`.  It is set when the stream is destroyed, after all allocations
+    # for the stream.  So if it is 1, the value of `live` that is read next counts all of them.
     return (count_read(&arena.ending.by_device) and arena.ending.settled and arena.role == role
             and arena.live == 0 and arena.climbing == 0 and arena.order.waiting == NULL
             and arena.order.polling == 0 and (stream != NULL or arena.ending.offered)

@@ -33,7 +33,9 @@ cdef extern from *:
 cdef enum:
     SLAB_SHIFT = 30             # a slab has 1 << SLAB_SHIFT bytes of addresses: 2^24 descriptors
     SLAB_FIRST = 1 << 16        # bytes of a new slab that are writable
-    SLAB_ARENAS = 32            # arena slots for each slab, as closed arenas may keep their slots
+    # Number of arena slots for each slab.  An open arena has one slot and one slab.  A closed arena
+    # gives its slab back, but may keep its slot, so there are more slots than slabs.
+    SLAB_ARENAS = 32
 
 cdef SpinLock zone_lock         # guards the variables below and all writes to the zone
 cdef size_t zone_slabs = 0      # number of slabs for which addresses are reserved
@@ -128,8 +130,8 @@ cdef bint slab_open(Arena *arena) noexcept nogil:
 
 
 cdef void slab_close(Arena *arena) noexcept nogil:
-    # The old descriptors read as zeros from now on.  So a late `on_get_addr` returns NULL, or the
-    # address of a block that uses the same descriptor later.
+    # The old descriptors read as zeros from now on.  So `on_get_addr` with a block of the closed
+    # arena returns NULL, or the address of a block that uses the same descriptor later.
     global slabs_free
     cdef Block *first = <Block *> arena.slab
     if first == NULL:

@@ -392,10 +392,10 @@ cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
 
 
 cdef Window window_choose(Arena *arena, size_t size, uint32_t kind, Window window) noexcept nogil:
-    """Return `window` if it is a placement; otherwise search for one.
+    """Return `window` if it holds a placement; if it is empty, search for one.
 
-    Placements without old mappings are preferred.  One with old mappings, which must be unmapped
-    first, may need one page less, but would cost a wait in each iteration.
+    Placements without inactive mappings are preferred.  One with inactive mappings, which must be
+    unmapped first, may need one page less, but would cost a wait in each iteration.
     """
     if window.first == NULL:
         window = window_find(arena, size, kind, DEMAND_PLAIN)

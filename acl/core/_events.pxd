@@ -50,7 +50,7 @@ cdef struct Ring:
     Event *events
 
 cdef enum:
-    # if these are the upper 16 bits of `Birth.time`, the field is not a time: see `Birth.time`
+    # If the upper 16 bits of `Birth.time` have this value, the field is not a time: see below.
     OWNED = 0xACE1
 
 # When, and with which stacks, a live block was handed out. It lies in the links of a LIVE block,

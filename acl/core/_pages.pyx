@@ -707,9 +707,9 @@ cdef void run_home(Arena *arena, Frame *frame, uint32_t length, Block **pieces) 
 
 
 cdef void pages_home(Arena *arena) noexcept nogil:
-    """Under the lock: make the first mapping of each free frame active again.
+    """Under the lock: make the first mapping of each frame without a live block active again.
 
-    This is done only if that mapping lies in a hole, and needs no driver call.
+    Only a first mapping that lies in a hole becomes active.  No driver call is made.
     """
     cdef Frame *away = NULL
     cdef Frame *last

@@ -227,7 +227,10 @@ cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page,
 
 
 cdef bint window_price(Search *search, Window *window, char *end) noexcept nogil:
-    """Count the driver calls that a placement needs.  False if the search may not return it."""
+    """Set the fields of a placement that count the driver calls it needs.
+
+    False if the search must not return this placement.
+    """
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, window.first)
     cdef uint32_t low = page_floor(span, window.start, granule)

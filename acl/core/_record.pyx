@@ -85,8 +85,8 @@ cdef inline bint owned(Block *block) noexcept nogil:
 
 
 cdef void block_own(Block *block, size_t extra) noexcept nogil:
-    # No lock is needed, as each write is one word.  If another thread is in `block_see` for this
-    # block at the same time, it may set `extra` to 0.
+    # Without a lock, as each write is one word.  A thread that is in `block_see` for this block at
+    # the same time may overwrite `extra` with 0.  Then reports show 0 extra bytes for the block.
     if block.flags & (BLOCK_BORN | BLOCK_SEEN):
         block_birth(block).extra = <uint32_t> extra             # safe cast: a few bytes
     else:
@@ -314,7 +314,7 @@ cdef inline void survey_block(Arena *arena, Block *block, Event *event) noexcept
     event.stack = event.native = event.thread = event.step = 0
     if owned(block):
         event.path &= <uint8_t> ~<uint32_t> BLOCK_SEEN
-        # `block_own` stored the extra bytes in the lower half of `time`, and OWNED above them.
+        # `block_own` stored the number of extra bytes in the lower 32 bits of `time`.
         event.step = <uint32_t> birth.time
     elif block.flags & (BLOCK_BORN | BLOCK_SEEN):
         event.detail = birth.time

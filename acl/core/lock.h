@@ -2,9 +2,9 @@
 
    A biased lock costs its owner two plain stores: no atomic read-modify-write, no fence.  Another thread must revoke
    the bias first: it clears `owner`, has the kernel run a memory barrier on every CPU of the process (membarrier), and
-   waits until `busy` is 0.  If the owner's store to `busy` came before that barrier, the revoking thread sees it.  If
-   not, the owner's second read of `owner` comes after the barrier, and the owner backs off.  If the kernel refuses
-   membarrier, no lock is biased.
+   waits until `busy` is 0.  The owner reads `owner`, sets `busy`, and reads `owner` again.  If its store to `busy` came
+   before the barrier, the revoking thread sees the store.  If not, the second read of `owner` comes after the barrier,
+   finds that `owner` was cleared, and the owner backs off.  If the kernel refuses membarrier, no lock is biased.
 
    After a revocation the lock is a spin lock.  A thread that takes it more than `wanted` times in a row without
    contention becomes its owner.  Each revocation doubles `wanted`, until taking the spin lock `wanted` times (3 ns
@@ -16,9 +16,9 @@
    word belongs to one thread for ever (an owner slot, LockSeat): a late store never changes another owner's word.  If
    all slots are taken, further threads use the spin lock.
 
-   Some threads have state that each of their sections must check.  While a thread has such state it may not be the
-   owner: it gives up the ownership first (`lock_step_down`), which needs no barrier, and `may_own` returns 0 until the
-   state is gone.
+   A thread may have state that each of its sections must look at, such as a tag for its allocations.  The owner's short
+   path does not look at it.  So a thread with such state is no owner: it gives up the ownership before it sets the state
+   (`lock_step_down`), which needs no barrier, and `may_own` returns 0 until the state is removed.
 
    The lock is not recursive.  A section has a few hundred instructions; no thread sleeps in a section.  ThreadSanitizer
    cannot model the process-wide barrier, so under it (LOCK_NO_BIAS) only the spin lock is used.  tests/c/core_lock.c

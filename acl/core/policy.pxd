@@ -125,8 +125,8 @@ cdef enum:
     # After the driver has refused to map an alias this many times, the arena makes no more aliases.
     REFUSALS_MANY = 3
 
-# Streams in turn, and concurrent streams: used by `_turns`.  Measured: "Streams in turn",
-# "Concurrent streams".
+# Pages that streams share: constants of `_turns`.  Measured: see "Streams in turn" and "Concurrent
+# streams" in bench/decisions.md.
 cdef enum:
     # If the peak of a burst is lower than expected, the expected peak falls by 1/4 of the
     # difference.  If the peak is higher than expected, it becomes the expected peak.  Measured: if

@@ -35,7 +35,7 @@ typedef struct ThreadNotes {
     uint32_t number; /* the system's number of the thread; 0: not read yet */
     uint32_t stack;  /* number of the Python stack that called into C; 0: none */
     uint32_t native; /* number of its C stack; valid from `record_enter` to the event */
-    uint32_t trims;  /* 1: it gives memory to the driver, so events call the pages that it unmaps trimmed */
+    uint32_t trims;  /* 1: the thread gives memory to the driver, so its EVENT_UNMAP events have the detail 0 */
 } ThreadNotes;
 
 typedef struct NativeStack {

@@ -294,7 +294,7 @@ cdef struct Use:
     # The Uses of one stream whose blocks are WAITING form a queue. The fields below are valid only
     # in the oldest Use of a queue:
     Use *last                   # the youngest Use of the queue
-    Use *unmarked               # ROLE_FRAMEWORK: the oldest Use of the queue without a queue marker
+    Use *unmarked               # ROLE_FRAMEWORK: the oldest Use here that has no queue marker yet
     Use *after                  # the oldest Use of the next queue in the circular list of queues
     Use *before                 # the oldest Use of the previous queue in the circular list
     Use *beside                 # the oldest Use of the next queue in the same hash bucket
