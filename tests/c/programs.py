@@ -69,12 +69,16 @@ def examples() -> list[Path]:
     return sorted((HERE / "examples").glob("*.c"))
 
 
+def compiler() -> list[str]:
+    """Return the command of the C compiler: CC from the environment, or gcc."""
+    return shlex.split(os.environ.get("CC") or "gcc")
+
+
 def compile_program(source: Path, folder: Path, libraries: Path, headers: Path, how: str,
                     extra: Sequence[str] = ()) -> Path:
     """Compile one source; return the program, in `folder`."""
     made = folder / source.stem
-    compiler = shlex.split(os.environ.get("CC") or "gcc")
-    command = [*compiler, *FLAGS, *SANITIZE.get(how, []), f"-I{headers}", f"-I{HERE}", f"-I{ROOT}/acl/sim",
+    command = [*compiler(), *FLAGS, *SANITIZE.get(how, []), f"-I{headers}", f"-I{HERE}", f"-I{ROOT}/acl/sim",
                str(source), "-o", str(made), f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lascendcl", *extra]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

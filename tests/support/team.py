@@ -30,7 +30,7 @@ def _library() -> ctypes.CDLL:
     folder = tempfile.mkdtemp(prefix="pool_threads")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     made = Path(folder) / "pool_threads.so"
-    command = ["gcc", *programs.FLAGS, *programs.SANITIZE.get(programs.mode(), []), "-shared", "-fPIC",
+    command = [*programs.compiler(), *programs.FLAGS, *programs.SANITIZE.get(programs.mode(), []), "-shared", "-fPIC",
                "-fvisibility=hidden", str(programs.HERE / "pool_threads.c"), "-o", str(made)]
     subprocess.run(command, check=True)
     library = ctypes.CDLL(str(made))
