@@ -82,10 +82,10 @@ def main() -> int:
                       "pytest-xdist", "hypothesis")
     python = emulated(folder, choice.python, MACHINE)
     start_children_with(python, folder, installed)
+    os.environ["CC"] = f"{MACHINE}-linux-gnu-gcc"           # for the programs below, and for what tests compile
     environment = {**os.environ, "ACL_BACKEND": "sim", "PYTHONPATH": f"{installed}:{beside}", "ACLPOOL_TURNS": "100"}
     made = folder / "programs"
     made.mkdir(exist_ok=True)
-    os.environ["CC"] = f"{MACHINE}-linux-gnu-gcc"
     steps: list[tuple[str, list[str | Path]]] = []
     for name in PROGRAMS:
         program = programs.compile_program(ROOT / f"tests/c/{name}.c", made, installed / "acl/sim/lib",
