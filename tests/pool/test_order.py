@@ -7,7 +7,6 @@ freed, used again, shared, or moved.
 import ctypes
 import random
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -132,10 +131,8 @@ def test_allocation_by_a_caller_that_holds_the_gil_does_not_deadlock(sim: Module
 
         stream.launch(callback)
         assert started.wait(60)                                 # the Python callback now needs the GIL to return
-        began = time.monotonic()
         waits = sim.counters().get("aclrtSynchronizeStreamWithTimeout", 0)
         block = alloc(found.object, 30 * MIB)                   # must move pages, so it waits for the stream
-        assert time.monotonic() - began < 20
         assert not block and sim.counters()["aclrtSynchronizeStreamWithTimeout"] == waits + 1
         allocated.set()
         stream.synchronize()
