@@ -210,7 +210,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=9400, help="default: 9400; 0 for any free one")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--once", action="store_true", help="print the page once and end; 1 if no service answered")
+    parser.add_argument("--once", action="store_true",
+                        help="print the page once and exit; the exit status is 1 if no service answered")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -437,7 +437,7 @@ def test_unknown_setting_of_the_simulator_is_refused(sim: ModuleType) -> None:
         sim.configure(colour="red")
 
 
-def test_devices_memory_chip_and_cann_version_can_be_configured() -> None:
+def test_configure_sets_devices_memory_chip_and_cann_version_and_refuses_wrong_values() -> None:
     done = run_python("""
         from acl import sim
         sim.configure(devices=4, capacity=["8GiB", "4GiB"], soc="Ascend310P3", cann="8.5.0", strict=True)

@@ -151,8 +151,10 @@ def wheel(out: Path, sources: Path, python: Path, version: str, machine: str) ->
         packed.extractall(out / "unpacked" / made.stem, libraries)
     wanted = {name: glibc.needed(out / "unpacked" / made.stem / name) for name in libraries}
     late = [f"{name} {'.'.join(map(str, v))}" for name, v in wanted.items() if v[:2] > GLIBC]
-    if late or not libraries:
-        raise SystemExit(f"{made.name}: wants a later glibc than 2.28: {', '.join(late) or 'no library in it'}")
+    if not libraries:
+        raise SystemExit(f"{made.name}: expected compiled libraries (.so) in the wheel, found none")
+    if late:
+        raise SystemExit(f"{made.name}: needs a later glibc than {'.'.join(map(str, GLIBC))}: {', '.join(late)}")
     shown = run(python, "-m", "auditwheel", "show", made)
     tags = re.findall(r"manylinux_(\d+)_(\d+)_" + machine, shown)
     if not tags or min((int(a), int(b)) for a, b in tags) > GLIBC:

@@ -323,7 +323,7 @@ def test_the_list_sorts_and_holds_few_rows(shown: Any) -> None:
     assert len(rows(page)) < 40
 
 
-def test_scrolling_to_the_end_shows_the_last(shown: Any) -> None:
+def test_scrolling_the_list_of_blocks_to_its_end_shows_the_last_block(shown: Any) -> None:
     page = shown.page
     allocs = [row for row in shown.truth.rows if row.op == 0]
     page.click("[data-column=start] button")
