@@ -227,7 +227,11 @@ OPERATIONS = {
 # ---- counting ----
 
 def child(names: Sequence[str], sizes: Sequence[int]) -> None:
-    """Run the cases under callgrind: a call of `Rig.mapped` ends one part of the counts and begins the next."""
+    """Run the cases; called in a process under callgrind.
+
+    Callgrind writes its counts to a file, and starts again from 0, at each call of `Rig.mapped`.  So each case makes
+    two files: the first counts what prepares the case, the second the case itself.
+    """
     for name in names:
         for size in sizes or OPERATIONS[name].sizes:
             run, count = OPERATIONS[name].make(size)
@@ -238,7 +242,7 @@ def child(names: Sequence[str], sizes: Sequence[int]) -> None:
 
 
 def parts(folder: Path) -> list[int]:
-    """Return the instructions of each part, in order."""
+    """Return the instructions that each of callgrind's files counts, in the order in which the files were written."""
     found: dict[int, int] = {}
     for file in folder.glob("out.*"):
         match = re.search(r"^(?:summary|totals): (\d+)", file.read_text(encoding="utf-8"), re.MULTILINE)
@@ -248,7 +252,10 @@ def parts(folder: Path) -> list[int]:
 
 
 def count(names: Sequence[str], sizes: Sequence[int] = ()) -> dict[str, list[tuple[int, float]]]:
-    """Return operation -> (size, instructions) for each of its sizes, or of `sizes`."""
+    """Return, for each operation by name, a list of (size, instructions per call) with one element per size.
+
+    The sizes are `sizes`, or if that is empty the sizes of the operation.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         command = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={folder}/out",

@@ -95,9 +95,10 @@ def halve(engine: Engine, lane: Lane, batch: list[Job]) -> None:
 
 
 def relieve(engine: Engine, job: Job, error: OutOfMemoryError) -> bool:
-    """Free idle memory, and wait up to 1 s until no other batch runs; for a request that ran out of memory alone.
+    """Called if a batch of one request ran out of memory: fail the request, or prepare another try.
 
-    Return True if the request is to be tried again, False if it has failed.
+    To prepare the try, idle memory of the pool is freed, all memory is promised to the request, and the lane waits up
+    to 1 s until no other batch runs.  Return True if the request is to be tried again, False if it has failed.
     """
     if never_fits(error.report) or (job.alone and at_limit(engine)):
         engine.fail([job], Refused(413, f"the request needs more than the pool's {engine.largest} bytes: {error}"))
@@ -146,7 +147,8 @@ def recover(engine: Engine, lane: Lane, batch: list[Job], error: Exception) -> b
     """Get a new stream for a lane after a fault of the device, and fail the requests that are not tried again.
 
     These are the requests for which `weary` is true, and a request that failed `Options.tries` times alone although the
-    device works.  Return True if the same batch is to be tried again, False if its other requests are to be halved.
+    device works.  Return True if the batch is to be tried again as it is; False if the requests of it that have not
+    failed, if any, are to be served in two halves.
     """
     log.warning("lane %d: %s", lane.number, str(error))
     lane.faults += 1

@@ -227,7 +227,8 @@ class Engine:
     def measure(self) -> int:
         """Return the bytes that running batches may need together: nine tenths of what the pool may hold.
 
-        The pool may hold its limit, or less if other programs use the device's memory.  The device must be current.
+        The pool may hold its limit, or less if other programs use the device's memory.  Without a pool, return
+        `NO_LIMIT`.  The device must be current.
         """
         if self.pool is None:
             return NO_LIMIT
@@ -430,9 +431,10 @@ class Engine:
             self.end(lane, batch)
 
     def end(self, lane: Lane, batch: list[Job]) -> None:
-        """Called when a lane's thread ends: fail its requests, and, if it was the last lane, all waiting requests.
+        """Called when a lane's thread ends: fail the requests of its batch.
 
-        If the thread ends before the engine is drained, for example by a SystemExit, the lane is added to `ended`.
+        If the thread ends before the engine is drained, or with a batch, for example by a SystemExit, the lane is added
+        to `ended`.  If all lanes have ended in this way, all waiting requests fail too.
         """
         left = list(batch)
         with self.changed:

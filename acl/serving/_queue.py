@@ -42,7 +42,8 @@ class Job:
     def linger_until(self, linger_s: float) -> float:
         """Return the time.monotonic() until which the request may wait for other requests to share its batch.
 
-        The wait is at most half of the time until the deadline, and leaves twice the usual time of a batch.
+        It waits for `linger_s` at most.  If it has a `due`, it waits for at most half of the time from its arrival to
+        `due`, and at most until twice the usual time of a batch is left before `due`.
         """
         until = self.arrived + linger_s
         due = self.due
@@ -81,7 +82,7 @@ class Queue:
         return self.jobs[0]
 
     def take(self, wanted: Callable[[Job], bool]) -> list[Job]:
-        """Remove the jobs for which `wanted` is true, and return them in order; it is called once for each job."""
+        """Remove and return, in order, the jobs for which `wanted(job)` is true; it is called once for each job."""
         kept: list[Job] = []
         taken: list[Job] = []
         for job in self.jobs:

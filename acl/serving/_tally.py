@@ -14,6 +14,8 @@ OVERHEAD = 4096                         # bytes that every batch needs, in addit
 class Costs:
     """Estimate the device memory of a batch from the bytes of its inputs, by a ratio for each size of items.
 
+    Items whose input bytes have as many binary digits count as one size.
+
     Attributes
     ----------
     ratio : float

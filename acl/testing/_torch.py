@@ -65,8 +65,9 @@ class Torch:
     def depart(self, said: str | None, blocking: bool) -> tuple[str | None, str | None]:
         """Check and recover all devices that torch uses; `said` is the result of `drain`.
 
-        Return two texts or None: the test's error, and an error that cannot be repaired.  After a failed operator in
-        the queue no recovery is tried, because torch_npu may then wait for ever.
+        Return two error texts, each None if there is no such error: the first error of the test, and the first error
+        that remains.  `blocking` is true if torch_npu runs operators without a queue.  Recovery is tried only then:
+        after a failed operator in the queue torch_npu may wait for ever.
         """
         torch = torch_in_use()
         if torch is None:
@@ -85,8 +86,9 @@ class Torch:
     def reserved(self, device: int) -> int | None:
         """Return the bytes that torch reserves for tensors on a device which it did not use before the test.
 
-        Return None for other devices.  The simulator's count of such a device would include memory that torch_npu
-        allocates at the first use of a device and keeps.
+        Return None if torch used the device before the test, or does not use it now.  For a device that torch began
+        to use in the test, the simulator's count would not do: it includes memory that torch_npu allocates at the
+        first use of a device and keeps.
         """
         torch = torch_in_use()
         if torch is None or device in self._known or not used_by_torch(device):

@@ -64,14 +64,16 @@ cdef struct Books:
     uint64_t mapped             # number of mappings
     uint64_t single             # 1: a handle may be mapped at one address only
     bint audit                  # check mappings by `table`, which has room for small loads only
-    uint64_t busy        # 0: streams are idle; 1: busy, a synchronisation times out; 2: it succeeds
+    # 0: streams are idle.  1: they are busy, and a synchronisation times out.  2: they are busy,
+    # and a synchronisation succeeds.
+    uint64_t busy
     uint64_t capturing
     uint64_t events
     uint64_t segments[4096]     # bytes of each segment, by its number (see `fake_malloc`)
     uint64_t next_segment
-    bint logging
+    bint logging                # `log_maps` is on
     size_t noted                # number of entries in `map_notes` since the last `take_maps`
-    size_t room
+    size_t room                 # number of entries for which `map_notes` has memory
 
 cdef struct MapNote:
     uint64_t address
@@ -94,7 +96,10 @@ cdef MapNote *map_notes = NULL
 
 
 cdef void note_map(void *addr, size_t size) noexcept nogil:
-    """Note a change of a mapping if `log_maps` is on; only one thread may do this."""
+    """Note a change of a mapping if `log_maps` is on; without host memory it is not noted.
+
+    While `log_maps` is on, only one thread may use the driver, because no lock is taken here.
+    """
     global map_notes
     cdef void *more
     if not books.logging:
@@ -110,8 +115,8 @@ cdef void note_map(void *addr, size_t size) noexcept nogil:
     books.noted += 1
 cdef SpinLock table_lock
 cdef Mapped table[131072]       # hash table of mappings by address, with open addressing
-cdef uint64_t moment            # number of blocks that `Rig.alloc` has returned so far
-cdef uint64_t complete[64]      # by stream: the value of `moment` when it was last seen complete
+cdef uint64_t moment            # number of blocks that `Rig.alloc` has returned while `audit` is on
+cdef uint64_t complete[64]      # by stream number: `moment` when the stream was last seen complete
 cdef uint64_t faults            # number of wrong mappings and wrong frames, see `Rig.faults`
 cdef Pool *looked_at = NULL     # the pool whose arenas each driver call checks, or NULL
 cdef uint32_t broken_call, broken_code
@@ -440,9 +445,10 @@ cdef class Rig:
     def faults(self):
         """Return the number of wrong mappings and wrong frames seen so far.
 
-        It counts: mappings at an address that is mapped already; mappings that were removed while
-        work could use them; frames that were freed while mapped; and pages of live blocks that
-        share a frame, or whose frame is not the one that the driver mapped.
+        The Rig needs `audit`.  Counted are: a mapping at an address that is mapped already; a call
+        of unmap for an address that is not mapped, or that work may still use; a frame that was
+        freed while mapped; and a page of a live block that shares its frame with another such
+        page, or whose frame is not the one that the driver mapped.
         """
         cdef uint32_t index
         cdef uint64_t broken = faults
@@ -550,10 +556,10 @@ cdef class Rig:
         return sorted(runs)
 
     def changes(self, size_t stream=1):
-        """Return two counts, which change if the memory behind a stream's addresses changes.
+        """Return two counts; if both are unchanged, so is the memory behind a stream's addresses.
 
-        The first counts the driver calls that map and unmap, of all streams; if it is unchanged, no
-        other stream has changed.  The second counts this stream's page moves and reactivations.
+        The first counts the driver calls map, unmap, malloc and free, for all streams together.
+        The second counts the reactivations and the steals of this stream.
         """
         cdef Arena *arena = self.find(stream)
         cdef uint64_t calls = 0
@@ -575,7 +581,7 @@ cdef class Rig:
         return waiting_poll(self.find(stream))
 
     def sync_waiting(self):
-        """Synchronise the device and release pending frees."""
+        """Synchronise the device and release pending frees; return the result of `waiting_sync`."""
         return waiting_sync(self.pool, False)
 
     def set_mode(self, size_t stream=1, set=0, clear=0):
@@ -598,7 +604,10 @@ cdef class Rig:
         looked_at = self.pool
 
     def broken(self):
-        """Return the first driver call that found a broken invariant and its number, or None."""
+        """Return what `look` found first: (driver function, number of the invariant), or None.
+
+        The driver function is the one in whose call the broken invariant was found.
+        """
         return (CALL_NAMES[broken_call], broken_code) if broken_code else None
 
     def views(self, size_t stream=1):
@@ -632,7 +641,7 @@ cdef class Rig:
                 "missing": oom.missing, "whole": oom.holds[0].whole}
 
     def waiting(self, size_t stream=1):
-        """Return True if there are pending frees."""
+        """Return True if the arena of a stream has pending frees."""
         return self.find(stream).order.waiting != NULL
 
     def destroy(self):
@@ -645,7 +654,10 @@ cdef class Rig:
         return True
 
     def spoil(self, field, size_t block=0, long change=1, size_t stream=1):
-        """Change one field of a block or of the arena by `change`, to test the checker."""
+        """Damage one field of a block, of the stream's arena or of the pool, to test the checker.
+
+        Numbers grow by `change`.  Links, flags and bit maps get a fixed wrong value.
+        """
         cdef Arena *arena = self.find(stream)
         cdef Block *at = <Block *> block
         if field == "addr":
@@ -750,8 +762,9 @@ cdef class Rig:
             single=None):
         """Change the driver's answers.
 
-        `times` calls of the function `fail` return `code`, from its `at`-th next call on (0: none).
-        The other parameters are the fields of `Books` with these names.
+        The function named `fail` returns `code` in `times` consecutive calls, of which the first is
+        its `at`-th call from now on; `at` 0: no call fails.  The other parameters are the fields of
+        `Books` with these names.
         """
         if fail is not None:
             index = CALL_NAMES.index(fail)

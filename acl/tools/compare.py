@@ -1,11 +1,11 @@
 """`aclpool compare`: show which differences of two benchmark files are more than noise.
 
 It compares two JSON files of `aclpool bench` or of pytest-benchmark.  The measurements of one round depend on each
-other, so a round is resampled as a whole.  The rounds of both files are divided into two sides in every possible way.
-For each way, the greatest difference of any row is stored.  A row differs if its own difference is greater than 97 %
-of these stored differences.  So two files that measure one state give "no difference" in 95 of 100 comparisons, for
-all rows together.  A difference must also be greater than the threshold, and greater than the difference of the empty
-loop, which is caused by the machine.
+other, so a round is resampled as a whole.  The rounds of both files are divided into two sides in every possible way,
+or in 1,000 random ways if there are more.  For each way, the greatest difference of any row is stored.  A row differs
+if its own difference is greater than 97 % of these stored differences.  So two files that measure one state
+give "no difference" in 95 of 100 comparisons, for all rows together.  A difference must also be greater than the
+threshold, and greater than the difference of the empty loop, which is caused by the machine.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def name_of(row: Row) -> str:
 
 
 def checked(row: Row) -> Row:
-    """Return a row with its samples as lists of times, one list for each round."""
+    """Return a row with its samples as lists of times, one list for each round; raise ValueError for a wrong time."""
     samples = [[float(value) for value in each] for each in row["samples"]]
     if not all(each and 0 <= min(each) <= max(each) < math.inf for each in samples):
         raise ValueError
@@ -154,7 +154,10 @@ def splits(first: int, second: int) -> Iterator[tuple[int, ...]]:
 
 
 def spread(values: Logs, side: Sequence[int], squares: float) -> tuple[float, float]:
-    """Return how much lower the mean of the rounds `side` is than that of the other rounds, and its standard error."""
+    """Return by how much the mean of the rounds `side` is below the mean of the other rounds, and the standard error.
+
+    `squares` is the sum of the squares of all values.
+    """
     first, second = len(side), len(values) - len(side)
     chosen, everything = sum([values[i] for i in side]), sum(values)
     within = squares - chosen ** 2 / first - (everything - chosen) ** 2 / second
@@ -225,7 +228,10 @@ def changed_subjects(old: Row, new: Row) -> list[str]:
 
 
 def by_rounds(pairs: dict[str, tuple[Logs, Logs]]) -> Iterator[tuple[int, dict[str, Logs]]]:
-    """Yield groups of rows with equal numbers of rounds, because only these can be divided together."""
+    """Yield groups of rows with equal numbers of rounds, because only these can be divided together.
+
+    A group is the number of rounds in the first file, and the values of both files by row.
+    """
     for counts in sorted({(len(old), len(new)) for old, new in pairs.values()}):
         yield counts[0], {name: old + new for name, (old, new) in pairs.items() if (len(old), len(new)) == counts}
 
@@ -264,7 +270,7 @@ def compared(old: Row, new: Row, threshold: float = 1.03) -> Comparison:
 
 
 def note_memory(result: Comparison, name: str, before: Row, after: Row, threshold: float) -> None:
-    """Store a change of reserved memory.  It does not vary from run to run, so it is not resampled."""
+    """Note a change of reserved memory by more than the threshold.  It needs no resampling: all runs reserve alike."""
     first, second = before.get("reserved_ratio"), after.get("reserved_ratio")
     if not first or not second:
         return

@@ -164,7 +164,7 @@ class Builder:
         self._outputs.append(_info(name, dtype, dims))
 
     def constant(self, array: np.ndarray[Any, Any], name: str = "", narrow: str = "") -> str:
-        """Add an initializer and return its name; `narrow` is "int4" or "uint4" to write bytes as such numbers."""
+        """Add an initializer and return its name; `narrow` "int4" or "uint4": write each element in four bits."""
         name = name or self._fresh("constant")
         self.constants[name] = array
         self._constants.append(_nibbles(array, name, narrow) if narrow else _tensor(array, name))

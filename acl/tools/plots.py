@@ -166,7 +166,10 @@ def legend(names: Sequence[str], left: float, right: float) -> tuple[list[tuple[
 
 
 def decades(values: Sequence[float]) -> tuple[int, int]:
-    """Return the exponent of the power of ten below all values, and the number of decades up to the one above them."""
+    """Return the range of a logarithmic axis that has all values: its first power of ten, and its number of decades.
+
+    The power is returned as its exponent: (1, 2) is the range from 10 to 1000.
+    """
     low = math.floor(math.log10(min(values, default=1.0)))
     return low, max(1, math.ceil(math.log10(max(values, default=10.0))) - low)
 

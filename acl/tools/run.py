@@ -43,7 +43,7 @@ class Pools:
         self.refused: list[str] = []
 
     def stream_made(self, stream: int) -> None:
-        """Register the pool of the current device for a stream."""
+        """Register the pool of the current device for a stream; make the pool at the first stream of a device."""
         device, ret = acl.rt.get_device()
         if ret != 0:
             return
@@ -68,7 +68,7 @@ class Pools:
         return lines or ["no stream was made"]
 
     def failed(self) -> bool:
-        """Return True if streams were made and no pool could be registered for any of them."""
+        """Return True if a stream was made that is not served, and no pool could be made."""
         return bool(self.refused) and not self.by_device
 
     def of_device(self, device: int) -> list[str]:

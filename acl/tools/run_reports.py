@@ -58,7 +58,7 @@ class Reports:
                             self.tell(report)
 
     def tell(self, report: OomReport) -> None:
-        """Print a report; or only count it if another one of its pool and tag was printed less than `APART` ago."""
+        """Print a report; or only count it if one of this pool and tag was printed less than `APART` seconds ago."""
         key, now = (report.pool, report.tag), self.clock()
         if key in self.printed and now - self.printed[key] < APART:
             self.kept_back[key] = self.kept_back.get(key, 0) + 1

@@ -116,7 +116,10 @@ def command(program: list[str]) -> list[str]:
 
 
 def started(options: argparse.Namespace, verb: str) -> tuple[str, list[str], dict[str, str]] | int:
-    """Return the program's path, command line and environment; or, after a message, the exit status."""
+    """Return the program's path, command line and environment; if it cannot be started, print why, return the status.
+
+    The files that the program's processes append to are emptied first.
+    """
     program = options.program[1:] if options.program[:1] == ["--"] else options.program
     if not program:
         print(f"aclpool sim {verb}: which program? (aclpool sim {verb} -- PROGRAM ARGS)", file=sys.stderr)

@@ -147,7 +147,7 @@ def fixed(path: str) -> bool:
 
 
 def resolved(report: Report, lines: Lines) -> Report:
-    """Return the report with the known source lines, and without the frames of `main`'s callers."""
+    """Return the report with the known source lines of its frames, and without the frames of `main`'s callers."""
     for place in report["places"]:
         stack = []
         for text, frame in zip(place["stack"], place.pop("frames") or [None] * len(place["stack"]), strict=False):
@@ -163,7 +163,11 @@ def resolved(report: Report, lines: Lines) -> Report:
 
 
 class Reports:
-    """The reports of all processes.  A report is printed immediately; an equal later report is dropped."""
+    """The reports of all processes.
+
+    `add` prints a report immediately, unless a suppression matches it.  It drops a report if an earlier one had the
+    same rule, the same places (addresses and other numbers are not compared) and the same stacks.
+    """
 
     def __init__(self, suppressions: list[tuple[str, str]], to: TextIO) -> None:
         self.kept: list[Report] = []
@@ -225,7 +229,7 @@ def location(frame: str) -> dict[str, Any]:
 def result(report: Report) -> dict[str, Any]:
     """Return a report as a result of SARIF.
 
-    Its first place is the location; its other places are related locations.
+    The first place that has a stack is the location; the other places with a stack are related locations.
     """
     first, *others = [place for place in report["places"] if place["stack"]] or [None]
     made: dict[str, Any] = {"ruleId": report["rule"], "level": "warning" if report["tool"] == "leak" else "error",
@@ -267,7 +271,7 @@ def follow(path: Path, reports: Reports, ended: threading.Event) -> None:
 
 
 def wait(child: subprocess.Popen[bytes]) -> int:
-    """Wait for the program and return its status.
+    """Wait for the program and return its exit status; if a signal ended it, the signal's number, negative.
 
     The terminal sends Ctrl-C to the program too, so this process ignores SIGINT.  SIGTERM is passed to the program.
     """

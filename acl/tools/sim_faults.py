@@ -58,7 +58,7 @@ class Run:
     leaks : list of str
         Objects and memory that exist at the end, but do not exist if no call fails.
     output : str
-        The last lines that the program wrote to standard error.
+        The last 4,000 bytes that the program wrote to standard error.
     """
 
     rule: str

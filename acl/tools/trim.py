@@ -49,7 +49,7 @@ def check_process(pid: int) -> None:
 
 
 def pools_of(document: Any, pid: int) -> list[dict[str, Any]]:
-    """Return the results of the pools from the answer of a process."""
+    """Return the results of the pools from the answer of a process; raise Refused if it is not a valid answer."""
     if document is None:
         raise Refused(f"process {pid} did not answer")
     try:

@@ -1,10 +1,11 @@
 /* limits.c: limits of the cores that a device, a stream or a thread may use, and sizes of device buffers.
 
-   A query returns the stream's limit if it is set, else the device's limit if it is set, else the chip's
-   number of cores.  Kernels run on the host, so a limit changes only what queries return.
+   A query of cores returns the stream's limit.  If the stream has none, it returns the device's limit, and if
+   the device has none, the number of cores that the chip has.  Kernels run on the host, so a limit changes only
+   what queries return.
 
-   Thread rule: one lock guards the table of streams, and no other lock is taken while it is held; device
-   limits are atomic; the stream whose limits a thread uses is thread-local. */
+   Thread rule: `table_lock` guards the limits of streams; no other lock is taken while it is held.  The limits of
+   devices are atomic.  Each thread has its own `in_use`. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,18 +15,19 @@
 
 enum { KINDS = 2, LIMITS = 5 };
 
-/* The limits of each device plus one, so that 0 means "not set". */
+/* For each device and kind of core: the limit plus one; 0 if no limit is set. */
 static _Atomic uint32_t device_limits[DEVICE_MAX][KINDS];
 
 typedef struct StreamLimits {
     struct StreamLimits *next;
     const Stream *stream;
     uint32_t id; /* the stream's id; a later stream at the same address has a different id */
-    uint32_t values[KINDS];
+    uint32_t values[KINDS]; /* the limit plus one; 0: not set */
 } StreamLimits;
 
 FILE_LOCK(table_lock);
 static StreamLimits *table;
+/* The stream whose limits aclrtGetResInCurrentThread returns in this thread; NULL: none was chosen. */
 static _Thread_local struct {
     const Stream *stream;
     uint32_t id;

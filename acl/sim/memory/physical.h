@@ -67,8 +67,8 @@ void physical_unref(Physical *memory);
 Physical *physical_blank(void);
 /* Returns a new handle, which takes over the caller's reference; NULL without host memory. */
 PhysicalHandle *physical_handle(Physical *memory);
-/* Returns a handle of the memory and adds one to its `users`; NULL without host memory. The caller
- * keeps its reference to the memory. */
+/* Returns a handle of the memory: the newest one, whose `users` grows by one, or a new handle if all earlier handles
+ * were freed. NULL without host memory. The caller keeps its reference to the memory. */
 PhysicalHandle *physical_retain(Physical *memory);
 /* Chooses the memory's place in the file, if it has none: at that granule of `home` (may be NULL) if the
  * granules there are free, else anywhere. False if there is no room. */

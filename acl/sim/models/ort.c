@@ -1,9 +1,9 @@
 /* ort.c: see ort.h.
  *
- * One environment serves all models. Its allocator uses the source of the run that the calling
- * thread is in. A thread that is in no run (while it makes a session, for weights) gets host
- * memory. With one thread per operator, and memory patterns and the arena switched off, each
- * tensor of a run is one call of the allocator. */
+ * All models use one OrtEnv, with one allocator. A thread that is running a model gets memory from the memory source
+ * of that run. Any other thread gets host memory, for example for weights while a session is made. Sessions use one
+ * thread per operator, no memory patterns and no arena of ONNX Runtime, so each tensor of a run is one call of the
+ * allocator. */
 #include "models/ort.h"
 
 #include <dlfcn.h>

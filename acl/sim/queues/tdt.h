@@ -11,13 +11,15 @@
 
 enum { TDT_NAME_MAX = 128, TDT_DEPTH_MAX = 8192 };
 
-/* How to handle the messages of a queue. */
+/* The functions that a queue calls for its messages. Two queues hold the same sort of message if they use the same
+   TdtMessages object. */
 typedef struct TdtMessages {
     void (*drop)(void *message);
     void *(*copy)(void *message); /* NULL: the queue cannot have routes */
 } TdtMessages;
 
-/* Objects whose address users hold. All have handles of the kind HANDLE_TDT, whose slots have one size. */
+/* The kinds of object that the acltdt functions give to users. All are handles of the kind HANDLE_TDT, whose slots
+   all have TDT_OBJECT_SIZE bytes. */
 typedef enum TdtSort {
     TDT_QUEUE_ATTR = 1,
     TDT_ROUTE,
@@ -28,13 +30,14 @@ typedef enum TdtSort {
     TDT_CHANNEL,
 } TdtSort;
 
-enum { TDT_OBJECT_SIZE = 192 };
+enum { TDT_OBJECT_SIZE = 192 }; /* bytes; enough for the largest of these objects */
 
 /* Makes an object that is all zero except for its first member, a TdtSort. Returns NULL if there is
    no host memory. */
 void *tdt_object(TdtSort sort);
+/* True if `object` is a live object of that kind. */
 bool tdt_is(const void *object, TdtSort sort);
-/* Destroys the object. Returns false if another thread does or did that. */
+/* Destroys the object. Returns false if another thread is destroying it or has destroyed it. */
 bool tdt_destroy(const void *object);
 
 /* These functions return a status and write no message; the caller does (error_set). 107000: unknown id.

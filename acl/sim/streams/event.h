@@ -28,11 +28,14 @@ typedef struct EventRecord {
     _Atomic bool reached; /* the record was reached or dropped */
 } EventRecord;
 
-/* Names the record that a wait waits for. */
+/* Names one record: the record that a record task makes, or the record that a wait waits for.
+ * Ordinary event: the mark of a record task has `record` and `number`. In a graph it has neither (NULL and 0), because
+ * the record gets its number when the task runs. The mark of a wait has only `record`; NULL: nothing to wait for.
+ * IPC event: `record` is always NULL; the mark has `number` and `place`. `number` 0: nothing to wait for. */
 typedef struct EventMark {
-    EventRecord *record; /* NULL: nothing to wait for */
-    uint64_t number;     /* for an IPC event: the record's number; 0: nothing to wait for */
-    uint32_t place;      /* index of that record in the event's shared page */
+    EventRecord *record;
+    uint64_t number;     /* the records of an event are numbered from 1 */
+    uint32_t place;      /* IPC event: index of the record in the event's shared page; else 0 */
 } EventMark;
 
 typedef struct Event {

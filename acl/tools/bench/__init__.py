@@ -101,7 +101,7 @@ class Options:
     wanted: Wanted
     effort: Effort
     candidates: tuple[Candidate, ...]
-    requested: frozenset[str]           # allocators that the user named: it is an error if one cannot be opened
+    requested: frozenset[str]           # floor, aclpool, and what the user named: an error if one cannot be opened
     traces: dict[str, Any]              # traces by name
     filter: str
     callgrind: bool                     # count instructions with callgrind, because the processor's counter is missing
@@ -156,7 +156,7 @@ def traces_of(files: Sequence[str]) -> dict[str, Any]:
 
 
 def candidates_of(arguments: argparse.Namespace) -> tuple[tuple[Candidate, ...], frozenset[str]]:
-    """Return the allocators, and the names of the requested ones."""
+    """Return the allocators to measure, and the names of those that must be found (`Options.requested`)."""
     from acl.tools.bench.subjects import candidate_of, choose
 
     chosen = choose(arguments.peers, arguments.quick)
@@ -214,7 +214,7 @@ def cases(options: Options) -> list[tuple[Candidate, Case]]:
     Raises
     ------
     ValueError
-        If there is no row, or if instructions are wanted and no row's instructions can be counted.
+        If there is no row, or if callgrind is to count instructions and can count them in none of the rows.
     """
     from acl.tools.bench.instructions import COUNTABLE, countable
 
@@ -349,9 +349,10 @@ def count_instructions(found: list[tuple[Candidate, Case]], effort: Effort, roun
 
 
 def collect(options: Options, found: list[tuple[Candidate, Case]]) -> list[Row]:
-    """Measure every case once in each round; return the rows in the order of `found`.
+    """Measure every case once in each round, each round in its own random order, and return the rows.
 
-    Each round has its own random order.
+    First are the rows that were measured, in the order of `found`.  Then follow rows without numbers, one for each
+    case that failed and one for each allocator that cannot be opened.
     """
     from acl.tools.bench.report import merged
 
@@ -388,7 +389,10 @@ def collect(options: Options, found: list[tuple[Candidate, Case]]) -> list[Row]:
 
 
 def measure_trace(trace: Any, candidates: Sequence[Candidate], rounds: int) -> list[Row]:
-    """Measure a trace on one thread for `aclpool replay`; return the rows, which also have the time of one event."""
+    """Measure a trace on one thread for `aclpool replay`, and return a row for each allocator.
+
+    A row that was measured also has `ns_per_event`, and `ns_per_event_runs` with one value for each round.
+    """
     from acl.tools.bench.measure import Effort
 
     names = frozenset(candidate.name for candidate in candidates)

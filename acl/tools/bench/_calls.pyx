@@ -107,7 +107,7 @@ def malloc_free(size_t loops, size_t size):
 
 
 def memcpy(size_t loops, size_t target, size_t source, size_t size):
-    """Call aclrtMemcpy on the device."""
+    """Call aclrtMemcpy from device memory to device memory."""
     cdef aclError status = 0
     cdef size_t _i
     cdef unsigned long long start

@@ -119,11 +119,11 @@ cdef extern from "tools/bench/latency.h" nogil:
 
 
 cdef struct Sample:
-    uint64_t cpu
-    uint64_t wall
-    uint64_t instructions
-    uint64_t began          # wall clock in ns, as `ended`; the time between them includes drawing
-    uint64_t ended
+    uint64_t cpu            # ns of CPU time of this thread, without drawing
+    uint64_t wall           # ns of the wall clock, without drawing
+    uint64_t instructions   # 0: this machine cannot count them
+    uint64_t began          # wall clock in ns at the start of the run, as `ended` at its end;
+    uint64_t ended          # unlike `wall`, the time between them includes drawing
 
 
 cdef struct Worker:
@@ -135,7 +135,7 @@ cdef struct Worker:
     aclrtContext context    # made current on the worker's thread, if not NULL
 
 
-# The seat of each allocator by the address of its alloc function.  A seat is a copy of the loops.
+# By the address of an allocator's alloc function: the number of its copy of the loops (its seat).
 seats: dict = {}
 
 
@@ -179,7 +179,7 @@ cdef void worker_wait(Worker *worker, size_t round_number) noexcept nogil:
 
 
 cdef size_t plan_part(Plan *plan, size_t left) noexcept nogil:
-    """Return how many of the `left` replacements are drawn, and then timed, in one part."""
+    """Return how many of the `left` pairs are timed next; random ones are drawn just before."""
     return left if plan.draw == NULL else min(left, plan.event_count)
 
 
@@ -448,7 +448,7 @@ cdef class Load:
         return self.check_slots()
 
     cdef int check_slots(self) except -1:
-        """Raise ValueError if two allocators use one slot, because `close` uses only one."""
+        """Raise ValueError if two allocators use one slot, as `close` frees with only one."""
         cdef Event *events = self.plan.events
         cdef size_t i
         cdef uint32_t *owners = <uint32_t *>calloc(self.plan.slot_count, sizeof(uint32_t))
@@ -464,7 +464,10 @@ cdef class Load:
         return 0
 
     def fill(self):
-        """Allocate a block for each slot, so that the load begins with all slots in use."""
+        """Allocate a block for each empty slot, so that the load begins with all slots in use.
+
+        The returned number has no meaning; it keeps the compiler from dropping reads of addresses.
+        """
         cdef size_t i
         cdef uintptr_t sink = 0
         if self.plan.draw != NULL:
@@ -490,7 +493,7 @@ cdef class Load:
         return <size_t>sink
 
     def touch(self, size_t count=0):
-        """Run `count` replacements or events (0: a whole run) untimed, and write to every page.
+        """Run `count` replacements or events (0: a whole run) untimed; write to each block's pages.
 
         This works only with allocators that allocate memory of this process.
         """
@@ -516,7 +519,7 @@ cdef class Load:
 
     @property
     def live_peak(self):
-        """Most live bytes of a random load since it was made or `touch` was called; else None."""
+        """Most live bytes of a random load since it was made or touched; None for other loads."""
         return None if self.plan.draw == NULL else self.plan.draw.live_peak
 
     def step(self, size_t first, size_t count):
@@ -579,7 +582,7 @@ cdef class Load:
 
     @property
     def seat(self):
-        """Number of the allocator's copy of the loops; if there are too many, some share a copy."""
+        """Number of the allocator's copy of the loops; if there are many, some share a copy."""
         return self.plan.seat
 
     @property
@@ -754,7 +757,7 @@ def instructions_available():
 
 
 def ticks_per_ns():
-    """Return the processor counter's ticks per nanosecond, and the ticks of reading it twice."""
+    """Return the ticks per nanosecond, and the fewest ticks between two consecutive readings."""
     cdef uint64_t wall, ticks, once, least = <uint64_t>-1
     cdef size_t _
     with nogil:

@@ -1,8 +1,8 @@
 """Describe an allocator of `aclpool bench`: its version, and how it was built.
 
-`version` and `build` are None if they are unknown.  For a shared library the description also has the file, the
-build id that its linker wrote, and the compiler, if the file still has its name.  Only 64-bit little-endian ELF
-files are read; for any other file the description has only its name.
+`version` and `build` are None if they are unknown.  For a shared library the description also has the file's path.
+If the library is a 64-bit little-endian ELF file, the description has the build id and the name of the compiler too,
+as far as the file contains them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def sections(data: bytes) -> dict[str, bytes]:
 
 
 def about_file(path: Path) -> About:
-    """Return the library's file, and its build id and compiler if the file has them."""
+    """Return the library's path, and its build id and compiler as far as the file contains them."""
     found: About = {"file": str(path)}
     try:
         parts = sections(path.read_bytes())
@@ -100,7 +100,8 @@ def jemalloc_version(library: ctypes.CDLL) -> About:
     return {"version": (version.value or b"").decode(), "build": "debug" if debug.value else "release"}
 
 
-#: By a function that only one library has: the function for its version, and True if the build type is in file names.
+#: Key: a function that only one library exports.  Value: a function here that asks for that library's version, and
+#: True if that library's debug builds have another file name (see `BUILDS`).
 KNOWN = {
     "mi_version": (mimalloc_version, True), "tc_version": (tcmalloc_version, True),
     "mallctl": (jemalloc_version, False), "gnu_get_libc_version": (glibc_version, False),
@@ -115,7 +116,10 @@ class Place(ctypes.Structure):
 
 
 def base_of(library: ctypes.CDLL, function: str) -> int | None:
-    """Return the base address of the file that defines `function`, which may be a dependency of `library`."""
+    """Return the base address of the file that defines `function`, which may be a dependency of `library`.
+
+    Return None if neither `library` nor a dependency has the function.
+    """
     if not hasattr(library, function):
         return None
     place = Place()

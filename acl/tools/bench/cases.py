@@ -48,12 +48,12 @@ class Wanted:
 
     @property
     def live_blocks(self) -> tuple[int, ...]:
-        """Return the numbers of live blocks of the rows that sweep them."""
+        """Return the numbers of live blocks that the workload `live` measures, one row for each."""
         return self.live or ((100_000,) if self.quick else (100, 1_000, 10_000, 100_000, 1_000_000))
 
     @property
     def distinct_sizes(self) -> tuple[int, ...]:
-        """Return the numbers of distinct sizes of the rows that sweep them."""
+        """Return the numbers of distinct sizes that the workload `sizes` measures, one row for each."""
         return self.distinct or ((1_000,) if self.quick else (1, 10, 50, 100, 300, 1_000, 3_000, 10_000))
 
 
@@ -61,12 +61,18 @@ THREADS = ("python", "foreign")
 
 
 def swept(candidate: Candidate, wanted: Wanted) -> bool:
-    """Return True if an allocator has rows that sweep a parameter; in a quick run, few allocators have."""
+    """Return True if an allocator has rows that sweep a parameter.
+
+    In a quick run, allocators that need environment variables have none, unless the user gave their spec.
+    """
     return candidate.scaled and not (wanted.quick and candidate.environment is not None and not candidate.spec)
 
 
 def threads_of(candidate: Candidate, both: bool) -> tuple[str, ...]:
-    """Return the kinds of threads to measure on: Python's, and foreign ones unless the allocator is slow on them."""
+    """Return the kinds of threads to measure on: Python's, and with `both` also foreign ones.
+
+    A candidate that is measured with a few workloads only (`Candidate.workloads`) gets Python's threads only.
+    """
     return THREADS if both and candidate.workloads is None else THREADS[:1]
 
 

@@ -47,7 +47,7 @@ def run_once(candidate: Candidate, job: dict[str, Any], runs: int, folder: Path)
     Raises
     ------
     RuntimeError
-        With the message of valgrind or of the allocator.
+        If the process failed, or took longer than `SECONDS`; with the message of valgrind or of the allocator.
     """
     out, answer = folder / "callgrind.out", folder / "answer.json"
     for file in (out, answer):
@@ -82,7 +82,10 @@ def count(candidate: Candidate, job: dict[str, Any], folder: Path) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the load in the child.  Few slots are enough, because instructions do not depend on the caches."""
+    """Measure a case in the process that runs under valgrind, and return the exit status.
+
+    A run need not replace the blocks of most slots, because the number of instructions does not depend on the caches.
+    """
     from acl.tools.bench import runs as bench_runs
     from acl.tools.bench import workloads as bench_workloads
 

@@ -41,8 +41,8 @@ class Effort:
     samples: int = 3                # timed runs in each process
     run_ns: int = 10_000_000        # time that one run should take
     least: int = 200                # least number of pairs in a run
-    warm_runs: int = 30
-    warm_ns: int = 300_000_000    # most processor time of the warm-up
+    warm_runs: int = 30             # most runs of the warm-up
+    warm_ns: int = 300_000_000      # most processor time of the warm-up
     touch_bytes: int = 32 << 30     # most bytes written to measure the resident memory of a row
 
     @classmethod
@@ -63,7 +63,10 @@ class Sampled:
 
 
 def warm_up(once: Callable[[], float], effort: Effort) -> dict[str, Any]:
-    """Repeat `once` until three consecutive times agree; return the number of runs, the time, and if they agreed."""
+    """Repeat `once` until three consecutive times agree, or the warm-up has taken as long as `effort` allows.
+
+    Return the number of runs, the milliseconds of wall time, and True (`stable`) if the times agreed.
+    """
     times: list[float] = []
     begun, worked = time.monotonic_ns(), time.process_time_ns()
     stable = False
@@ -77,7 +80,7 @@ def warm_up(once: Callable[[], float], effort: Effort) -> dict[str, Any]:
 
 
 def fitting_count(make: Callable[[int], Load], effort: Effort, most: int) -> int:
-    """Return the number of pairs with which a run takes about `run_ns`."""
+    """Return the number of pairs with which a run takes about `run_ns`: at least `effort.least`, at most `most`."""
     probe = make(effort.least)
     runs = run_here(probe, 1)
     if runs[0][1] < effort.run_ns:
@@ -94,7 +97,10 @@ def fitting_passes(load: Load, effort: Effort) -> int:
 
 
 def sample_alone(load: Load, effort: Effort, passes: int = 1) -> Sampled:
-    """Return samples of a load on this thread, each the mean of `passes` passes of `load.allocations` pairs."""
+    """Return samples of a load on this thread, each the mean of `passes` passes of `load.allocations` pairs.
+
+    There are `effort.samples` samples, or only one if it took more than `LONG_RUN` times `run_ns`.
+    """
     pairs = load.allocations * passes
 
     def once() -> tuple[float, ...]:
@@ -229,7 +235,9 @@ def give_back_heap() -> None:
 
 
 def touched_peak(load: Load, count: int, base: int) -> int | None:
-    """Run `count` pairs or events and write to every page; return by how many bytes the process grew above `base`.
+    """Run `count` pairs or events (0: a whole run) and write to every page of their blocks.
+
+    Return by how many bytes the peak of the resident memory exceeds `base`.
 
     Return None if the kernel does not allow to reset the peak.
     """

@@ -66,7 +66,7 @@ def virtualisation() -> str | None:
 
 
 def throttles() -> int:
-    """Return how often the processor has slowed itself down because of heat, since the machine was started."""
+    """Return how often cores have slowed down because of heat since the machine was started; summed over the cores."""
     files = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
     return sum(int(count) for count in map(read, map(str, files)) if count.isdigit())
 
@@ -124,7 +124,7 @@ def named(subject: str, about: Row) -> str:
 # ---- rows ----
 
 def merged(rounds: Sequence[Row]) -> Row:
-    """Merge the rows of all rounds of a case into one; values that are measured once are in the first row."""
+    """Return one row for the rows of all rounds of a case; it has all values that only the first round measures."""
     row = dict(rounds[0])
     middles = [statistics.median(each["samples"]) for each in rounds]
     row["samples"] = [each["samples"] for each in rounds]
@@ -141,7 +141,10 @@ def merged(rounds: Sequence[Row]) -> Row:
 
 
 def with_floor(rows: list[Row]) -> list[Row]:
-    """Return the rows with two more values: the time as a multiple of the floor's row, and the marks."""
+    """Return the rows; each row with a time has two more values, `over_floor` and `mark`.
+
+    `over_floor` is the time divided by that of the floor's row with equal parameters, None if there is no such row.
+    """
     def kind(row: Row) -> tuple[Any, ...]:
         return tuple(row.get(key) for key in ("workload", *PARAMETERS) if key != "arena")
 

@@ -29,7 +29,7 @@ LATENCIES = [f"{call}{key}" for call in ("", "free_") for key in measure.SHARES]
 __all__ = ["RUNS", "Job", "main", "measure_case"]
 
 Row = dict[str, Any]
-MOST = 4_000_000
+MOST = 4_000_000                # most pairs in a run
 MOST_TOGETHER = 1 << 20         # largest number of replacements that are drawn at once
 LONG_PART = 8192                # events in a part; parts are long, so that reading the clocks costs little
 FLOOR_PAIRS = 20_000
@@ -67,7 +67,11 @@ class Job:
         return self.case.parameters.get(name, default)
 
     def sized(self, make: Callable[[int], Load], most: int = MOST) -> Load:
-        """Return a load with as many pairs as take about `run_ns`."""
+        """Return the load that `make` makes with as many pairs as take about `run_ns`, but at most `most`.
+
+        Python callbacks on a foreign thread get a hundredth of these pairs.  Under callgrind a load has
+        `COUNTED_PAIRS`.
+        """
         if self.counted:
             return make(COUNTED_PAIRS)
         slow = self.python and self.parameter("thread") == "foreign"
@@ -105,7 +109,10 @@ def check_slots(loads: Sequence[Load]) -> None:
 # ---- one thread ----
 
 def measured(job: Job, load: Load, events: int = 0, **more: Any) -> list[Row]:
-    """Measure a load on one thread (samples, then percentiles and memory), close it, and return the rows."""
+    """Measure a load on one thread (samples, then percentiles and memory), close it, and return its row in a list.
+
+    `events` is the length of the load's list of events, 0 for other loads.  Under callgrind the load only runs.
+    """
     if job.counted:
         run_here(load, job.counted)
         load.close()
@@ -128,7 +135,7 @@ def measured(job: Job, load: Load, events: int = 0, **more: Any) -> list[Row]:
 
 
 def metered(load: Load, events: int, runs: int) -> Row:
-    """Return the number of the pool's driver calls, and the time of a pair without them, from separate runs."""
+    """Run `runs` times; return the mean driver calls of a run, and the median nanoseconds of a pair without them."""
     calls, host = 0, []
     for _ in range(runs):
         before = _meter.total()
@@ -155,7 +162,10 @@ def memory(job: Job, peak: int) -> Row:
 
 
 def touched(job: Job, load: Load) -> Row:
-    """Write to all blocks of an allocator of host memory, and return the resident bytes."""
+    """Write to all blocks, and return the peak of the resident bytes and its ratio to the live peak.
+
+    Return nothing for allocators whose blocks are not host memory, and only the reason if too much would be written.
+    """
     peak = load.live_peak or job.live_peak
     if not job.opened.host or not peak or load.slots < 2:
         return {}
@@ -214,7 +224,10 @@ def run_events(job: Job) -> list[Row]:
 
 
 def first_pass(job: Job, before: dict[str, tuple[int, int, int]]) -> Row:
-    """Return the bytes still reserved after the first pass, which freed all blocks, and the modelled driver time."""
+    """Return numbers of the first pass over the events, which freed all blocks.
+
+    They are the bytes still reserved, the number of driver calls, and the modelled milliseconds of these calls.
+    """
     result: Row = {}
     if job.opened.reserved is not None:
         result["reserved_after"] = job.opened.reserved()
@@ -232,7 +245,10 @@ def first_pass(job: Job, before: dict[str, tuple[int, int, int]]) -> Row:
 # ---- several threads ----
 
 def arenas(job: Job, count: int, shared: bool = False) -> list[Subject]:
-    """Return a list with an arena for each of `count` threads; the same arena if they must share one."""
+    """Return an arena for each of `count` threads.
+
+    It is one arena for all threads if they must share it, or if the allocator cannot make a second one.
+    """
     if shared or job.opened.another is None:
         return [job.subject] * count
     return [job.subject, *(job.opened.another() for _ in range(count - 1))]
@@ -240,7 +256,10 @@ def arenas(job: Job, count: int, shared: bool = False) -> list[Subject]:
 
 def together(job: Job, loads: list[Load], join: Callable[[Sequence[float]], float] = statistics.mean,
              of: int | None = None) -> list[Row]:
-    """Measure loads, each on its own thread, by the wall clock, because threads wait for each other."""
+    """Measure loads, each on its own thread, by the wall clock, because threads wait for each other.
+
+    Return one row in a list.  Its time is that of the load `of`, or, if None, what `join` makes of all loads' times.
+    """
     sampled = measure.sample_together(loads, job.effort, job.parameter("thread", "python") == "foreign",
                                       _peers.context(), join, of)
     check_slots(loads)
@@ -263,13 +282,16 @@ def run_threads(job: Job) -> list[Row]:
 
 
 def run_handover(job: Job) -> list[Row]:
-    """Measure a thread that allocates and a thread that frees its blocks; the time of the slower one counts."""
+    """Measure a thread that allocates and another that frees the blocks; the time of the slower thread counts."""
     alone = job.sized(partial(Load.pairs, job.subject, workloads.HOT_SIZE))
     return together(job, list(Load.ring(job.subject, [512 << i for i in range(10)], alone.allocations // 4 + 1)), max)
 
 
 def run_tenants(job: Job) -> list[Row]:
-    """Measure one of two tenants, each on its own arena.  The other one runs longer, so it runs all the time."""
+    """Measure one of two tenants, each on its own thread and arena.
+
+    The other tenant has twice the pairs, so that it does not end first.
+    """
     asked = int(job.parameter("what") == "large blocks")
     counts = []
     for large, subject in enumerate(arenas(job, 2)):
@@ -325,7 +347,7 @@ RUNS: dict[str, Callable[[Job], list[Row]]] = {
 # ---- the process ----
 
 def floor_ns() -> float:
-    """Return the nanoseconds of a pair in the empty loop, which show how fast the machine is at this moment."""
+    """Return the nanoseconds of a pair in the empty loop (best of five), to show how fast the machine is now."""
     load = Load.pairs(_peers.floor(), workloads.HOT_SIZE, FLOOR_PAIRS)
     return min(cpu for cpu, _, _ in run_here(load, 5)) / FLOOR_PAIRS
 

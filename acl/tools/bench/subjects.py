@@ -31,7 +31,7 @@ from acl.tools.bench.about import about_library, about_ours, about_runtime
 
 __all__ = ["CANDIDATES", "Candidate", "Opened", "PoolUnderTest", "Unavailable", "candidate_of", "choose"]
 
-FLUSH_AT = 64 << 30
+FLUSH_AT = 64 << 30             # bytes of the imagined device of `FreeListAllocator`
 LIBRARY_FOLDERS = ("/usr/local/lib", "/usr/lib/*-linux-gnu", "/lib/*-linux-gnu", "/usr/lib64", "/usr/lib")
 
 
@@ -69,7 +69,7 @@ class Candidate:
     Attributes
     ----------
     python : bool
-        Its callbacks run Python code, which is thousands of times slower on some threads.
+        Its callbacks run Python code, which is thousands of times slower on threads that Python has not made.
     shareable : bool
         Several threads may use one subject.
     environment : callable, optional
@@ -77,13 +77,13 @@ class Candidate:
     workloads : tuple of str, optional
         The only workloads that it is measured with, because other workloads would take too long.
     scaled : bool
-        It is measured in the rows that sweep a parameter, which take long.
+        It also has the rows that sweep a parameter, such as the number of live blocks; these rows take long.
     from_python : bool
         The opened allocator has a `call`.
     quick : bool
         It is measured in a quick run if the user named no allocators.
     spec : str
-        Text from which another process makes it again; if empty, its name.
+        Text from which another process makes this candidate again (`candidate_of`); if empty, `name` is that text.
     """
 
     name: str
@@ -198,7 +198,10 @@ def runtime_ready() -> None:
 
 
 def with_books(opened: Opened) -> Opened:
-    """Add functions that read the simulator's count of bytes, for an allocator without its own count."""
+    """Return an allocator that does not count its bytes, with functions that read the simulator's count.
+
+    On a device, return it unchanged.
+    """
     if acl.backend() != "sim":
         return opened
     books = SimulatorBooks()
@@ -237,7 +240,13 @@ LIBRARIES = {
 
 
 def library_path(files: Sequence[str]) -> str:
-    """Return the file that the loader would find for the first of these names that exists."""
+    """Return the path of the first of these files that is found where the loader searches.
+
+    Raises
+    ------
+    Unavailable
+        None of the files is found.
+    """
     for file in files:
         if "/" in file and Path(file).is_file():
             return str(Path(file).resolve())
@@ -469,7 +478,7 @@ def candidate_of(spec: str) -> Candidate:
     Raises
     ------
     ValueError
-        If no allocator has this name.
+        If the spec has none of the forms, or if no allocator or policy has its name.
     """
     kind, _, rest = spec.partition(":")
     if kind == "pool":
@@ -526,12 +535,14 @@ def plugged_in() -> dict[str, str]:
 
 
 def choose(wanted: str, quick: bool = False) -> tuple[Candidate, ...]:
-    """Return the candidates that `--peers` asks for; the floor and this package's pool are always among them.
+    """Return the candidates for the text of `--peers`; the floor and this package's pool are always among them.
+
+    With `quick`, the text "all" means only the candidates that a quick run measures.
 
     Raises
     ------
     ValueError
-        If no allocator here has a name that was given.
+        If the text names an allocator that is neither in this file nor an entry point.
     """
     if wanted == "all":
         return tuple(candidate for candidate in CANDIDATES if candidate.quick or not quick)

@@ -161,7 +161,7 @@ def inference(seed: int = 5, steps: int = 64) -> tuple[bytes, int]:
 def day(seed: int = 9, ticks: int = 20_000) -> tuple[bytes, int]:
     """Return the events of a service's day, and the peak of the live bytes.
 
-    Four requests are live at night, 200 at noon.  Blocks have 4 KiB to 16 MiB; all are freed at the end.
+    A request is one block of 4 KiB to 16 MiB.  Four are live at night, 200 at noon.  All are freed at the end.
     """
     chance = random.Random(seed)
     model = Inference()

@@ -105,7 +105,7 @@ def measure_all(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[Mea
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo. Return 1 if an output was wrong."""
+    """Run the demo.  Return the exit status: 0, 1 if an output was wrong, or 2 if an argument is wrong."""
     from acl.tools.demo import report as demo_report
     from acl.tools.outputs import check_output
 

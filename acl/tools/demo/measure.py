@@ -86,9 +86,10 @@ class Measured:
     device_calls, device_calls_late
         Number of allocations of device memory, in all requests and in the second half of the requests.
     reserved, requested
-        Bytes taken from the device, and requested bytes, after each request.
+        One element for each request.  `reserved`: bytes taken from the device when the request was finished.
+        `requested`: the most bytes that were live at one time during each stream's last request, summed over streams.
     reserved_peak, requested_peak
-        The peaks of these bytes.  For requested bytes it is the sum of the peaks of all streams.
+        The most bytes taken from the device, and the sum over all streams of each stream's most live bytes.
     callbacks, callback_ms
         Number of calls of the allocator's functions, and the milliseconds spent in them.
     callback_p50_ns, callback_p99_ns

@@ -99,7 +99,7 @@ def find_environment() -> list[Finding]:
 
 
 def find_outputs() -> list[Finding]:
-    """Find out whether the files and the socket that environment variables ask for can be written."""
+    """Return a finding for each file or socket that an environment variable asks for and that cannot be made."""
     findings = []
     for name in REPORTS:
         file = os.environ.get(name, "").split(",")[0]

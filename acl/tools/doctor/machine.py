@@ -27,8 +27,8 @@ MIB = 1 << 20
 GRANULARITIES = (("minimum", 0), ("recommended", 1))
 # Properties of the physical memory that a pool requests: huge pages of device 0.
 PROPERTIES = {"handleType": 0, "allocationType": 0, "memAttr": 4, "location": {"id": 0, "type": 1}, "reserve": 0}
-FEW_STREAMS = 32
-PINNED_MIB = 64
+FEW_STREAMS = 32                # if fewer streams can still be made, the finding is a note
+PINNED_MIB = 64                 # if less memory may be locked, the finding is a note
 
 
 def find_packages() -> list[Finding]:
@@ -115,7 +115,7 @@ def reserve_works() -> bool:
 
 
 def find_chip() -> list[Finding]:
-    """Find the chip's name, and whether it has virtual memory for the pool."""
+    """Find the chip's name, whether it has virtual memory for the pool, and whether a pool can be registered on it."""
     with acl.Device(0):
         name = acl.Device(0).name
         findings = [Finding("chip", "ok", name)]
@@ -147,7 +147,7 @@ def allocator_finding(name: str) -> Finding:
 
 
 def find_limits() -> list[Finding]:
-    """Find limits: of streams, of locked memory and of mappings."""
+    """Find limits: of streams, of events, of locked memory and of mappings."""
     findings = []
     with acl.Device(0):
         streams, ret = acl.rt.get_stream_available_num()

@@ -12,7 +12,7 @@ from acl.tools.replay.trace import Trace
 __all__ = ["failures_with", "suggested_limit"]
 
 STEP = 32                           # a limit that is too low is raised by a 32nd of itself
-TRIES = 16
+TRIES = 16                          # most limits that are tested
 
 
 def pages(size: int, granule: int) -> int:
@@ -33,7 +33,7 @@ def failures_with(trace: Trace, passes: int, options: Mapping[str, Any]) -> int:
 
 def suggested_limit(trace: Trace, numbers: Mapping[str, Any], granule: int, *, passes: int = 1,
                     options: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Return the limit that the trace needs, or None if the device is too small for the trace.
+    """Return the limit that the trace needs; None if the device is too small, or if `TRIES` limits were all too low.
 
     The limit is the joint live peak of all streams, plus the waste that the replay measured, in whole pages.  A pool
     with a limit may place blocks differently.  So the limit is tested, and raised until all allocations succeed.

@@ -1,6 +1,7 @@
 """Replay a trace against the pool on the simulator, and against the other policies' bookkeeping.
 
-The results of all replays have equal keys.  Times are measured in separate passes, with only the allocator in the
+All results have the keys of `numbers_of`, and times per event; some keys are only in results of the pool, or only in
+those of policies.  Times are measured in separate passes, with only the allocator in the
 loop.  Slow allocations and the curve of reserved bytes are from one more pass.  `_meter` counts and times driver
 calls.  The reserved bytes are from the simulator's accounting of physical memory.  Only the number of steals is from
 the pool's own counters.
@@ -38,7 +39,7 @@ class Replay:
 
 def numbers_of(trace: Trace, passes: int, calls: Calls, prices: Mapping[str, tuple[float, float]],
                reserved_peak: int, slow: int, steals: int, failures: int) -> dict[str, Any]:
-    """Return the numbers that all replays have."""
+    """Return the numbers, other than times, that every replay has."""
     live_peak = trace.joint_live_peak()
     used = {name: count for name, (count, _) in calls.items() if count}
     return {
@@ -106,7 +107,7 @@ def replay_policy(name: str, trace: Trace, prices: Mapping[str, tuple[float, flo
 
 
 def difference(before: Calls, after: Calls) -> Calls:
-    """Return the calls made between two readings."""
+    """Return the calls made between two readings: name to (count, bytes)."""
     none = (0, 0)
     return {name: (count - before.get(name, none)[0], size - before.get(name, none)[1])
             for name, (count, size) in after.items()}

@@ -19,7 +19,8 @@ def load_policies() -> Any:
     Raises
     ------
     ValueError
-        Neither the working directory nor the package is in a clone, or the module does not compile.
+        The working directory is not the root of a clone, and neither is the folder that contains the package; or
+        the module does not compile.
     """
     for root in (Path.cwd(), Path(__file__).parents[3]):
         file = root / "bench/policies/build.py"

@@ -73,7 +73,7 @@ def load_prices(path: str | Path) -> dict[str, tuple[float, float]]:
 
 
 def priced_ms(calls: Mapping[str, tuple[int, int]], prices: Mapping[str, tuple[float, float]]) -> float:
-    """Return the milliseconds that these calls, name to (count, bytes), would take."""
+    """Return the milliseconds that these calls, name to (count, bytes), would take; calls without a price take none."""
     total = 0.0
     for name, (count, size) in calls.items():
         each, per_mib = prices.get(name, (0.0, 0.0))

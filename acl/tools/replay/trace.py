@@ -1,4 +1,4 @@
-"""Read and write traces of allocations, and compute their numbers.
+"""Read and write traces of allocations, and compute their live bytes and peaks.
 
 A trace is an npz with arrays of equal length: `op` (0 alloc, 1 free), `id` (unique per block),
 `size` (bytes, for frees too), `step` (number of the model execution) and `stream`.  Recordings of a pool have
@@ -115,7 +115,7 @@ class Trace:
                         stream=self.stream[mine] * 0).events() for mine in parts]
 
     def events(self) -> bytes:
-        """Return the trace as events for the loops.  A block has a slot; only blocks of one stream share a slot."""
+        """Return the trace as bytes for the loops, `EVENT_BYTES` for each event, with the slots of `assign_slots`."""
         import numpy as np
 
         from acl.tools.bench._loops import EVENT_BYTES
@@ -130,7 +130,10 @@ class Trace:
 
 
 def assign_slots(trace: Trace) -> NDArray[Any]:
-    """Return each event's slot.  Blocks get freed slots again, so that the slots fit into the processor's cache."""
+    """Return, for each event, the slot of its block: the number of the place in which the loops keep the block.
+
+    After a free, the next block of the same stream gets the slot, so that the slots fit into the processor's cache.
+    """
     import numpy as np
 
     slots = np.empty(len(trace), np.uint32)
@@ -268,7 +271,7 @@ def read_pickle(path: Path) -> Any:
 
 
 def check_sizes(name: str, size: NDArray[Any]) -> None:
-    """Raise TraceError for negative sizes, and if the sum does not fit a 64-bit number of bytes."""
+    """Raise TraceError if a size is negative, or if the sum of all sizes is 2**63 bytes or more."""
     import numpy as np
 
     if len(size) and int(size.min()) < 0:

@@ -83,7 +83,7 @@ def check_sockets() -> None:
 
 
 def print_once(arguments: argparse.Namespace, pids: set[int] | None) -> int:
-    """Print text or JSON. Return 1 if no process answered."""
+    """Print text or JSON.  Return the exit status: 0, or 1 if no process answered."""
     from acl.tools.top.sample import sample
     from acl.tools.top.text import Options, lines
 

@@ -36,10 +36,10 @@ class Rates:
     Attributes
     ----------
     allocations, slow : float
-        Allocations per second, and allocations per second that made a driver call.
+        Allocations per second, and slow allocations per second (those that called the driver or waited).
     hit_rate, fast_rate : float or None
-        Shares of the interval's allocations that the exact-size caches served, and that needed no driver call; None if
-        there were no allocations.
+        Of the allocations in the interval, the share that the exact-size caches served, and the share that was not
+        slow.  None if there were no allocations.
     """
 
     allocations: float = 0.0
@@ -160,7 +160,10 @@ def checked(document: Any) -> dict[str, Any]:
 # ---- asking ----
 
 def connect(caller: socket.socket, path: Path) -> None:
-    """Connect to a socket.  If many processes connect at once, Linux refuses with EAGAIN; then try again."""
+    """Connect to a socket.
+
+    If many processes connect at once, Linux refuses with EAGAIN; then try again, for `ASK_SECONDS` at most.
+    """
     deadline = time.monotonic() + ASK_SECONDS
     while True:
         try:
@@ -191,9 +194,10 @@ def receive(caller: socket.socket, seconds: float) -> bytes:
 
 
 def exchange(path: Path, word: str, seconds: float | None = None) -> Any:
-    """Send a word to a socket; return the answer's JSON, or None if there is no answer.
+    """Send a word to a socket; return the answer's JSON, or None if there is no valid answer.
 
-    The answer must be complete after `seconds` (default: `ASK_SECONDS`).  If the process has ended, remove the socket.
+    The answer must be complete after `seconds` (default: `ASK_SECONDS`).  A process is not asked if it belongs to a
+    user other than root, this user and the owner of the folder.  If the process has ended, remove the socket.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
@@ -242,7 +246,7 @@ def sockets(pids: set[int] | None = None, folder: Path | None = None) -> list[Pa
 
 
 def ask_all(pids: set[int] | None = None, folder: Path | None = None) -> list[Answer]:
-    """Return the answers of all processes that can be asked, or only of `pids`, in the order of process ids.
+    """Return the answers of all other processes that can be asked, or only of `pids`, in the order of process ids.
 
     Raises
     ------
@@ -287,7 +291,7 @@ def counted(before: list[dict[str, Any]], after: list[dict[str, Any]], seconds: 
 
 
 def rates_of(before: dict[str, Any], after: dict[str, Any], seconds: float) -> PoolRates:
-    """Return a pool's rates from two of its snapshots, taken `seconds` apart."""
+    """Return a pool's rates from two of its snapshots, taken `seconds` apart; all are 0 if that is not positive."""
     if seconds <= 0:
         return PoolRates()
     known = {stream_key(stream): stream for stream in before["streams"]}
@@ -317,7 +321,10 @@ def rates_between(before: list[Answer], after: list[Answer]) -> list[Answer]:
 
 
 def sample(interval: float, pids: set[int] | None) -> list[Answer]:
-    """Ask twice, `interval` seconds apart, and return the later answers; if it is 0, ask once, without rates."""
+    """Ask twice, `interval` seconds apart, and return the later answers with rates.
+
+    If `interval` is 0, or if no process answered, ask once and return answers without rates.
+    """
     before = ask_all(pids)
     if interval <= 0 or not before:
         return before

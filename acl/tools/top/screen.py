@@ -1,7 +1,7 @@
 """The screen of `aclpool top`: curses, one loop, one thread.
 
-A process that hangs delays an answer by some seconds at most, so the screen never waits longer than that. A
-terminal that is too small shows what fits.
+The processes are asked one after the other.  Each process that hangs delays the screen by a few seconds at most
+(`sample.ASK_SECONDS`, for each step of the exchange).  A terminal that is too small shows what fits.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Screen:
         self.interval = min(LONGEST, max(SHORTEST, interval))
         self.pids = pids
         self.paused = False
-        self.first = 0                       # number of the line that is at the top of the screen
+        self.first = 0                       # number of lines below the title that are scrolled off the screen
         self.answers: list[Answer] = []
         self.styles = self.make_styles()
         with contextlib.suppress(curses.error):
@@ -49,7 +49,7 @@ class Screen:
 
     @staticmethod
     def make_styles() -> dict[str, int]:
-        """Return attributes by style: the terminal's own colours, or bold and reverse if it has none."""
+        """Return curses attributes by style: bold, dim, reverse, and colours if there are any and NO_COLOR is unset."""
         styles = {"title": curses.A_BOLD, "heading": curses.A_REVERSE, "pool": curses.A_BOLD, "device": curses.A_NORMAL,
                   "stream": curses.A_NORMAL, "tag": curses.A_DIM, "note": curses.A_DIM, "alarm": curses.A_BOLD}
         with contextlib.suppress(curses.error):
@@ -116,7 +116,10 @@ class Screen:
         self.window.refresh()
 
     def put(self, y: int, line: Line, width: int) -> None:
-        """Draw one line.  Curses raises an error for the last place of the screen; the error is ignored."""
+        """Draw one line in row `y`, cut to `width` - 1 characters.
+
+        Errors of curses are ignored: it raises one when a text reaches the last cell of the screen.
+        """
         text = line.text.ljust(width - 1) if line.style == "heading" else line.text
         with contextlib.suppress(curses.error):
             self.window.addstr(y, 0, text[:max(0, width - 1)], self.styles.get(line.style, curses.A_NORMAL))

@@ -177,7 +177,7 @@ def heading() -> str:
 
 
 def cells(part: dict[str, Any], rates: Rates | None) -> str:
-    """Return the columns of a pool or a stream; a text that is too long moves the next ones to the right."""
+    """Return the columns of a pool or a stream; a text that is too long moves the next columns to the right."""
     return APART.join(column.cell(part, rates).rjust(column.width) for column in COLUMNS)
 
 
@@ -214,7 +214,7 @@ def tag_rows(pool: dict[str, Any]) -> Iterator[str]:
 
 
 def pool_lines(answer: Answer, pool: dict[str, Any], options: Options) -> Iterator[Line]:
-    """Yield a pool's line, and the lines under it."""
+    """Yield a pool's line and, if `options.unfold`, lines for its streams, its tags and its last failure."""
     rates = answer.rates.get(pool["name"])
     yield Line(pool_row(answer, pool), "alarm" if rates and rates.ooms else "pool")
     if not options.unfold:

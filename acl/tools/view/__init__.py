@@ -66,7 +66,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
-    """Check that all outputs can be written, and to different files.
+    """Set the page's name if no output is given, and check the outputs.
+
+    Every output must be writable, at most one may be standard output, and the page must not replace the input file.
 
     Raises
     ------

@@ -155,21 +155,28 @@ def empty_spans() -> Spans:
 
 
 class MappedRanges:
-    """The mappings at one event, by address, while changes are read in order; ended mappings become rows of spans."""
+    """The mapped addresses after the changes that were read so far.
+
+    `add` and `remove` are called in the order of the events.  A mapping that ends is kept as a row of `rows`, from
+    which `spans_of_changes` makes its result.
+    """
 
     def __init__(self) -> None:
         self.starts: list[int] = []                       # start addresses of the mappings, sorted
-        self.held: dict[int, tuple[int, int]] = {}        # by start address: (bytes, event of the mapping)
+        self.held: dict[int, tuple[int, int]] = {}        # start address -> (bytes, event at which it was mapped)
         self.rows: list[tuple[int, int, int, int]] = []   # ended mappings: address, bytes, first event, last event
 
     def add(self, address: int, size: int, began: int) -> None:
-        """Map memory at a range."""
+        """Note that addresses are mapped from the event `began` on; the caller has removed mappings that overlap."""
         if address not in self.held:
             insort(self.starts, address)
         self.held[address] = (size, began)
 
     def remove(self, address: int, size: int, event: int) -> None:
-        """Unmap a range.  It may be a part of a mapping, or extend over several mappings."""
+        """Note that addresses are unmapped at an event.
+
+        The addresses may be a part of a mapping, of which the other parts stay mapped, or extend over several mappings.
+        """
         first = max(0, bisect_right(self.starts, address) - 1)
         stop = address + size
         touched = []

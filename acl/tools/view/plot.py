@@ -49,8 +49,9 @@ def mean_life(history: History, mask: NDArray[Any]) -> float:
 def groups_of(history: History, by: str) -> list[tuple[str, NDArray[Any]]]:
     """Return names and masks of the groups, from the bottom of the plot up.
 
-    The groups whose blocks live longest, such as weights, are first.  If there are too many groups, the tags or streams
-    with the smallest peaks form one group at the top.
+    Sizes are in rising order.  Tags and streams are ordered by `mean_life`, so that the blocks that live longest, such
+    as weights, are at the bottom.  If there are too many of them, those with the smallest peaks form one group at the
+    top.
     """
     import numpy as np
 
@@ -99,7 +100,10 @@ def reserved_steps(history: History) -> NDArray[Any]:
 
 
 def draw(history: History, by: str | None = None) -> Drawing:
-    """Return the drawing; `by` is tag, stream or size, or None for the result of `chosen_dimension`."""
+    """Return the drawing; `by` is tag, stream or size, or None for the result of `chosen_dimension`.
+
+    The pool's limit is drawn only if it is at most twice the highest curve.
+    """
     import numpy as np
 
     by = by or chosen_dimension(history)

@@ -55,9 +55,9 @@ class Reading:
 
     rows: list[list[int]] = field(default_factory=list)   # blocks: start, end, size, stream, tag, stack, address
     open: dict[int, int] = field(default_factory=dict)    # live blocks: index in `rows` by address
-    changes: list[tuple[int, int, int]] = field(default_factory=list)
+    changes: list[tuple[int, int, int]] = field(default_factory=list)    # as `spans_of_changes` takes them
     marks: list[Mark] = field(default_factory=list)
-    times: list[int] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)        # nanoseconds, one element for each event
     streams: Names = field(default_factory=Names)
     tags: Names = field(default_factory=Names)
     stacks: Names = field(default_factory=Names)

@@ -124,9 +124,11 @@ def recorded_spans(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str,
 
 
 def recorded_marks(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str, Any]) -> list[Mark]:
-    """Return the marks: failed allocations with reasons.
+    """Return the marks of a recording.
 
-    Trims, steals, sleeps and wakes, summed by event and stream.
+    There is one for each failed allocation, with its reason; and one for the trims, the steals, the sleeps and the
+    wakes of an event and stream, with the sum of their bytes.  If there are more than `MOST_MARKS` in all, only the
+    last failed allocations are returned.
     """
     from acl.inside._snapshot import readable
 

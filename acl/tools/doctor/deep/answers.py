@@ -52,7 +52,7 @@ class Answer:
     files : dict
         Files for the report's folder: text by name.
     output : str
-        The last lines that the process wrote to stdout and stderr; empty if the verdict is ok or note.
+        The last `TAIL` bytes that the process wrote to stdout and stderr; empty if the verdict is ok or note.
     seconds : float
         Seconds until the answer.
     """
@@ -152,7 +152,7 @@ def unanswered(process: subprocess.Popen[bytes], limit: float, late: bool) -> An
 
 
 def tail(output: IO[bytes]) -> str:
-    """Return the last bytes of a file as text."""
+    """Return the last `TAIL` bytes of a file as text."""
     output.seek(0)
     return output.read()[-TAIL:].decode(errors="replace").strip()
 

@@ -62,7 +62,8 @@ def device_free() -> int:
 def play(demand: Demand, alloc: Callable[[int], Any], free: Callable[[Any], object]) -> dict[str, float]:
     """Make all allocations and frees twice, the second time with a clock.
 
-    Return the most bytes that the device lacked in comparison with the start, and the nanoseconds of a pair.
+    Return `device_mib`, the MiB by which the device's free memory was lowest in the first pass, in comparison with the
+    start (looked at in every 16th step); and `ns_per_pair`, the nanoseconds of an allocation and a free in the second.
     """
     before = least = device_free()
     nanoseconds = 0

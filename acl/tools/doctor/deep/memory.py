@@ -151,7 +151,10 @@ def units(size: int | str) -> str:
 
 
 def maps(size: int, pages: str) -> bool:
-    """Return True if physical memory of this size can be allocated, mapped, unmapped and freed."""
+    """Return True if physical memory of this size can be allocated, and mapped at a reserved address.
+
+    The memory and the address are given back afterwards; whether that succeeds does not change the result.
+    """
     handle, status = rt.malloc_physical(size, properties(pages), 0)
     if status != 0:
         return False
@@ -210,7 +213,10 @@ def timed(call: Callable[[], Any], undo: Callable[[Any], Any], name: str) -> tup
 
 
 def by_size(call: Callable[[int], Any], undo: Callable[[Any], Any], name: str) -> tuple[list[float], float]:
-    """Measure a call with two sizes; return its price [microseconds, microseconds per MiB], and that of its undoing."""
+    """Measure a call with two sizes.
+
+    Return its price as [microseconds, microseconds per MiB], and the microseconds of the call that undoes it.
+    """
     small, back = timed(lambda: call(GRANULE), undo, name)
     large, _ = timed(lambda: call(32 * GRANULE), undo, name)
     slope = max((large - small) / 62, 0.0)

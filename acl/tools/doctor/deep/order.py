@@ -121,7 +121,11 @@ def ask_streams(say: Say) -> Answer:
 
 
 def cores(say: Say) -> Answer:
-    """Part of `ask_cores`, with `MAX_RUNTIME_CORE_NUMBER` set: which threads call the allocator, and in what order?"""
+    """Part of `ask_cores`: with `MAX_RUNTIME_CORE_NUMBER` set, which threads call the allocator, and when?
+
+    The facts: `allocs` and `threads` until the last launch has returned; `other_threads`, those other than this one;
+    `late`, the calls after the last launch.
+    """
     with acl.Device(0), acl.Stream(0) as stream, Watched().on(stream.handle) as watched:
         here = threading.get_native_id()
         for _ in range(RUNS):

@@ -75,7 +75,7 @@ def meant_for_deep(arguments: argparse.Namespace) -> list[str]:
 
 
 def chosen(names: str) -> tuple[Question, ...]:
-    """Return the questions that a list of names chooses, in the fixed order, and always `machine`.
+    """Return the questions that a list of names chooses, and `machine`; all questions if the list is empty.
 
     Raises
     ------
@@ -118,7 +118,10 @@ def text(document: dict[str, Any]) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask the questions, write the files, print the report; return 1 if an answer is bad or a question failed."""
+    """Ask the questions, write the files, print the report, and return the exit status.
+
+    It is 1 if an answer is bad or a question got no answer (`WRONG`), 2 if an option is wrong, else 0.
+    """
     folder = Path(arguments.output or FOLDER)
     minutes = MINUTES if arguments.minutes is None else arguments.minutes
     try:
