@@ -1,4 +1,4 @@
-"""Make, find, trim and destroy pools and arenas.  See `_arena.pyx`."""
+"""Make, find and destroy pools and arenas, and note the ends of streams.  See `_arena.pyx`."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -25,14 +25,14 @@ cdef void pool_drop(Pool *pool) noexcept nogil
 # Tries again to destroy the pools that earlier calls could not destroy.
 cdef void pools_retry() noexcept nogil
 # Finds up to `most` pools of a device that no Python Pool owns.  Returns the number of all such
-# pools.  No pool is destroyed until `pools_release`.
+# pools.  None of them is destroyed until `pools_release`.
 cdef uint32_t pools_orphaned(int device, Pool **found, uint32_t most) noexcept nogil
 cdef void pools_release() noexcept nogil
 
-# Return the arena of a stream.  If there is none, `arena_find` returns NULL, and the other
-# functions make one.  A NULL stream is the default stream of the current context, or with
-# ROLE_FRAMEWORK of the pool's context.  `known` is the context of the stream, or NULL if the caller
-# does not know it.
+# Return the arena that serves a stream in a role.  If there is none, `arena_find` returns NULL, and
+# the other two functions make one, or return NULL if there is no host memory.  A NULL stream is the
+# default stream of the current context, or with ROLE_FRAMEWORK of the pool's context.  `known` is
+# the context of the stream, or NULL if the caller does not know it.
 cdef Arena *arena_find(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil
 cdef Arena *pool_arena(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil
 cdef Arena *pool_arena_in(Pool *pool, aclrtStream stream, uint32_t role,
@@ -40,6 +40,8 @@ cdef Arena *pool_arena_in(Pool *pool, aclrtStream stream, uint32_t role,
 # Offers this arena with its pages to the next stream that needs a new arena.  The caller ensures
 # that no work has used the arena.
 cdef void arena_offer(Arena *arena) noexcept nogil
+# Makes an arena and adds it to the pool.  Returns the arena, or the one that another thread has
+# added for the stream meanwhile.  NULL: there is no host memory, or the pool has MAX_ARENAS arenas.
 cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role,
                       aclrtContext context) noexcept nogil
 # Called when a stream is about to be destroyed.  Afterwards no thread finds the stream's arena or

@@ -1,9 +1,9 @@
-"""Make, find, trim and destroy pools and arenas.
+"""Make, find and destroy pools and arenas, and note the ends of streams.
 
 Arenas are never removed from a pool, so the pool's list is read without a lock.  An arena is kept
 when its registration, its stream and the interpreter have ended, as its blocks may be freed at any
-time.  A pool is destroyed only if no block is live.  If its owner drops it earlier, the pool is
-destroyed later, when another pool is made, trimmed or dropped.
+time.  A pool is destroyed only if no block is live.  If its owner drops it earlier, `pools_retry`
+destroys the pool later.
 
 After a fork the child must not use the device, so every arena refuses allocations there
 (ARENA_FORKED).
@@ -106,7 +106,10 @@ cdef void pools_remove(Pool *pool) noexcept nogil:
 # --- streams that end ---------------------------------------------------------------------------
 
 cdef void uses_end(Arena *arena, Use **link, aclrtStream stream, bint settled) noexcept nogil:
-    """Note in a list of Uses that a stream ends.  Free its Uses if its work is complete."""
+    """Note in a list of Uses that `stream` ends; with `settled`, free the Uses of this stream.
+
+    `settled`: the stream's work is complete.  Add the streams of all other Uses to `order.guests`.
+    """
     cdef Use *use
     while link[0] != NULL:
         use = link[0]
@@ -183,7 +186,7 @@ cdef void stream_end(aclrtStream stream) noexcept nogil:
                 registered = True
         pool = pool.next
     spin_leave(&pools_lock)
-    # Otherwise ACL would use the allocator for a new stream with the same handle.
+    # If the allocator stayed registered, ACL would use it for a new stream with the same handle.
     if registered:
         _libacl.aclrtAllocatorUnregister(stream)  # status ignored: the stream ends anyway
     while in_hand:
@@ -248,7 +251,8 @@ cdef void driver_bind(Driver *driver) noexcept nogil:
     driver.free_physical = _libacl.aclrtFreePhysical
     driver.map = _libacl.aclrtMapMem
     driver.unmap = _libacl.aclrtUnmapMem
-    driver.malloc = _libacl.aclrtMallocAlign32  # the variant that adds no padding to whole pages
+    # Unlike aclrtMalloc, this adds no padding, which would make a segment longer than whole pages.
+    driver.malloc = _libacl.aclrtMallocAlign32
     driver.free = _libacl.aclrtFree
     driver.sync = _libacl.aclrtSynchronizeStreamWithTimeout
     driver.sync_device = _libacl.aclrtSynchronizeDeviceWithTimeout
@@ -367,7 +371,10 @@ cdef Arena *arena_find_in(Pool *pool, aclrtStream stream, uint32_t role,
 
 
 cdef bint arenas_grow(Pool *pool) noexcept nogil:
-    """Without locks: make sure there is a slot for one more arena.  False if there is no memory."""
+    """Without locks: make sure that the pool's table has a slot for one more arena.
+
+    False if there is no host memory, or if the table has MAX_ARENAS slots already.
+    """
     cdef uint32_t table = 0
     cdef uint32_t room = count_read(&pool.arena_room)
     cdef uint32_t more = max(2 * room, <uint32_t> FIRST_ARENAS)
@@ -404,9 +411,10 @@ cdef void arena_name_like(Pool *pool, Arena *arena) noexcept nogil:
 
 
 cdef Arena *arena_place(Pool *pool, Arena *arena) noexcept nogil:
-    """Add an arena to the pool, if its stream has none.
+    """Add an arena to the pool, unless its stream has one with this role already.
 
-    Return the stream's arena, or NULL if the table of arenas is full.
+    Return the stream's arena, or NULL if the table of arenas is full.  The arena of a capture is
+    always added.
     """
     cdef Arena *other = NULL
     spin_enter(&pool.lock)
@@ -446,10 +454,9 @@ cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role,
 
 cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role,
                           aclrtContext context) noexcept nogil:
-    """Give a new stream the arena of a destroyed stream that has no work and no blocks left.
+    """Give a new stream a vacant arena (`arena_vacant`), and return that arena; NULL: none.
 
-    Return the arena, or NULL if there is none.  A default stream can inherit only an arena with
-    preallocated pages, as each context has its own default stream.
+    If another thread has made an arena for the stream in the meantime, return that one.
     """
     cdef uint32_t index
     cdef Arena *arena
@@ -487,7 +494,8 @@ cdef void arena_offer(Arena *arena) noexcept nogil:
 cdef bint arenas_settle(Pool *pool) noexcept nogil:
     """If UNSETTLED_MOST streams were destroyed before their work was complete, wait for that work.
 
-    Such work cannot be queried, only waited for.  Return True if all of it is complete.
+    Such work cannot be queried, only waited for.  Return True if all waits succeeded; False if one
+    failed, or if there are fewer such streams.
     """
     cdef uint32_t index, count = 0
     cdef Arena *arena
@@ -522,7 +530,11 @@ cdef void owners_mark(Pool *pool) noexcept nogil:
 
 
 cdef inline bint arena_vacant(Arena *arena, aclrtStream stream, uint32_t role) noexcept nogil:
-    """True if the arena's stream was destroyed and has no work, blocks or graphs left."""
+    """True if a new stream may inherit the arena: `stream`, in the role `role`.
+
+    The arena must have this role, its stream must have been destroyed, and no work, block or graph
+    of it may be left.  The default stream (NULL) inherits only from `arena_offer`.
+    """
     # Read `by_device` before `live`.  It is set when the stream is destroyed, after all allocations
     # for the stream.  So if it is 1, the value of `live` that is read next counts all of them.
     return (count_read(&arena.ending.by_device) and arena.ending.settled and arena.role == role
@@ -639,7 +651,10 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
 
 
 cdef bint pool_empty(Pool *pool) noexcept nogil:
-    """Give all pages to the driver.  False if busy streams or live blocks still have memory."""
+    """Close all arenas and give all pages to the driver.
+
+    True if the pool has no memory and no live block afterwards.
+    """
     cdef uint32_t index
     for index in range(count_read(&pool.arena_count)):
         arena_set_mode(pool.arenas[index], ARENA_CLOSED, 0)

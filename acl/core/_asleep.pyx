@@ -5,13 +5,14 @@ are kept.  If no awake block uses a page, the page sleeps: it is unmapped, and i
 the driver.  The free parts of a sleeping page are VOID: they are not holes, and they are not
 allocated until the page has memory again (I15).
 
-A sleep batch (`Turn`) puts blocks to sleep or wakes them, from `turn_begin` to `turn_end`.  A pool
-has at most one batch.  During the batch the free parts of its blocks' pages are VOID.  So no work
-is queued there between the wait for the streams and the unmapping.  A block that is freed during
-its batch is MOVING until the batch ends.  If a block is freed while it is asleep, its sleeping
-pages become holes, its pages with memory become free, and its parts of sleeping pages that it
-shares with other blocks become VOID.  A freed block of a graph stays MOVING with its Nap instead.
-Its pages get memory again in the next wake, as the graph still uses their addresses.
+A sleep batch (`Turn`) puts blocks of one arena to sleep or wakes them, from `turn_begin` to
+`turn_end`.  An arena has at most one batch at a time.  While blocks are put to sleep, the free
+parts of their pages are VOID.  So no work is queued there between the wait for the streams and the
+unmapping.  A block that is freed during its batch is MOVING until the batch ends.  If a block is
+freed while it is asleep, its sleeping pages become holes, its pages with memory become free, and
+its parts of sleeping pages that it shares with other blocks become VOID.  A freed block of a graph
+stays MOVING with its Nap instead.  Its pages get memory again in the next wake, as the graph still
+uses their addresses.
 
 No lock is held during a driver call.  Blocks in segments do not sleep, as a segment cannot be
 unmapped page by page.  Guarded blocks do not sleep, as their guard bytes are checked when they are
@@ -165,9 +166,10 @@ cdef inline bint may_turn(Block *block, bint waking) noexcept nogil:
 
 
 cdef bint turn_take(Turn *turn, Block *block, bint waking) noexcept nogil:
-    """Add a block to the batch if the block can sleep, or with `waking` if it is asleep.
+    """Add a block to the batch if the block can be put to sleep, or with `waking` if it is asleep.
 
-    Return False if there is no host memory.
+    With `waking`, also add a block that was freed while asleep and is kept for a graph.  Return
+    False if there is no host memory.
     """
     cdef Nap *nap
     if waking and block.state == BLOCK_MOVING:
@@ -229,7 +231,7 @@ cdef inline bint sleeps(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef Block *page_first(Range *span, Block *block, char *low) noexcept nogil:
-    """Return the lowest block that touches the page at `low`, which `block` touches too."""
+    """Return the lowest block in the page at the address `low`; `block` is some block in it."""
     while block.addr > low:
         block = block.prev
     return block
@@ -314,9 +316,10 @@ cdef inline bint frame_may_leave(Arena *arena, Frame *frame) noexcept nogil:
 
 
 cdef Frame **block_leave(Arena *arena, Block *block, Frame **last) noexcept nogil:
-    """Under the lock: retire the mappings of a block's pages that no awake block uses.
+    """Under the lock: retire the mappings of a block's pages in which no block needs memory.
 
-    Append the pages' frames to the list that ends at `last`.  Return the new end of the list.
+    Pages whose frames may not leave (`frame_may_leave`) are left out.  Append the other pages'
+    frames to the list that ends at `last`.  Return the new end of the list.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, block)
@@ -389,7 +392,8 @@ cdef Frame *frame_give(Pool *pool, Frame *frame) noexcept nogil:
 cdef bint frames_find(Arena *arena, uint64_t want, Frame **frames) noexcept nogil:
     """Without locks: get `want` frames; False if there are not enough.
 
-    Spare frames are taken first, then new frames, then frames of free pages of the pool's arenas.
+    Spare frames are taken first, then new frames, then, if the option `steal` is on, frames of free
+    pages of the pool's arenas.  If false is returned, `frames` has those that were found.
     """
     cdef Pool *pool = arena.pool
     cdef Arena *other
@@ -509,7 +513,10 @@ cdef inline bint graph_keeps(Arena *arena) noexcept nogil:
 
 
 cdef void freed_end(Turn *turn, Nap *nap, bint asleep) noexcept nogil:
-    """Complete the free of a block that was freed during its batch.  May open the lock."""
+    """Complete the free of a block that was freed during its batch; opens the lock in driver calls.
+
+    If the block is asleep and a graph still uses its address, only keep it MOVING.
+    """
     cdef Arena *arena = turn.arena
     cdef Block *block = nap.block
     if asleep and graph_keeps(arena):
@@ -682,7 +689,8 @@ cdef void page_empty(Arena *arena, Range *span, Block *block) noexcept nogil:
 cdef uint32_t naps_check(Arena *arena, size_t asleep) noexcept nogil:
     """Check I15 for the Naps; return 0 if it holds, else 15.
 
-    Each Nap must have a sleeping block, and the sizes of these blocks must sum to `asleep`.
+    Each Nap must have a sleeping block, or a freed block that its batch or a graph keeps MOVING.
+    The sizes of the sleeping blocks must sum to `asleep`.
     """
     cdef uint32_t bed
     cdef size_t bytes = 0

@@ -186,10 +186,11 @@ cdef inline Block *bins_above(Bins *bins, uint32_t index, uint32_t kind) noexcep
 
 
 cdef inline Block *bins_find(Bins *bins, size_t units, uint32_t kind) noexcept nogil:
-    """Return a free block of at least `units` units, or NULL if there is none.
+    """Return a free block of at least `units` units, or NULL if none is found.
 
-    The block is from the bin of this size or, if that has none, from the next larger bin that is
-    not empty.  No size has more than MAX_SIZE_BITS bits, so `index` is below BINS.
+    The search examines the first BIN_DEPTH blocks of the bin of this size.  If none of them is
+    large enough, it returns a block of the next larger bin that is not empty.  No size has more
+    than MAX_SIZE_BITS bits, so `index` is below BINS.
     """
     cdef uint32_t index = bin_of(units)
     cdef Block *found = NULL

@@ -2,13 +2,13 @@
 
 The table `steps` has the functions of the steps in their order; each has a docstring.
 
-Before a page that held data is unmapped, its stream is synchronised (I14).  That wait has a
-timeout, as the caller may hold Python's GIL while a Python callback is queued on the stream.  When
-the timeout expires, the pages are kept and the next step is tried.  A stream under capture is never
-waited for.
+Before a page that held data is unmapped, the stream of its arena must be seen complete (I14).  A
+wait for the stream has a timeout, as the caller may hold Python's GIL while a Python callback is
+queued on the stream.  When the timeout expires, the pages are kept and the next step is tried.  A
+stream under capture is never waited for.
 
-Pages of an arena that does not donate are never unmapped.  If the option `steal` is off, no page is
-unmapped.
+The steps never unmap pages of an arena that does not donate.  If the option `steal` is off, they
+unmap no page at all.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -78,18 +78,21 @@ steps[:] = [
 
 
 cdef inline bint borrows_often(Arena *arena) noexcept nogil:
-    """True if over 1 % of the allocations moved pages, since `growth_paid` last allowed growth."""
+    """True if over 1 % of the allocations, and at least BORROWS_FEW of them, moved pages.
+
+    Only allocations since `growth_paid` last allowed growth are counted.
+    """
     cdef uint64_t moved = arena.growth.borrows
     return (moved >= BORROWS_FEW and moved * <uint64_t> BORROWS_OFTEN
             > arena_allocs(arena) - arena.growth.grown_at)
 
 
 cdef bint shapes_differ(Arena *arena) noexcept nogil:
-    """True if so many allocations move pages that their shapes cannot recur.
+    """True if so many allocations of the arena move pages that their shapes cannot recur.
 
-    In a small arena, only the moves since `growth_paid` last allowed growth are counted.  A large
-    arena grows after few moves, so a low count since then says nothing about its shapes.  All its
-    moves are counted, except when growth is expensive: see `growth_paid`.
+    In an arena whose requested bytes never reached PRICE_PAGES pages, only the moves since
+    `growth_paid` last allowed growth are counted.  A larger arena grows after few moves, so that
+    count would always be low; there all moves are counted.
     """
     cdef uint64_t *rungs = arena.counters.rungs
     cdef uint64_t moves
@@ -149,9 +152,11 @@ cdef inline size_t permille(size_t bytes, size_t part) noexcept nogil:
 
 
 cdef void peaks_read(Climb *climb) noexcept nogil:
-    """Set `climb.own`, the sum of the arenas' peaks, and `climb.joint`, the peak of their sum.
+    """At the first call, set `climb.live`, `climb.own` and `climb.joint`; later, do nothing.
 
-    Do nothing if both are set, so that all steps of one allocation use the same two numbers.
+    So all steps of one allocation use equal numbers.  Sleeping blocks, which have no memory, are
+    not counted in `own` and `joint`.  With one arena, or if streams are concurrent, `joint` is set
+    to `own`.
     """
     cdef Pool *pool = climb.arena.pool
     cdef Source *source = &pool.source
@@ -174,7 +179,7 @@ cdef void peaks_read(Climb *climb) noexcept nogil:
 
 
 cdef void joint_note(Climb *climb) noexcept nogil:
-    """Called after an allocation has succeeded: raise the pool's joint peak if it was exceeded."""
+    """After an allocation has succeeded: raise the pool's joint peak to `climb.live`, if higher."""
     cdef Source *source = &climb.arena.pool.source
     spin_enter(&source.lock)
     source.joint_peak = max(source.joint_peak, climb.live)
@@ -182,7 +187,10 @@ cdef void joint_note(Climb *climb) noexcept nogil:
 
 
 cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
-    """Return the number of new frames that may be made before any page is moved."""
+    """Return the number of missing pages if the pool may make frames for all of them, else 0.
+
+    It may if the reserved bytes then exceed neither GROW_ALWAYS nor GROW_JOINT, or not `few_bytes`.
+    """
     cdef size_t granule = climb.arena.pool.options.granule
     cdef uint64_t pages = climb.missing - climb.found
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
@@ -196,8 +204,9 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
 cdef uint64_t growth_price(Climb *climb, uint64_t pages) noexcept nogil:
     """Return how many allocations must move pages before the pool may grow by `pages`.
 
-    The number doubles with each 1 % by which the pool exceeds its live peak.  So if pages move
-    often, the pool grows until they rarely move; but each growth makes the next one more expensive.
+    The number doubles with each 1 % by which the pool would then exceed its joint peak.  So if
+    pages move often, the pool grows until they rarely move; but each growth makes the next one more
+    expensive.
     """
     cdef Pool *pool = climb.arena.pool
     cdef size_t granule = pool.options.granule
@@ -212,7 +221,11 @@ cdef uint64_t growth_price(Climb *climb, uint64_t pages) noexcept nogil:
 
 
 cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
-    """Return the number of new frames that may be made because pages were moved often."""
+    """Return the number of new frames for which earlier moves of pages pay; 0 if they do not.
+
+    The number is at most 1 % of `climb.own`, plus one page.  After a payment, the count of moves
+    begins again at 0.  If the price is PRICE_DEAR or more, also set `climb.repeats` again.
+    """
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
     cdef uint64_t pages, price
@@ -233,7 +246,10 @@ cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
 
 
 cdef bint growth_waits(Climb *climb) noexcept nogil:
-    """True if the pool would exceed its joint peak so far that waiting for a stream is better."""
+    """True if new frames for all missing pages would bring the reserved bytes above a limit.
+
+    The limit is GROW_WAITING thousandths of the joint peak, or `few_bytes` if that is more.
+    """
     cdef size_t granule = climb.arena.pool.options.granule
     cdef uint64_t pages = climb.missing - climb.found
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
@@ -247,20 +263,24 @@ cdef void step_spare(Climb *climb) noexcept nogil:
 
 
 cdef void step_paid(Climb *climb) noexcept nogil:
-    """Fallback step: new frames, up to 1 % of the peak, if enough allocations moved pages.
+    """Fallback step: new frames, if enough allocations have moved pages since the last growth.
 
-    `growth_price` says how many are enough.
+    `growth_price` says how many allocations are enough.  `growth_paid` returns the number of
+    frames: up to 1 % of the sum of the arenas' peaks, plus one.
     """
     take_driver(climb, growth_paid(climb), RUNG_GROW)
 
 
 cdef void step_alias(Climb *climb) noexcept nogil:
-    """Fallback step: aliases of the arena's own free pages.
+    """Fallback step: aliases of the arena's own free pages, in three cases.
 
-    If shapes repeat, the alias saves driver calls in the next iteration.  If streams work in turn,
-    it saves none, as the page then leaves the arena and loses all its mappings.  If blocks are
-    freed before work on them is launched, pages cannot move, so an alias is the only way.  In all
-    other cases later steps move pages, as an alias would not be used again.
+    - Shapes repeat: the alias saves driver calls in the next iteration.  But if the burst lacks
+      pages, streams work in turn.  Then the alias saves no call, as the page soon leaves the arena
+      and loses all its mappings.
+    - Pages may not leave the arena (early frees, or a graph).  So they cannot be moved either.
+    - The option `views` is VIEWS_ALWAYS.
+
+    In all other cases later steps move pages, as an alias would not be used again.
     """
     if ((climb.repeats and not turn_lacks(climb)) or not pages_may_leave(climb.arena, False)
             or climb.arena.pool.options.views == VIEWS_ALWAYS):
@@ -268,14 +288,15 @@ cdef void step_alias(Climb *climb) noexcept nogil:
 
 
 cdef void step_grow(Climb *climb) noexcept nogil:
-    """Fallback step: new frames, while `reserved` stays close to the live peak."""
+    """Fallback step: new frames, while `reserved` stays close to the peak: see `growth_allowed`."""
     take_driver(climb, growth_allowed(climb), RUNG_GROW)
 
 
 cdef void step_burst(Climb *climb) noexcept nogil:
-    """Fallback step: free pages of idle streams, in bulk, if the burst needs more pages.
+    """Fallback step: free pages of arenas whose streams are idle, as many as the burst needs.
 
-    The number of pages that it needs is estimated from the last bursts of the arena.
+    It is tried if the arena has fewer pages than its last bursts needed, and streams are not
+    concurrent.
     """
     if turn_lacks(climb):
         turn_take(climb, False)
@@ -284,7 +305,8 @@ cdef void step_burst(Climb *climb) noexcept nogil:
 cdef void step_own(Climb *climb) noexcept nogil:
     """Fallback step: the arena's own free pages.
 
-    They are moved if its stream is idle, else aliased, else moved after a wait for the stream.
+    If aliases are allowed, the pages are moved if the stream is idle, else aliased.  If pages are
+    still missing, or if aliases are not allowed, pages are moved after a wait for the stream.
     """
     if climb.views:
         take_own(climb, False)
@@ -300,9 +322,9 @@ cdef void step_idle(Climb *climb) noexcept nogil:
 
 
 cdef void step_wait(Climb *climb) noexcept nogil:
-    """Fallback step: free pages of busy streams, after a wait of at most SHARING_MS.
+    """Fallback step: free pages of other arenas, after a wait of at most SHARING_MS.
 
-    It is tried only if new frames would let the pool exceed its joint peak: see GROW_WAITING.
+    It is tried only if new frames would let the pool exceed the limit of `growth_waits`.
     """
     cdef uint64_t before
     if growth_waits(climb):
@@ -318,7 +340,11 @@ cdef void step_driver(Climb *climb) noexcept nogil:
 
 
 cdef void step_others(Climb *climb) noexcept nogil:
-    """Fallback step: free pages of busy streams, after a wait; then aliases of cached pages."""
+    """Fallback step: free pages of other arenas, after a wait for their streams.
+
+    If that is not enough: aliases of pages of this arena that become free when its cache is
+    flushed.
+    """
     turn_take(climb, True)
     if climb.found < climb.missing:
         take_views(climb, True)
@@ -340,10 +366,11 @@ cdef uint32_t stop_of(Pool *pool, size_t bytes) noexcept nogil:
 
 
 cdef bint could_fit(Pool *pool, size_t bytes) noexcept nogil:
-    """True if `bytes` fit below the limit and, beside the live blocks, on the device.
+    """True if `bytes` do not exceed the limit and, for a large request, fit on the device.
 
-    If not, note the reason.  For a large request, the driver is asked first how much memory is
-    free.  Otherwise the pool would take all free memory, page by page, before the request fails.
+    From 1/MUCH_OF_DEVICE of the device's memory on, the driver is asked how much memory is free.
+    Without this, the pool would take all free memory, page by page, before the request fails.
+    If the result is false, the reason is noted by `attempt_stop`.
     """
     cdef size_t limit = pool.options.limit
     cdef size_t device = pool.options.device_bytes
@@ -374,10 +401,11 @@ cdef void climb_start(Climb *climb, Arena *arena, size_t size) noexcept nogil:
 
 
 cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
-    """Return the best placement, even if old mappings in it must be unmapped; wait if needed.
+    """Return the best placement, even if old mappings in it must be unmapped.
 
-    If the old mappings cannot be unmapped now, return a placement without any.  If there is no
-    placement, `first` is NULL in the result.
+    If the unmapping needs a wait for the stream, wait here, with the lock open.  If the old
+    mappings cannot be unmapped now, return the best placement without such mappings.  If there is
+    no placement, `first` is NULL in the result.
     """
     cdef void *graph = NULL
     cdef bint ready
@@ -394,8 +422,8 @@ cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
 cdef Window window_choose(Arena *arena, size_t size, uint32_t kind, Window window) noexcept nogil:
     """Return `window` if it holds a placement; if it is empty, search for one.
 
-    Placements without inactive mappings are preferred.  One with inactive mappings, which must be
-    unmapped first, may need one page less, but would cost a wait in each iteration.
+    A placement in which old mappings must be unmapped first is only the second choice.  It may need
+    one page less, but would cost a wait in each iteration.
     """
     if window.first == NULL:
         window = window_find(arena, size, kind, DEMAND_PLAIN)
@@ -412,7 +440,10 @@ cdef Window window_open(Arena *arena, size_t size, uint32_t kind, Window window)
 
 
 cdef bint window_fill(Climb *climb) noexcept nogil:
-    """Get frames and map them, with the lock open.  False if pages are missing afterwards."""
+    """Open the lock, get frames for the placement's missing pages, map them, and take the lock.
+
+    False if there were not enough frames, or if the driver refused a call.
+    """
     cdef Arena *arena = climb.arena
     cdef Pool *pool = arena.pool
     cdef size_t reserved
@@ -447,9 +478,9 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
 
 
 cdef Block *window_take(Climb *climb, Window *window) noexcept nogil:
-    """Under the lock: claim a placement, reactivate mappings in it, and fill it.
+    """Under the lock, which is opened if pages are missing: claim a placement and fill it.
 
-    Return it as a MOVING block.  If that fails, release the placement and return NULL.
+    Return the placement as a MOVING block.  On failure, release the placement and return NULL.
     """
     cdef bint done
     if not window_claim(climb, window):
@@ -511,8 +542,9 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind, Window *windo
 cdef void *segment_climb(Arena *arena, size_t bytes, uint32_t *rung) noexcept nogil:
     """Allocate a segment and return its address, or NULL; set `rung`.
 
-    If the driver has no memory, give it the free segments of this arena and try again; then give it
-    those of the other arenas, and try after each arena.
+    If the first try fails, give free segments of this arena to the driver and try again.  Then do
+    so with each of the other arenas.  If the option `steal` is off, or the stream is captured,
+    there is only the first try.
     """
     cdef Pool *pool = arena.pool
     cdef uint64_t pages = bytes // pool.options.granule

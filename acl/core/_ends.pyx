@@ -5,8 +5,8 @@ end to a C function, which must not take the GIL: another thread may hold it and
 stream.  So Python watches each stream that it enters into a table.  An end moves the watch to a
 list, and the next call into the package drops the table's entry (`runtime/_ended`).
 
-There is at most one watch for each stream that Python has used and that has not ended, so the list
-is never longer than the tables, and it needs no limit.
+The list needs no limit.  Python empties the list before it makes a new watch.  So the list never
+has more entries than there were watched streams when the last watch was made.
 """
 
 from libc.stdlib cimport free, malloc

@@ -29,9 +29,9 @@ cdef uint64_t (*on_happened)(Arena *arena, Block *block, size_t size, bint freed
 cdef void (*on_found)(Found kind, Arena *arena, Block *block, uint64_t last) noexcept nogil
 
 # `guard_ready`: true from `guard_open` to `guard_close`.  `guard_turn`: true if this allocation is
-# to be guarded, which is one in `guard_every`.  The caller then asks for GUARD_BYTES more bytes,
-# and `guard_set` fills them.  `guard_free` (above) frees such a block after checks; `guard_drop`
-# frees it without a check.
+# to be guarded, which is one in `guard_every`, but none on a stream that was destroyed or is under
+# capture.  The caller then allocates GUARD_BYTES more bytes, and `guard_set` fills them.
+# `guard_free` (above) checks and frees a guarded block; `guard_drop` frees it without a check.
 cdef bint guard_ready(Arena *arena) noexcept nogil
 cdef bint guard_turn(Arena *arena, size_t size) noexcept nogil
 cdef void guard_set(Arena *arena, Block *block, size_t size) noexcept nogil
@@ -40,8 +40,9 @@ cdef void guard_drop(Arena *arena, Block *block) noexcept nogil
 # Called before the stream is registered: from then on one block in `every` is guarded.  Returns
 # False if there is no host memory.
 cdef bint guard_open(Arena *arena, uint32_t every) noexcept nogil
-# Frees all blocks in quarantine.  Checks the blocks whose copies are complete; with `wait`, waits
-# for the stream and checks all.  Returns the number of freed blocks.
+# Frees all blocks in quarantine, and returns their number.  Checks the blocks whose copies are
+# complete; with `wait`, waits for the stream and checks all.  Does nothing and returns 0 while
+# another thread uses the guard.
 cdef uint64_t guard_flush(Arena *arena, bint wait) noexcept nogil
 # Called after the stream was unregistered: does as `guard_flush` with `wait`.  Blocks that are
 # freed later are not checked.

@@ -1,11 +1,12 @@
 """Callbacks for guarded streams, which detect memory errors of the program.
 
-One block in N of a guarded stream is guarded.  Guard bytes follow it; when it is freed, it is
-filled with a known value and kept in quarantine for a while.  The fills are work on the block's own
-stream.  For the check, the bytes are copied to pinned memory in the stream's order, and the host
-reads them when an event behind the copy is complete.  This detects an overflow past a block's end,
-a write to a freed block, a double free, and the free of a pointer that is not a block of the
-stream.  Findings are reported to `_findings`; the program continues.
+One block in N of a guarded stream is guarded.  Guard bytes follow the block.  When the block is
+freed, its first LOOK_BYTES bytes are filled with a known value, and it is kept in quarantine for a
+while.  The fills are work on the block's own stream.  For the check, the bytes are copied to pinned
+memory in the stream's order, and the host reads them when an event behind the copy is complete.
+This detects an overflow past a block's end, a write to a freed block, a double free, and the free
+of a pointer that is not a block of the stream.  Findings are reported to `_findings`; the program
+continues.
 
 If all blocks are guarded, each free waits for its stream, and errors are reported at once.  If only
 some are guarded, no free waits: an error is reported a few guarded frees later, or when the guard
@@ -48,15 +49,17 @@ cdef enum:
 # `Guard.busy` uses it.
 cdef struct Slot:
     Block *block  # valid in quarantine; afterwards it only identifies the block in reports
-    uint64_t freed              # number of the note of its free: see `on_happened`
+    uint64_t freed              # number of the note of the block's free: see `on_happened`
     aclrtEvent event            # recorded behind the last copy; NULL: wait for the stream instead
-    size_t look                 # number of bytes that are copied to `after`
-    bint checked                # the guard bytes have been checked
+    size_t look                 # number of bytes that are copied to `after`; 0: not checked
+    bint checked  # the guard bytes were checked, or cannot be, as no copy of them was queued
     bint filled                 # the fill of the freed block was queued
     uint8_t *before  # pinned memory: a copy of the guard bytes from the caller's free
-    uint8_t *after  # pinned memory: a copy of the block's bytes at the end of its quarantine
+    uint8_t *after  # pinned memory: the block's first `look` bytes at the end of its quarantine
 
-cdef struct Guard:  # the guard of one arena; while `busy` is taken, frees are not checked
+# The guard of one arena.
+cdef struct Guard:
+    # held while a thread uses the slots; a block that another thread frees then is not checked
     SpinLock busy
     bint waits                  # each free waits for its stream, and is checked at once
     uint64_t pushed             # number of slots used so far; a slot's number is counted from 0
@@ -99,9 +102,10 @@ cdef void event_drop(Arena *arena, Slot *slot) noexcept nogil:
 
 
 cdef bint copy_out(Arena *arena, Slot *slot, void *to, char *addr, size_t size) noexcept nogil:
-    """Queue a copy to pinned memory and an event behind it.  False if the stream accepts no copy.
+    """Queue a copy to pinned memory.  False if the stream accepts no copy.
 
-    Nothing is queued on a stream under capture, as the copy would become part of the graph.
+    If frees do not wait (`Guard.waits`), also record an event behind the copy.  Nothing is queued
+    on a stream that was destroyed or is under capture; the copy would become part of the graph.
     """
     cdef aclrtContext context = arena_context(arena)
     cdef bint queued
@@ -117,16 +121,16 @@ cdef bint copy_out(Arena *arena, Slot *slot, void *to, char *addr, size_t size) 
 
 
 cdef void slot_check(Arena *arena, Slot *slot) noexcept nogil:
-    """Check the guard bytes of a slot, whose copy must be complete."""
+    """Report an overflow if the guard bytes of a slot have changed; the copy must be complete."""
     if not slot.checked and not filled(slot.before, GUARD_BYTES, GUARD_VALUE):
         on_found(FOUND_OVERFLOW, arena, slot.block, slot.freed)
     slot.checked = True
 
 
 cdef void slot_settle(Arena *arena, Slot *slot) noexcept nogil:
-    """Check the bytes of a block that has left quarantine.
+    """Check the guard bytes and the filled bytes of a block that leaves quarantine.
 
-    All copies of its slot must be complete.
+    All copies of the slot must be complete.
     """
     slot_check(arena, slot)
     if not filled(slot.after, slot.look, FREED_VALUE):
@@ -142,7 +146,10 @@ cdef bint slot_ready(Arena *arena, Slot *slot, bint wait) noexcept nogil:
 # --- quarantine ---------------------------------------------------------------------------------
 
 cdef bint block_hold(Arena *arena, Block *block) noexcept nogil:
-    """Mark a guarded block as in quarantine.  False if another thread has freed the block first."""
+    """Mark a guarded block as in quarantine.
+
+    False if it is not a live guarded block, for example because another thread has just freed it.
+    """
     cdef bint first
     lock_take(&arena.lock)
     first = (block.state == BLOCK_LIVE
@@ -170,9 +177,11 @@ cdef void oldest_leaves(Arena *arena, Guard *guard) noexcept nogil:
 
 
 cdef bint oldest_settles(Arena *arena, Guard *guard, bint wait) noexcept nogil:
-    """Check and free the oldest slot.
+    """Check the oldest slot whose block has left quarantine, and free the slot.
 
-    If it is not ready, and `wait` is false, return False instead.
+    If the slot's event is not complete and `wait` is false, keep the slot and return False.  With
+    `wait`, wait for the stream if the event is not complete.  A slot without an event is freed
+    unchecked unless `wait` is true, and so is any slot if the wait fails.
     """
     cdef Slot *slot = slot_at(guard, guard.settled)
     cdef bint ready
@@ -188,7 +197,11 @@ cdef bint oldest_settles(Arena *arena, Guard *guard, bint wait) noexcept nogil:
 
 
 cdef void guard_poll(Arena *arena, Guard *guard) noexcept nogil:
-    """Check the oldest slots if their copies are complete.  Queries two events at most."""
+    """Check two slots if their copies are complete; this queries at most two events.
+
+    They are the oldest slot whose block has left quarantine, which is then freed, and the oldest
+    slot in quarantine whose guard bytes are unchecked.
+    """
     cdef uint64_t number = guard.left
     if guard.settled < guard.left:
         oldest_settles(arena, guard, False)
@@ -199,9 +212,10 @@ cdef void guard_poll(Arena *arena, Guard *guard) noexcept nogil:
 
 
 cdef bint hold(Arena *arena, Guard *guard, Block *block) noexcept nogil:
-    """Put a freed block into quarantine: queue a copy of its guard bytes, then fill it.
+    """Put a freed block into quarantine.
 
-    Return False, without a check, if all slots wait for work that is still queued.
+    Queue a copy of its guard bytes, then the fill of its first LOOK_BYTES bytes.  Return False,
+    with neither queued, if all slots are in use and the oldest one cannot be checked yet.
     """
     cdef Slot *slot
     cdef size_t size = user_size(block)
@@ -274,7 +288,7 @@ cdef void guard_close(Arena *arena) noexcept nogil:
 # --- callbacks ----------------------------------------------------------------------------------
 
 cdef bint captured(Arena *arena) noexcept nogil:
-    """True if no work may be queued on the stream, which is under capture or was destroyed."""
+    """True if the arena's stream is under capture or was destroyed: no work may be queued on it."""
     cdef void *graph = NULL
     if arena.ending.by_device:
         return True
@@ -327,9 +341,11 @@ cdef void *guard_alloc_advise(aclrtAllocator allocator, size_t size,
 
 
 cdef void free_plain(Arena *arena, Block *block, bint ours) noexcept nogil:
-    """Free a block that is not guarded.  Report and refuse a pointer that is not a live block."""
-    # `ours`: the block lies in the arena's slab, so a failed free is a double free.  An arena whose
-    # pool was destroyed reports nothing.
+    """Free a block that is not guarded.  Refuse and report a pointer that is not a live block.
+
+    `ours`: the block's descriptor lies in the arena's slab, so a refused free is a double free.  If
+    the arena's pool was destroyed, nothing is reported.
+    """
     if not arena_free(arena, block) and arena.pool != NULL:
         on_found(FOUND_DOUBLE_FREE if ours else FOUND_FOREIGN, arena, block, 0)
 

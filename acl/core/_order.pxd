@@ -25,11 +25,12 @@ cdef uint64_t waiting_poll(Arena *arena) noexcept nogil
 cdef uint64_t waiting_glance(Arena *arena) noexcept nogil
 # Waits for all contexts that the arena's WAITING blocks wait for; then does as `waiting_poll`.
 cdef uint64_t waiting_wait(Arena *arena) noexcept nogil
-# Synchronises the device, then frees the WAITING blocks of the pool; those of a framework's arenas
-# only with `drained`, which also empties the framework's task queue.  Returns False if the wait
-# failed.
+# Synchronises the device, then frees the WAITING blocks whose work is complete.  With `drained`,
+# empties a framework's task queue first; without it, blocks of a framework's arenas stay WAITING.
+# Returns False if a wait failed.
 cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil
-# True if a WAITING block can be freed only by a synchronisation of the device, not by an event.
+# True if some WAITING block, not counting those of a framework's arenas, can be freed only after a
+# wait for a context: no event was recorded for it, or the last query of its event failed.
 cdef bint waiting_blindly(Pool *pool) noexcept nogil
 # Called before a pool is destroyed: calls `waiting_sync` if any block is WAITING.
 cdef void waiting_end(Pool *pool) noexcept nogil

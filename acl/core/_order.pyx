@@ -103,7 +103,10 @@ cdef Use *uses_take(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef Use *use_whole(Arena *arena, Block *block) noexcept nogil:
-    """Make a Use that is complete after a wait for all work of the arena's context."""
+    """Return a new Use that is complete after a wait for all work of the arena's context.
+
+    NULL: there is no host memory.
+    """
     cdef Use *use = use_make(block, arena.stream)
     if use != NULL:
         use.context = arena_context(arena)
@@ -124,7 +127,7 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
         else:
             use.next = uses
             uses = use
-    elif uses == NULL:  # its Uses are gone: their streams were destroyed with no work left
+    elif uses == NULL:  # all Uses were freed, when their streams were destroyed without work left
         block_release(arena, block)
         return
     block.requested = 0
@@ -138,7 +141,7 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
     while uses != NULL:
         use = uses
         uses = uses.next
-        # With early frees an event is useless: work that uses the block may be queued behind it.
+        # With early frees an event is useless: work on the block may be queued behind the event.
         if not (use.whole or use.ended or arena.order.early or arena.mode & ARENA_FORKED):
             lock_drop(&arena.lock)
             use.event = event_mark(pool, use.stream, &use.context)
@@ -156,7 +159,8 @@ cdef inline uint32_t wait_bed(Use *use) noexcept nogil:
 cdef Use **queue_find(Arena *arena, Use *use) noexcept nogil:
     """Return the address of the link to the oldest Use of the queue to which `use` belongs.
 
-    The link is NULL if there is no such queue yet.
+    A queue has the Uses with equal `stream`, `context` and `blind`.  The link is NULL if there is
+    no such queue yet.
     """
     cdef Use **link = &arena.order.wait_beds[wait_bed(use)]
     while link[0] != NULL and not (link[0].stream == use.stream and link[0].blind == use.blind
@@ -166,7 +170,7 @@ cdef Use **queue_find(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef void queue_begin(Arena *arena, Use *use) noexcept nogil:
-    """Put a new queue of one Use into the ring of queues, where it is polled last."""
+    """Put a new queue, with one Use, at the end of the circular list of queues."""
     cdef Use *first = arena.order.waiting
     arena.order.queues += 1
     use.last = use
@@ -181,7 +185,7 @@ cdef void queue_begin(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef void waiting_add(Arena *arena, Use *use) noexcept nogil:
-    """Under the lock: add a Use to the queue of its stream, as the youngest."""
+    """Under the lock: add a Use to its queue (see `queue_find`), as the youngest."""
     cdef Use **link
     cdef bint marked = arena.role == ROLE_FRAMEWORK     # `queue_mark` will set `use.event`
     use.blind = use.whole or use.ended or (use.event == NULL and not marked)
@@ -198,7 +202,7 @@ cdef void waiting_add(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef void queue_step(Arena *arena, Use *use, Use *then) noexcept nogil:
-    """Make `then`, the second oldest Use of a queue, its oldest."""
+    """Make `then`, the second oldest Use of a queue, the oldest one in place of `use`."""
     then.last = use.last
     then.beside = use.beside
     then.asked = use.asked
@@ -229,9 +233,9 @@ cdef Use *waiting_drop(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef Use *use_over(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
-    """End the oldest Use of a queue.  Free its block if it was the block's last Use.
+    """End `use`, the oldest Use of a queue.  Return the next Use of the queue, or NULL.
 
-    Return the next Use of the queue, or NULL.
+    If `use` was the last Use of its block, free the block and add 1 to `released`.
     """
     cdef Block *block = use.block
     cdef Use *then
@@ -255,7 +259,9 @@ cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
     """Without locks: return True if the work that a Use waits for is complete.
 
     The work is complete if the Use's context was waited for since the block's free, or if the Use's
-    event is complete.  If there is no event, or its query fails, only the wait counts.
+    event is complete.  If there is no event, or its query fails, only the wait counts.  For a
+    framework, the work is complete if the task queue was drained since the free, or if the stream
+    has reached the Use's queue marker.
     """
     cdef Pool *pool = arena.pool
     cdef bint silent
@@ -276,7 +282,7 @@ cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef Use *queue_unmarked(Arena *arena, Use *oldest, Use *marked) noexcept nogil:
-    """Return the oldest Use of a queue without a queue marker; NULL: all have one.
+    """Return the oldest Use without a queue marker in the queue of `oldest`; NULL: all have one.
 
     `marked`: the Use that has just got its marker; NULL: none.
     """
@@ -290,7 +296,10 @@ cdef Use *queue_unmarked(Arena *arena, Use *oldest, Use *marked) noexcept nogil:
 
 
 cdef bint queue_mark(Arena *arena, Use *oldest) noexcept nogil:
-    """Without locks: set the queue markers that Uses of a queue lack; True if one was lacking."""
+    """Without locks: set the queue markers that Uses of a queue lack, until one cannot be set.
+
+    True if at least one Use lacked its marker.
+    """
     cdef Pool *pool = arena.pool
     cdef Use *first = queue_unmarked(arena, oldest, NULL)
     cdef Use *use = first
@@ -303,9 +312,9 @@ cdef bint queue_mark(Arena *arena, Use *oldest) noexcept nogil:
 
 
 cdef Use *queue_settle(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
-    """Without locks: end a queue's complete Uses, oldest first.
+    """Without locks: end a queue's complete Uses, oldest first, up to the first incomplete one.
 
-    Return the first incomplete Use, or NULL.
+    Return that Use, or NULL.  Add the number of freed blocks to `released`.
     """
     while use != NULL and use_complete(arena, use):
         use = use_over(arena, use, released)
@@ -313,7 +322,10 @@ cdef Use *queue_settle(Arena *arena, Use *use, uint64_t *released) noexcept nogi
 
 
 cdef bint queue_poll(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
-    """End the complete Uses of a queue that this thread has taken.  True if no Use is left."""
+    """End the complete Uses of a queue that this thread has taken.
+
+    True if no Use is left.  Otherwise clear `asked`, so that other threads may take the queue.
+    """
     use = queue_settle(arena, use, released)
     if use != NULL and arena.role == ROLE_FRAMEWORK and queue_mark(arena, use):
         use = queue_settle(arena, use, released)
@@ -326,9 +338,10 @@ cdef bint queue_poll(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
 
 
 cdef Use *queue_take(Arena *arena, uint32_t *left) noexcept nogil:
-    """Set `asked` of the next queue that no thread polls; return its oldest Use.
+    """Take the next queue that no thread polls: set `asked` in its oldest Use and return that Use.
 
-    Return NULL after `left` queues, all of which other threads poll.
+    `left` is the number of queues that the caller has not visited yet; each visited queue, taken or
+    not, lowers it by 1.  NULL: `left` has reached 0, or the arena has no queue.
     """
     cdef Use *use = NULL
     lock_take(&arena.lock)
@@ -343,7 +356,10 @@ cdef Use *queue_take(Arena *arena, uint32_t *left) noexcept nogil:
 
 
 cdef uint64_t queues_poll(Arena *arena, uint32_t most) noexcept nogil:
-    """Poll queues until `most` busy ones were found.  Return the number of freed blocks."""
+    """Poll each queue once, but stop after `most` queues that still have incomplete Uses.
+
+    Return the number of freed blocks.
+    """
     cdef uint64_t released = 0
     cdef uint32_t left
     cdef Use *use

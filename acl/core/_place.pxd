@@ -25,8 +25,9 @@ cdef enum Demand:               # which placements a search may return
 # Returns the best placement; its `first` is NULL if there is none. Called under the arena's lock.
 cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t demand) noexcept nogil
 
-# `range_open` and `range_add` are called with the arena's lock held; `range_open` unlocks it during
-# its driver call.
+# `range_open` and `range_add` are called with the arena's lock held.  `range_open` reserves
+# addresses for a block of `size` bytes and adds them as a range; it opens the lock during the
+# driver call, and returns False if that fails.
 cdef bint range_open(Arena *arena, uint32_t kind, size_t size) noexcept nogil
 cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
                       bint segment) noexcept nogil

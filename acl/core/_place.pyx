@@ -39,7 +39,10 @@ cdef struct Search:
 
 
 cdef size_t range_wish(Pool *pool) noexcept nogil:
-    """Return the bytes of addresses for a new range; fewer if there are many streams."""
+    """Return the bytes of addresses for a new range for large blocks.
+
+    With more than FULL_ARENAS arenas, they are fewer than the option `virtual_bytes` says.
+    """
     cdef size_t bytes = pool.options.virtual_bytes
     cdef uint32_t arenas = count_read(&pool.arena_count)
     if arenas <= FULL_ARENAS:
@@ -124,7 +127,10 @@ cdef bint ranges_grow(Arena *arena) noexcept nogil:
 
 cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
                       bint segment) noexcept nogil:
-    """Add a range that is one block: a HOLE, or MOVING for a segment.  NULL: no host memory."""
+    """Add a range that consists of one block, and return the block: a HOLE; for a segment, MOVING.
+
+    NULL: there is no host memory, or the arena has MAX_RANGES ranges.
+    """
     cdef uint32_t index = 0
     cdef Range *span
     cdef Block *block
@@ -189,8 +195,8 @@ cdef inline bint page_recalls(Search *search, Range *span, Frame *frame, uint32_
                               uint32_t high) noexcept nogil:
     """True if an inactive mapping of `frame` can be reactivated for the placement [low, high).
 
-    This is so if the frame is free, its active mapping is outside the placement, and the frame was
-    not counted for this placement before.  Then it counts from now on.
+    The frame must be free, its active mapping must be outside the placement, and no other mapping
+    of the frame may have been counted for this placement.  If true, the frame is marked as counted.
     """
     cdef Arena *arena = search.arena
     cdef View *holder = frame.holder
@@ -208,7 +214,8 @@ cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page,
                      uint32_t low, uint32_t high) noexcept nogil:
     """Add the driver calls for a hole's pages [page, end) to the price of placement [low, high).
 
-    False if one of the pages cannot be used now.
+    The price is in `missing`, `stale` and `waits` of the placement.  False if one of the pages
+    cannot be used now.
     """
     cdef Arena *arena = search.arena
     cdef View *view
@@ -227,9 +234,9 @@ cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page,
 
 
 cdef bint window_price(Search *search, Window *window, char *end) noexcept nogil:
-    """Set the fields of a placement that count the driver calls it needs.
+    """Set `missing`, `stale` and `waits` of a placement: the driver calls and the wait it needs.
 
-    False if the search must not return this placement.
+    False if one of its pages cannot be used now, or if `search.demand` forbids the placement.
     """
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, window.first)
@@ -255,7 +262,11 @@ cdef bint window_price(Search *search, Window *window, char *end) noexcept nogil
 
 
 cdef bint window_beats(Window *window, Window *best) noexcept nogil:
-    """True if `window` is better than `best`; before `window_price`, True if it could be."""
+    """True if `window` is better than `best`, by the rules at the head of this file.
+
+    Before `window_price` has set `window.stale`, which is 0 then, True means "perhaps better", and
+    False means "certainly not better".
+    """
     if window.growth != best.growth:
         return window.growth < best.growth
     if window.fresh + window.stale != best.fresh + best.stale:
@@ -279,7 +290,11 @@ cdef void window_offer(Search *search, Window *window, char *end) noexcept nogil
 
 
 cdef void window_up(Search *search, Block *block) noexcept nogil:
-    """Consider the placement that starts where `block` does, if the free run is long enough."""
+    """Consider the placement that starts where `block` does.
+
+    There is none if the run of FREE and HOLE blocks ends too early, or if the placement would need
+    more than RUN_LENGTH blocks.
+    """
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, block)
     cdef char *end = block.addr + search.size
@@ -299,7 +314,11 @@ cdef void window_up(Search *search, Block *block) noexcept nogil:
 
 
 cdef void window_down(Search *search, Block *block) noexcept nogil:
-    """Consider the placement that ends where `block` does, if the free run is long enough."""
+    """Consider the placement that ends where `block` does, except at the end of the last hole.
+
+    There is none if the run of FREE and HOLE blocks begins too late, or if the placement would need
+    more than RUN_LENGTH blocks.
+    """
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, block)
     cdef char *end = block_end(block)
@@ -323,7 +342,7 @@ cdef void window_down(Search *search, Block *block) noexcept nogil:
 
 
 cdef void window_inside(Search *search, Block *hole, uint32_t page, uint32_t pages) noexcept nogil:
-    """Consider the placement that starts at a page inside a hole."""
+    """Consider the placement of `pages` pages that starts at `page`, if it ends inside the hole."""
     cdef Range *span = range_of(search.arena, hole)
     cdef Window window
     cdef char *end
@@ -353,10 +372,11 @@ cdef uint32_t start_after(Range *span, uint32_t page, uint32_t end) noexcept nog
 
 
 cdef void hole_offer(Search *search, Block *hole) noexcept nogil:
-    """Consider the placements inside a hole.
+    """Consider placements that start inside a hole; `run_offer` considers those at its ends.
 
-    One placement starts at each page where an earlier placement of at most 9/8 of the length filled
-    a hole, and one at the first page that was never mapped.
+    Let n be the number of pages that the block needs.  A placement may start at each page at which
+    an earlier placement filled a hole of n to 9/8 n pages.  In the last hole of a range, one more
+    may start at the first page that was never mapped.
     """
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, hole)
@@ -381,10 +401,10 @@ cdef bint leads_run(Block *hole) noexcept nogil:
 
 
 cdef void run_offer(Search *search, Block *block) noexcept nogil:
-    """Consider the placements in the run of FREE and HOLE blocks whose lowest block is `block`.
+    """Consider the placements that start or end with a block of a run of FREE and HOLE blocks.
 
-    Most runs are too short.  So the length is compared before the blocks of a placement are
-    visited.
+    `block` is the lowest block of the run.  Most runs are too short.  So the length is compared
+    before the blocks of a placement are visited.
     """
     cdef char *low = block.addr
     cdef char *high = low
@@ -403,7 +423,10 @@ cdef void run_offer(Search *search, Block *block) noexcept nogil:
 
 
 cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t demand) noexcept nogil:
-    """Return the best placement.  Visits only runs with holes, as no FREE block is large enough."""
+    """Return the best placement that `demand` allows; `first` is NULL if there is none.
+
+    Visits only runs with holes, as no FREE block is large enough.
+    """
     cdef Search search
     cdef Block *stop = links_block(&arena.bins.holes[kind])
     cdef Block *hole = stop.links.next

@@ -52,7 +52,7 @@ cdef uint64_t bin_low(uint32_t index) noexcept nogil
 # ARENA_TAGGED, an allocation without a tag gets the tag of the thread's innermost scope of the
 # arena's pool.  This is so for allocations by callbacks too.
 cdef TagScope **tag_scopes() noexcept nogil
-cdef int no_scopes() noexcept nogil             # true if this thread has no open scope
+cdef int no_scopes() noexcept nogil      # true if this thread has no open scope of any pool
 # Return the tag of this thread's innermost open scope of the pool; 0 if none is open.
 cdef uint16_t tag_of_thread(Pool *pool) noexcept nogil
 
@@ -79,6 +79,9 @@ cdef inline bint budgeted(Arena *arena, uint16_t tag) noexcept nogil:
 
 
 cdef inline size_t peak_next(size_t live) noexcept nogil:
-    """Return the live bytes above which a stream's peak is noted again."""
+    """Return the next peak threshold (`Recording.alarm`) of an arena that has `live` live bytes.
+
+    An allocation that brings the arena's live bytes above the threshold calls `peak_note`.
+    """
     cdef size_t step = live >> PEAK_SHARE
     return live + (step if step > PEAK_LEAST else <size_t> PEAK_LEAST)

@@ -1,18 +1,18 @@
 """Bursts: streams that share a pool's memory in turn.
 
-A burst (`turn` in the code) of an arena begins with its first slow allocation after one of another
-arena.  If the pool may not grow, the arena takes free pages of arenas whose streams are idle.  If
-each request took only the pages that it lacks, a burst would have many slow allocations.  So the
-first one takes as many pages as the arena's last bursts needed at their peaks, and maps the extra
-pages in advance in the arena's holes.  After bursts that need fewer pages, the expected number
-falls slowly.  Too few pages cost another slow allocation.  Too many pages cost driver calls, and
-the other arenas lose them.
+A burst (`turn` in the code) of an arena begins with the arena's first slow allocation after one of
+another arena.  If the pool may not grow, the arena takes free pages of arenas whose streams are
+idle.  If each request took only the pages that it lacks, a burst would have many slow allocations.
+So the first slow allocation takes as many pages as the arena's last bursts needed at their peaks,
+and maps the extra pages in advance in the arena's holes.  After bursts that need fewer pages, the
+expected number falls slowly.  If too few pages are taken, another slow allocation follows.  If too
+many are taken, their driver calls are wasted, and other arenas lack these pages.
 
 Pages are taken first from the arena with the most free pages: usually its burst has just ended.
 
 Threads that allocate at the same time would take the same pages from each other for ever.  The pool
-recognises this if other arenas allocate during a slow allocation.  While that lasts, no pages are
-taken for a whole burst, and the pool may grow as if each arena were alone.
+assumes such threads if other arenas often allocate during a slow allocation.  While that lasts, no
+pages are taken for a whole burst, and the pool may grow as if each arena were alone.
 
 This module takes only pages that may leave their arena.  It waits only while the request itself
 lacks pages, and never grows the pool.
@@ -55,7 +55,10 @@ cdef uint64_t others_fits(Climb *climb) noexcept nogil:
 
 
 cdef void climbers_note(Climb *climb) noexcept nogil:
-    """Under the source's lock: put the arena first in `climbers`; copy all others into `near`."""
+    """Under the source's lock: put `climb.arena` first in `climbers`.
+
+    Copy the other entries of `climbers` into `climb.near`.
+    """
     cdef Source *source = &climb.arena.pool.source
     cdef uint32_t index = 0
     while index < source.climber_count and source.climbers[index] != climb.arena:
@@ -76,7 +79,10 @@ cdef void climbers_note(Climb *climb) noexcept nogil:
 
 
 cdef void near_fill(Climb *climb) noexcept nogil:
-    """Under the source's lock: add a few other arenas to `near`, in rotation over all arenas."""
+    """Under the source's lock: add up to 4 (NEAR_MOST - CLIMBERS) other arenas to `climb.near`.
+
+    Successive calls go round all arenas of the pool.
+    """
     cdef Pool *pool = climb.arena.pool
     cdef Source *source = &pool.source
     cdef uint32_t count = count_read(&pool.arena_count)
@@ -92,9 +98,10 @@ cdef void near_fill(Climb *climb) noexcept nogil:
 
 
 cdef void turn_begin(Climb *climb) noexcept nogil:
-    """Note the beginning of a slow allocation, and update the sums of the pool.
+    """At the beginning of a slow allocation: update the pool's sums, and set the burst's fields.
 
-    If a new burst begins, compute its expected peak from the peak of the arena's last burst.
+    If the slow allocation begins a new burst, first adapt `arena.burst.turn_peak`, the expected
+    peak of a burst, to the peak of the arena's last burst.
     """
     cdef Arena *arena = climb.arena
     cdef Source *source = &arena.pool.source
@@ -125,7 +132,10 @@ cdef void turn_begin(Climb *climb) noexcept nogil:
 
 
 cdef void turn_end(Climb *climb) noexcept nogil:
-    """Note the end of a slow allocation, and whether other arenas allocated during it."""
+    """At the end of a slow allocation: raise or lower the score `source.at_once`.
+
+    The score rises if the bins of an arena in `climb.near` served an allocation meanwhile.
+    """
     cdef Source *source = &climb.arena.pool.source
     cdef bint seen = others_fits(climb) != climb.others
     spin_enter(&source.lock)
@@ -141,17 +151,18 @@ cdef bint turn_lacks(Climb *climb) noexcept nogil:
 
 
 cdef uint64_t arena_spares(Arena *arena) noexcept nogil:
-    """Return an arena's pages less those that its live bytes fill.  Read without the lock."""
+    """Without the lock: return how many more pages an arena has than its live bytes fill."""
     cdef uint64_t live = stale_read(&arena.live) // arena.pool.options.granule
     cdef uint64_t pages = stale_read(<size_t *> &arena.pages)
     return pages - live if pages > live else 0
 
 
 cdef inline bint arena_may_give(Arena *arena, uint64_t spares) noexcept nogil:
-    """True if it is worth trying to take pages from an arena.
+    """True if it is worth trying to take pages from an arena that has `spares` pages to spare.
 
-    False if its pages may not leave, or if the last try found no wholly free page and none was
-    freed since.
+    False if `spares` is 0, if the arena's pages may not leave, or if the last `pages_move_out`
+    found no wholly free page and probably none is free now.  That is assumed while the live bytes
+    are not below their value at that time, and the bins have served no allocation since.
     """
     if spares == 0 or (stale_read(&arena.burst.vain_live) != 0
                        and stale_read(&arena.live) >= stale_read(&arena.burst.vain_live)
@@ -162,10 +173,11 @@ cdef inline bint arena_may_give(Arena *arena, uint64_t spares) noexcept nogil:
 
 
 cdef uint32_t givers_find(Climb *climb, bint all, Giver *givers, uint64_t below) noexcept nogil:
-    """Find the arenas with the most free pages, among those whose rank is below `below`.
+    """Fill `givers` with the arenas that have the most free pages; return their number.
 
-    Return their number, at most GIVERS.  They are ordered by rank, the highest first; no two ranks
-    are equal.
+    With `all`, search all arenas of the pool, otherwise `climb.near`; `climb.arena` is left out.
+    Only arenas whose rank is below `below` are taken, and at most GIVERS of them.  They are ordered
+    by rank, the highest first.
     """
     cdef Pool *pool = climb.arena.pool
     cdef uint32_t count = 0
@@ -191,9 +203,9 @@ cdef uint32_t givers_find(Climb *climb, bint all, Giver *givers, uint64_t below)
 
 
 cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
-    """Take free pages of the arenas in `near`; with `wait`, of all arenas.
+    """Take free pages of the arenas in `climb.near`; with `wait`, of all arenas of the pool.
 
-    With `wait` all arenas are searched, as this costs less than one wait for a stream.
+    With `wait`, a search of all arenas costs less than one wait for a stream.
     """
     cdef uint32_t rung = <uint32_t> (RUNG_OTHERS if wait else RUNG_IDLE)
     cdef uint64_t want = climb.missing
@@ -224,9 +236,10 @@ cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
 
 
 cdef Block *hole_take(Arena *arena, Block *hole, uint64_t want, bint new) noexcept nogil:
-    """Detach up to `want` pages of a hole: its lowest run of pages without any mapping.
+    """Detach up to `want` pages of a hole: the hole's lowest run of pages without any mapping.
 
-    Return the detached block, or NULL.  With `new`, pages that were never mapped are taken too.
+    Return the detached block, or NULL.  Without `new`, take only pages below the range's high water
+    mark.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, hole)
@@ -246,10 +259,10 @@ cdef Block *hole_take(Arena *arena, Block *hole, uint64_t want, bint new) noexce
 
 
 cdef Block *holes_take(Climb *climb, uint64_t want) noexcept nogil:
-    """Under the lock: detach pages of a hole, to map them in advance.
+    """Under the lock: detach up to `want` pages of a hole for large blocks, to map them in advance.
 
-    The hole behind the placement is tried first, then all holes: for pages that were mapped before,
-    and at last for pages that were never mapped.
+    Try first the hole behind the placement, then all holes for pages below the high water mark, and
+    at last all holes for any pages.  Return the detached block, or NULL.
     """
     cdef Arena *arena = climb.arena
     cdef Block *stop = links_block(&arena.bins.holes[<uint32_t> RANGE_LARGE])

@@ -17,8 +17,8 @@
    all slots are taken, further threads use the spin lock.
 
    A thread may have state that each of its sections must look at, such as a tag for its allocations.  The owner's short
-   path does not look at it.  So a thread with such state is no owner: it gives up the ownership before it sets the state
-   (`lock_step_down`), which needs no barrier, and `may_own` returns 0 until the state is removed.
+   path does not look at it.  So a thread with such state is no owner: it gives up the ownership before it sets the
+   state (`lock_step_down`), which needs no barrier, and `may_own` returns 0 until the state is removed.
 
    The lock is not recursive.  A section has a few hundred instructions; no thread sleeps in a section.  ThreadSanitizer
    cannot model the process-wide barrier, so under it (LOCK_NO_BIAS) only the spin lock is used.  tests/c/core_lock.c
@@ -68,7 +68,9 @@ typedef struct BiasedLock {
     int (*may_own)(void); /* returns true if the calling thread may become the owner; NULL: any thread may */
 } BiasedLock;
 
-bool lock_bias_available(void); /* true if the kernel has membarrier, which is asked once */
+/* Returns true if locks may be biased: the kernel has membarrier, and ACL_POOL_BIAS=0 is not set.  Only the first call
+   asks the kernel and reads the variable. */
+bool lock_bias_available(void);
 void lock_barrier(void);        /* runs a full memory barrier in every running thread of the process */
 
 /* Returns the pointer by which the ABI identifies the calling thread.  All modules of the process must get the

@@ -25,10 +25,10 @@ cdef enum:
     # if no small block may, pools with small live peaks waste 2 to 5 pages more.  Target: low
     # waste.
     MEDIUM_UNITS = 128
-    # If the bins of an arena serve a small size for the first time after more than 128 allocations
-    # of other sizes, the block is not cached when it is freed.  Allocations that the cache serves
-    # are not counted.  Measured: "Flushes of the cache"; if they were counted, the load `tenants`
-    # had 0.04 percentage points more slow allocations.  Target: few slow allocations.
+    # If the bins of an arena serve at least 128 other allocations between two of one small size,
+    # the second block of that size is not cached when it is freed.  Measured: "Flushes of the
+    # cache"; if allocations that the cache serves were counted too, the load `tenants` had 0.04
+    # percentage points more slow allocations.  Target: few slow allocations.
     COLD_AGE = 128
     # A flush of the cache moves up to 256 blocks to the bins; then the bins are tried again.
     # Measured: with 1,024 blocks, this flush was the longest call while 100,000 blocks were live
@@ -37,9 +37,9 @@ cdef enum:
     # If a flush of the cache made no room for a block, the cache is not flushed again until the
     # bins have served one allocation for each 16 descriptors of the arena.  Target: speed.
     FLUSHES_APART = 16
-    # A search examines at most this many blocks of a bin.  Measured: a random free and allocation
-    # takes 465 instructions, and up to 676 without this limit ("Many streams and blocks").  Target:
-    # bounded work.
+    # A search for a best fit examines at most this many blocks of a bin.  Measured, with frees and
+    # allocations of random sizes: one free and one allocation take 465 instructions, and up to 676
+    # without this limit ("Many streams and blocks").  Target: bounded work.
     BIN_DEPTH = 8
 
 # The end of iterations: used by `_core`.  Measured together: "Iterations".
@@ -72,11 +72,12 @@ cdef enum:
     RANGE_LEAST = 1 << 30
 
 # When the pool grows, and when it moves a page: used by `_climb`.  The unit of GROW_* is a
-# thousandth of a peak.  Measured: "When to grow".
+# thousandth of a peak.  A peak is here one of requested bytes, without sleeping blocks.  Measured:
+# "When to grow".
 cdef enum:
-    # While reserved bytes are at most 1018 thousandths of the sum of the arenas' live peaks, the
-    # pool grows rather than moves pages.  The target (low waste) allows 1020; the other 2
-    # thousandths are for a last page that is only partly used.
+    # While reserved bytes are at most 1018 thousandths of the sum of the arenas' peaks, the pool
+    # grows rather than moves pages.  The target (low waste) allows 1020; the other 2 thousandths
+    # are for a last page that is only partly used.
     GROW_ALWAYS = 1018
     # GROW_ALWAYS applies only while reserved bytes are at most 1090 thousandths of the joint peak.
     # Target: page sharing.
@@ -90,27 +91,33 @@ cdef enum:
     # Up to this many reserved pages (or one for each arena, if that is more) the pool grows rather
     # than moves a page.  Target: convergence.
     FEW_PAGES = 8
-    # The price of growing by up to 1 %, in slow allocations that moved pages: after this many of
-    # them, a pool whose reserved bytes are close to its live peak may grow.  For each 1 % above the
-    # peak the price doubles, PRICE_DOUBLINGS times at most.  Targets: low waste, convergence.
+    # The price of growing by up to 1 % and one page, in slow allocations that moved pages: after
+    # this many of them, a pool whose reserved bytes are close to its joint peak may grow.  For each
+    # 1 % above that peak the price doubles, PRICE_DOUBLINGS times at most.  Targets: low waste,
+    # convergence.
     PRICE_BORROWS = 8
     PRICE_DOUBLINGS = 32
-    # The price reaches 128 when the pool is 4 % above its live peak.  Then growth has not stopped
-    # the moves of pages, so aliases are allowed again.  Measured: "Aliases".  Target: convergence.
+    # The price reaches 128 when the pool is 4 % above its joint peak.  Then growth has not stopped
+    # the moves of pages.  So BORROWS_OFTEN decides if aliases are allowed, also for large arenas,
+    # to which BORROWS_EVER applies otherwise.  Measured: "Aliases".  Target: convergence.
     PRICE_DEAR = 128
-    # A live peak of fewer pages than this is priced as if it had this many.  Target: convergence.
+    # A joint peak of fewer pages than this is priced as if it had this many; in a pool with several
+    # arenas, as if it had twice this many less its own.  Target: convergence.
     PRICE_PAGES = 256
-    # Without virtual memory: a new segment for large blocks has at least this many pages.  With the
-    # option `exact_segments`, the minimum is for segments for small blocks instead.
+    # Without virtual memory: a new segment for large blocks has at least this many pages, if the
+    # driver has so much memory.  With the option `exact_segments`, the minimum applies to segments
+    # for small blocks instead.
     SEGMENT_PAGES = 8
     # For a request of at least 1/16 of the device's memory, the driver is asked first whether it
     # has that much.
     MUCH_OF_DEVICE = 16
 
-# Aliases, which are second mappings of a page: used by `_climb`.  Measured: "Aliases".
+# Constants of aliases, which are second mappings of a frame: used by `_climb`.  Measured:
+# "Aliases".
 cdef enum:
-    # If more than 1 in 100 allocations has moved pages since the pool last paid for growth, the
-    # allocations do not recur, and an alias would not be used again.  Target: few slow allocations.
+    # If more than 1 in 100 allocations of an arena has moved pages since moved pages last paid for
+    # growth, the allocations do not recur, and an alias would not be used again.  Target: few slow
+    # allocations.
     BORROWS_OFTEN = 100
     # For an arena whose requested bytes ever reached PRICE_PAGES pages, the limit is 1 in 40 of all
     # its allocations instead.  Measured: with 1 in 25, the workload W5 reserved 1.022 of its live
@@ -118,11 +125,12 @@ cdef enum:
     BORROWS_EVER = 40
     # Until this many allocations have moved pages, BORROWS_OFTEN and BORROWS_EVER do not apply.
     BORROWS_FEW = 32
-    # An arena may have up to 16 inactive mappings for each of its pages, and VIEWS_FEW in any case.
+    # An arena may have 16 inactive mappings for each of its pages, or VIEWS_FEW if that is more.
     # Not tuned: each mapping costs 8 bytes of page table.
     VIEWS_MOST = 16
     VIEWS_FEW = 8192
-    # After the driver has refused to map an alias this many times, the arena makes no more aliases.
+    # After the driver has refused to map an alias in this many slow allocations of an arena, the
+    # arena makes no more aliases.
     REFUSALS_MANY = 3
 
 # Pages that streams share: constants of `_turns`.  Measured: see "Streams in turn" and "Concurrent
@@ -136,9 +144,10 @@ cdef enum:
     # A burst is expected to need 1/32 more pages than its expected bytes fill, because its blocks
     # use some pages only partly.  Target: few slow allocations.
     PARTLY_SHARE = 32
-    # After each slow allocation SEEN_ONCE is added to the score `at_once` if other arenas allocated
-    # in the meantime; otherwise 1 is subtracted.  While the score is at least SEEN_OFTEN, streams
-    # count as concurrent.  SEEN_MOST is the highest score.  Target: speed (workload W4).
+    # After each slow allocation SEEN_ONCE is added to the score `at_once` if the bins of another
+    # arena served an allocation in the meantime; otherwise 1 is subtracted.  Only the arenas in
+    # `Climb.near` are looked at.  While the score is at least SEEN_OFTEN, streams count as
+    # concurrent.  SEEN_MOST is the highest score.  Target: speed (workload W4).
     SEEN_ONCE = 16
     SEEN_OFTEN = 32
     SEEN_MOST = 256
@@ -154,8 +163,8 @@ cdef enum:
     # `waiting_glance` stops after this many queues whose streams are still busy.  Measured: "Many
     # streams and blocks".  Target: bounded work.
     GLANCED_MOST = 16
-    # If this many arenas have streams that were destroyed before their work was complete, the pool
-    # waits for that work.  Target: bounded work.
+    # If a new stream needs an arena, and this many arenas have streams that were destroyed before
+    # their work was complete, the pool waits for that work.  Target: bounded work.
     UNSETTLED_MOST = 64
     # Longest wait while the thread holds the GIL, in ms: the stream's work may include a Python
     # callback, which needs the GIL.  Not tuned.
@@ -163,11 +172,13 @@ cdef enum:
 
 # Statistics: used by `_tally`.
 cdef enum:
-    # The composition of a peak is noted again only after the live bytes of an arena have grown by
-    # at least 1/2**PEAK_SHARE, and by at least PEAK_LEAST bytes.  Target: speed.
+    # An allocation without a driver call notes the composition of a peak only if the live bytes of
+    # its arena have grown by 1/2**PEAK_SHARE, and by at least PEAK_LEAST bytes, since an allocation
+    # last did so.  (Each slow allocation may note it.)  Target: speed.
     PEAK_SHARE = 6
     PEAK_LEAST = 1048576
-    # An allocation without a driver call counts as slow if it takes at least this long, in ns.
+    # An allocation that flushed the cache or reactivated mappings, without a driver call, is
+    # counted among the slow ones if it takes at least this long, in ns.
     STALL_NS = 1000
     # After this many allocations that missed the cache, `arena_allocs` sums the hits again; until
     # then it uses the old sum.  Target: speed.
