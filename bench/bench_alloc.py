@@ -7,7 +7,7 @@
 Each round runs in its own process, as in `aclpool bench`. The time of a round is that of one pair: alloc, read the
 address, free, through the function pointers that ACL gets. pytest-benchmark reads a clock that is advanced by this
 time. The floor is the same loop with empty callbacks; the difference is the allocator's time. A device, percentiles,
-memory and several threads are not measured here; `aclpool bench` measures the last three.
+memory and several threads are not measured here; `aclpool bench` measures percentiles, memory and several threads.
 """
 
 from __future__ import annotations

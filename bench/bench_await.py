@@ -1,14 +1,16 @@
-"""Coroutines against threads on three streams, and an engine under load, with the lag of the event loop during each.
+"""Compare coroutines with threads on three streams, and measure the lag of the event loop during each.
 
     python bench/bench_await.py [--runs 12] [--rounds 5] [--requests 300]
 
-A coroutine sleeps for a millisecond again and again; the lag is how much too late it wakes.  The rows, all in one run:
+A coroutine sleeps for a millisecond again and again.  The lag is the time by which it wakes too late.  The rows, all
+in one run:
 
-idle       the loop has nothing else to do: the lag of the machine itself elsewhere  the loop has nothing else to do,
-while another process does the runs of the row `threads`: the simulated
-           device needs the processor cores, which a real one does not, so this row is the floor
-arun       runs by `Model.arun` threads    runs by threads of their own service    requests to an `acl.serving.Engine`,
-while its model is replaced and waits for its streams fail
+idle       the loop has nothing else to do: the lag of the machine itself
+elsewhere  the same, while another process does the runs of the row `threads`: the simulated device needs the
+           processor's cores, which a real device does not, so this row is the floor
+arun       runs by `Model.arun`
+threads    runs by threads, one thread for each run
+service    requests to an `acl.serving.Engine`, while its model is replaced and some waits for streams fail
 
 The targets: `arun` adds less than 5 ms to the floor's lag, and no request is lost.
 """
@@ -44,11 +46,11 @@ WAIT = "aclrtSynchronizeStreamWithTimeout"
 
 
 class Row(NamedTuple):
-    """What was measured for one row: the median seconds of a round, and the lags of the loop in seconds."""
+    """The measurements of one row: the median seconds of a round, and two numbers of the loop's lags, in seconds."""
 
     seconds: float
     late: float                 # the 99th percentile of the lags
-    most: float
+    most: float                 # the longest lag
 
 
 class Service:
@@ -69,7 +71,7 @@ class Service:
         self.results.append(await self.model.arun(*self.inputs, stream=self.streams[number % STREAMS]))
 
     async def threaded(self, number: int) -> None:
-        """Do one run, in a thread of its own."""
+        """Do one run, in another thread."""
         stream = self.streams[number % STREAMS]
         self.results.append(await asyncio.to_thread(self.model, *self.inputs, stream=stream))
 
@@ -92,7 +94,7 @@ class Service:
 
 
 class Elsewhere:
-    """A process that does a round of runs, by threads, for each line that it is sent."""
+    """Another process, which does a round of runs with threads for each line that it gets."""
 
     def __init__(self, runs: int) -> None:
         self.child = subprocess.Popen([sys.executable, __file__, "--inside", "--runs", str(runs)], text=True,
@@ -129,7 +131,7 @@ def serve_rounds(runs: int) -> None:
 async def measured(
     run: Callable[[int], Awaitable[None]], runs: int, *, ticks: bool = True
 ) -> tuple[float, list[float]]:
-    """Start `runs` runs at once. Return their time in seconds, and the lags of the loop during them."""
+    """Start `runs` runs at once. Return the seconds until all are done, and the lags of the loop until then."""
     lags: list[float] = []
 
     async def tick() -> None:

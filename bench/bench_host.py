@@ -1,11 +1,11 @@
-"""Host arrays for copies, in three ways: pinned for each array, from a cache of powers of two, and from the pool.
+"""Compare ways to allocate host arrays for copies: pinned each time, from a simple cache, and from the pool.
 
     python bench/bench_host.py [--rounds 3] [--count 4000]
 
-The load is the same for each way: arrays of changing sizes are made and dropped as in a server that stages batches. 24
-arrays are live at a time, and half of them have sizes that occurred before. The output is the time of an array (make
-it, write its first byte, drop it), the calls that pin or unpin, and the peak of pinned bytes over that of requested
-bytes. On a real system pinning costs far more than on the simulator, so compare the calls.
+The load is the same for each way: arrays of changing sizes are made and dropped, as in a server that stages batches.
+24 arrays are live at a time, and half of all arrays have one of 32 sizes. Printed are the time of an array (make it,
+write its first byte, drop it), the number of calls that pin or unpin, and the peak of the pinned bytes divided by the
+peak of the requested bytes. Pinning takes far longer on a real system than on the simulator, so compare the calls.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The pyACL functions against ctypes and cffi: `python bench/bench_pyacl.py [--json FILE]`.
+"""Compare the pyACL functions with ctypes and cffi: `python bench/bench_pyacl.py [--json FILE]`.
 
-Three calls that programs make often, in five ways in one run: a bare C loop, this package's
-`acl.rt` / `acl.mdl`, ctypes with `argtypes` set, cffi by dlopen (ABI mode), and cffi compiled (API
-mode).  All of them return what pyACL returns, as a program needs it: `malloc` a new address and the
-status.  The empty Python loop is subtracted.  The simulator answers, so the bare column is its time;
-the difference is what a way adds.  Rounds are interleaved, and their median is shown.
+Measures three calls that programs make often, in five ways in one run: a bare C loop, this package's `acl.rt` and
+`acl.mdl`, ctypes with `argtypes` set, cffi by dlopen (ABI mode), and cffi compiled (API mode).  Each way gets the
+results that a program needs, such as the new address of `malloc`.  The time of an empty Python loop is subtracted.
+The simulator does the work of a call, and the bare column is its time.  A column minus the bare column is what that
+way adds.  All ways are measured in each round; the medians over the rounds are shown.
 
 cffi is left out if it is not installed.  Under pytest the calls are pytest-benchmark cases.
 """

@@ -1,10 +1,10 @@
-"""The cost of recording: the same loads on one pool, off, tracked and recorded in turn, in one run.
+"""Measure the cost of recording: one load on one pool with recording off, tracked and recorded in turn.
 
     python bench/bench_record.py
 
-An event is an allocation or a free; it costs half of a pair's difference to "off". The bar is 30 ns
-without stacks, also while the ring is filled for the first time ("fresh"). The ways alternate, and
-the least of ROUNDS counts, because other programs can only add to a time.
+An event is an allocation or a free. Its cost is half of what a pair (an allocation and a free) takes more than with
+recording off. The bar is 30 ns without stacks, also while the ring is filled for the first time ("fresh"). Each round
+measures all ways; the least time of the ROUNDS counts, because other programs can only make a time longer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Replays as pytest-benchmark cases: the time of a trace's event, cold and warm.
+"""Measure replays of traces as pytest-benchmark cases: the time of an event on a new pool, and on a warm one.
 
     pytest bench/bench_replay.py
 
-The traces are those in `traces/`, and a synthetic one. A case's time is thread CPU time of one event of a pass,
-driver calls included; `extra_info` has the events and the ratio of reserved to live bytes.
+The traces are those in `traces/`, and a synthetic one. The time of a case is the thread CPU time of a pass over the
+trace, driver calls included, divided by its events. `extra_info` has the number of events, and the peak of the
+reserved bytes divided by the live peak.
 `aclpool replay` prints more, and compares policies.
 """
 
@@ -38,7 +39,7 @@ class EventClock:
         return self.seconds
 
     def run(self, load: Load, events: int) -> None:
-        """Run the load once."""
+        """Play one pass over `events` events, and advance the clock by the seconds of one event."""
         self.passes.append(run_here(load, 1)[0][0] / events)
         self.seconds += self.passes[-1] / 1e9
 
@@ -47,7 +48,7 @@ CLOCK = EventClock()
 
 
 def events_of(name: str) -> tuple[bytes, int, int]:
-    """Return the loops' events, the number of streams, and the live peak."""
+    """Return a trace's events as bytes for the loops, its number of streams, and its live peak in bytes."""
     if name == "synthetic":
         events, live_peak = workloads.inference(steps=16)
         return events, 1, live_peak

@@ -1,9 +1,8 @@
 """The time that a wrapper adds to a call of the C API: `python bench/bench_wrapper.py [--json FILE]`.
 
-For each call three numbers in one run: the bare C call in a C loop, the pyACL-style function
-(`acl.rt.*`) and the method of this package's object, the latter two in a Python loop whose own cost is
-subtracted.  The overhead is their difference.  A device is not measured: the simulator answers, so
-the C call's own time is the simulator's.
+For each call, three ways are timed in one run: the bare C call in a C loop, the pyACL function (`acl.rt.*`), and the
+method of this package's object.  The last two run in a Python loop, whose own cost is subtracted.  What they take more
+than the bare call is their overhead.  No device is measured: the C call's own time is that of the simulator.
 
 Under pytest (`pytest bench/bench_wrapper.py`) the calls are pytest-benchmark cases.
 """
@@ -103,7 +102,7 @@ def drain(world: World) -> None:
 
 
 def rows(world: World) -> Iterator[dict[str, Any]]:
-    """Yield one row for each call: median and spread of each kind, and the overheads."""
+    """Yield one row for each call: for each kind, the nanoseconds (median, least, all rounds) and the overhead."""
     empty = statistics.median(rounds_ns(lambda: loop_seconds(None, (), LOOPS)))
     pyacl, objects = world.pyacl(), world.objects()
     for name, bare in world.bare().items():

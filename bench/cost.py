@@ -140,7 +140,7 @@ def misses(live: int) -> Case:
 
 
 def misses_of_streams(streams: int) -> Case:
-    """Do as `misses`, in a pool of many streams of which each has a live block; on streams in random order."""
+    """As `misses`, but on random streams of a pool with many streams, each of which has a live block."""
     bench = Bench(virtual_bytes=1 << 34)
     for stream in range(1, streams + 1):
         bench.arena(stream).take(3 * MIB)
@@ -180,7 +180,7 @@ def shared_frees(waiting: int) -> Case:
 
 
 def misses_beside_waiting(waiting: int) -> Case:
-    """Allocate 3 MiB for which pages must be mapped, while freed blocks wait for other streams."""
+    """Allocate 3 MiB for which pages must be mapped, while the frees of shared blocks are pending."""
     bench = Bench()
     blocks = bench.shared(waiting)
     Rig.set(busy=True)
@@ -196,7 +196,7 @@ def misses_beside_waiting(waiting: int) -> Case:
 
 
 def releases(waiting: int) -> Case:
-    """Count a miss that finds all pending frees complete, per freed block."""
+    """Allocate 3 MiB once, when all pending frees are complete; the miss releases them.  Counted per freed block."""
     bench = Bench()
     blocks = bench.shared(waiting)
     arena = bench.arena()
@@ -275,7 +275,7 @@ def count(names: Sequence[str], sizes: Sequence[int] = ()) -> dict[str, list[tup
 
 
 def report(counted: dict[str, list[tuple[int, float]]]) -> Iterator[str]:
-    """Yield a line for each operation: the instructions of each size, and those of the largest over the smallest."""
+    """Yield a line for each operation: instructions per call at each size, and the last size's over the first's."""
     for name, cases in counted.items():
         ratio = cases[-1][1] / cases[0][1]
         cells = "  ".join(f"{size:>7,}: {each:>9,.0f}" for size, each in cases)
@@ -307,7 +307,7 @@ def call_times(low: int, high: int, live: int, steps: int) -> NDArray[Any]:
 
 
 def pauses(live: int = 100_000, steps: int = 100_000, runs: int = 7) -> Iterator[str]:
-    """Yield a line for each kind of block: the longest calls in microseconds."""
+    """Yield a line for each range of sizes: the longest call, and percentiles, in microseconds."""
     for title, low, high in (("0.5-4 KiB", 512, 4096), ("16-256 KiB", 16 << 10, 256 << 10),
                              ("64 KiB-1 MiB", 64 << 10, MIB), ("1-4 MiB", MIB, 4 * MIB)):
         times = np.min([call_times(low, high, live, steps) for _ in range(runs)], axis=0) / 1000

@@ -19,7 +19,7 @@ __all__ = ["CALLS", "CALLS_OF", "COLUMNS", "TIME", "Row", "child", "main", "mib"
 Row = dict[str, Any]
 Column = tuple[str, Callable[[Row], str]]
 
-#: The driver calls that create memory, give it back, or wait.
+#: The driver calls that allocate or free memory, or wait.
 CALLS = (
     "aclrtMalloc", "aclrtMallocAlign32", "aclrtFree", "aclrtMallocPhysical", "aclrtFreePhysical", "aclrtMapMem",
     "aclrtUnmapMem", "aclrtSynchronizeStream", "aclrtSynchronizeStreamWithTimeout", "aclrtSynchronizeDevice",
@@ -67,7 +67,10 @@ TIME: Column = ("time", lambda row: f"{row['time']:.2f}")
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """Return the rows as Markdown; the time of each row is divided by that of the first row of the same work."""
+    """Return the rows as Markdown.
+
+    Adds to each row with `seconds` its `time`: `seconds` divided by the seconds of the first row of the same work.
+    """
     base: dict[str, float] = {}
     lines = ["| work | allocator | " + " | ".join(title for title, _ in columns) + " |",
              "|---" * (2 + len(columns)) + "|"]

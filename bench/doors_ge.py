@@ -1,10 +1,10 @@
-"""GE's allocators in Python, and the pool without Python, on one load: `python bench/doors_ge.py [--json FILE]`.
+"""Compare GE's allocators in Python with the pool's C functions: `python bench/doors_ge.py [--json FILE]`.
 
 The load is what GE requests for 32 decoder layers, hidden size 4096, with outputs, workspaces, keys and values, and
 prompts of 1 to 2048 tokens (W5 of `aclpool bench`).  Each row replays it twice, and only the second replay is timed.
 The rows:
 
-1. GE's own policy, as bookkeeping without a time: its C++ code is available only with CANN.
+1. GE's own policy, as bookkeeping: it has no time, because GE's C++ code is available only with CANN.
 2. A subclass of `ge.allocator.Allocator` as in GE's documentation, with `aclrtMalloc` and `aclrtFree` for each block.
    It waits for the stream before each free, because nothing else orders the free after the work.
 3. `acl.ge.Allocator`.
@@ -89,7 +89,10 @@ def driver_calls() -> int:
 
 
 def in_python(trace: Trace, allocator: Any, rounds: int) -> Row:
-    """Replay through the two methods that GE calls."""
+    """Replay the trace through the two methods that GE calls, once untimed and then `rounds` times.
+
+    Return the peak of the reserved bytes, the driver calls of the last replay, and the least nanoseconds of a pair.
+    """
     events = list(zip(trace.op.tolist(), trace.id.tolist(), trace.size.tolist(), strict=True))
     blocks: list[Any] = [None] * (max(trace.id.tolist()) + 1)
     base = sim.physical_bytes()

@@ -1,12 +1,12 @@
-"""MindSpore's allocator against this package's, in one run: `python bench/doors_mindspore.py [--json FILE]`.
+"""Compare MindSpore's allocator with this package's, in one run: `python bench/doors_mindspore.py [--json FILE]`.
 
-Each row is a process of its own on the simulator.  Tensors of changing sizes are copied to the device and dropped,
+Each row is measured in a new process on the simulator.  Tensors of changing sizes are copied to the device and dropped,
 thirty live at a time.  There are no operators, because they need CANN's libraries.  The columns:
 
 live      the peak of the tensors' bytes
 reserved  the peak of the simulator's physical accounting
 time      CPU time of the process, copies included, the least of the rounds
-calls     the driver calls that create memory or wait
+calls     the driver calls that allocate or free memory, or wait
 
 In both rows MindSpore itself keeps the memory of freed tensors.  Needs MindSpore 2.7.1 or later.
 """

@@ -1,14 +1,14 @@
-"""ONNX Runtime on this package's host pool against its own allocators: `python bench/doors_ort.py [--json FILE]`.
+"""Compare ONNX Runtime's allocators with this package's host pool: `python bench/doors_ort.py [--json FILE]`.
 
-Each way to allocate does the same work in a process of its own: an encoder and a detector (the demo's
-models) in turn, with batch, length and image size drawn anew for each request.  One thread for the
-operators.  Each way is run several times, in turn with the others; the least time counts, and the
-median of the memory.
+Each allocator (`WAYS`) does the same work in a new process: requests to an encoder and a detector (the demo's models)
+in turn, each with random batch, length and image size, with one thread for the operators.  In each round every
+allocator is measured once.  The table has the least time of the rounds, and the medians of the memory.
 
 * `live peak`: most bytes of tensors at one time, as this package's pool counts them.
-* `peak RSS`: growth of the process's resident memory, from the point where the sessions had run one
-  small request (VmHWM after a reset); `after` is the growth that is left at the end, and `trimmed` that after
-  `trim()` or, for the arenas, after a run with ONNX Runtime's own shrinkage of its arena.
+* `peak RSS`: the most by which the process's resident memory exceeded its size after the sessions had run one small
+  request (VmHWM, after a reset).
+* `after`: by how much it exceeds that size at the end.
+* `trimmed`: the same after `trim()` or, for the arenas, after a run for which ONNX Runtime shrinks its arena.
 * `time`: CPU seconds of the requests, operators included.
 
 Not measured: several threads, GPU or NPU providers.

@@ -1,9 +1,9 @@
-"""torch_npu's allocators against this package's, in one run: `python bench/doors_torch.py [--json FILE]`.
+"""Compare torch_npu's allocators with this package's, in one run: `python bench/doors_torch.py [--json FILE]`.
 
-Each row is a process of its own on the simulator.  The work:
+Each row is measured in a new process on the simulator.  The work:
 
 empties   makes and drops tensors of changing sizes, without operators
-streams   does so on four streams in turn
+streams   makes and drops such tensors on four streams in turn
 net       runs a transformer with changing numbers of tokens
 
 The columns:
@@ -12,7 +12,7 @@ live      the peak of the bytes that torch requested
 reserved  the peak of the simulator's physical accounting
 ratio     reserved / live
 time      CPU time of the thread that requests the memory, the least of the rounds; operators run on other threads
-calls     the driver calls of the last round that create or give back memory, or wait
+calls     the driver calls of the last round that allocate or free memory, or wait
 
 The simulator's latency is off: driver calls cost less here than on a device.
 

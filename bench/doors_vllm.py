@@ -1,13 +1,13 @@
-"""vLLM-Ascend's sleep mode, its own against this package's: `python bench/doors_vllm.py [--wheel FILE] [--json FILE]`.
+"""Compare vLLM-Ascend's sleep mode with this package's: `python bench/doors_vllm.py [--wheel FILE] [--json FILE]`.
 
-Each row is a process of its own on the simulator, with the real torch_npu and the real `camem.py` of vllm-ascend
+Each row is measured in a new process on the simulator, with the real torch_npu and the real `camem.py` of vllm-ascend
 0.23.0 (its wheel is downloaded from PyPI, or is FILE).  The process allocates layers of weights under one tag, and
 480 MiB of keys and values under another.  In each round it sleeps with the weights offloaded, and wakes.  The columns:
 
 live      the bytes that the tensors requested
 awake     the simulator's physical accounting while awake
 asleep    the simulator's physical accounting while asleep
-time      CPU time of the process for sleep and wake, copies included, the least of the rounds
+time      CPU time of the process for one sleep and wake, copies included: the least of the rounds
 calls     the driver calls of one sleep and wake
 
 vLLM-Ascend's own module needs a dozen of CANN's libraries and torch 2.10.  Empty libraries replace CANN's, and one

@@ -1,11 +1,11 @@
-"""Each operator of the simulator's built-in engine against ONNX Runtime, on one thread, at ordinary sizes.
+"""Compare each operator of the simulator's built-in engine with ONNX Runtime, on one thread, at ordinary sizes.
 
     python bench/ops.py [--json FILE] [--only Operator] [--rounds 5] [--most 5]
 
-Needs the packages onnx and onnxruntime.  Both run a model of one node.  Printed is the best time of an execution in
-microseconds: the simulator's by aclmdlExecute with inputs and outputs on the device, ONNX Runtime's by
-session.run.  The ratio leaves out what an execution of almost no work takes (threads, streams, calls), some tens of
-microseconds of the simulator, which the first row shows.  Exit status 1 if a ratio exceeds --most.
+Needs the packages onnx and onnxruntime.  Both engines run a model of one node.  Printed is the shortest time of an
+execution in microseconds: the simulator's by aclmdlExecute with inputs and outputs on the device, ONNX Runtime's by
+session.run.  The first row is an execution with almost no work: its time (threads, streams, calls) is subtracted from
+both times before the ratio is computed.  Exit status 1 if a ratio exceeds --most, or if no row was measured.
 """
 
 from __future__ import annotations
@@ -377,10 +377,10 @@ def seconds_of(run: Callable[[], object]) -> float:
 
 
 def best(runs: list[Callable[[], object]], rounds: int) -> list[float]:
-    """Return the least time of one execution of each, in microseconds.
+    """Return the least time of one execution of each function in `runs`, in microseconds.
 
-    They alternate, and each execution is timed alone: other work of the machine then affects both, and the
-    least time is that of an undisturbed execution.
+    The functions are called in turn, so that other work of the machine affects all of them.  Each execution is timed
+    alone; the least time is that of an undisturbed execution.
     """
     once = max(seconds_of(run) + seconds_of(run) for run in runs)
     turns = rounds * max(4, min(40, int(0.004 / once)))

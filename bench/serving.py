@@ -1,11 +1,11 @@
-"""The example service under a load of changing shapes: with the pool, and with the driver's allocator.
+"""Measure the example service under a load of changing shapes: with the pool, and with the driver's allocator.
 
     python bench/serving.py [--seconds 8] [--rounds 3] [--latency memory] [--only "pool, faults"]
 
-Needs `wrk` (Debian has it) and `aclpool[serve]`.  Each run is a process of its own, the ways in turn;
-the median of the rounds is printed.  Device memory, and the calls that take and give it, are counted by
-the simulator's own accounting; the load generator, the server and the simulated device share the machine's
-cores, so requests per second are only good for ratios between rows.
+Needs `wrk` (Debian has it) and `aclpool[serve]`.  In each round, each of `RUNS` is measured once, in a new process; the
+medians over the rounds are printed.  The simulator counts the device memory in use, and the calls that allocate and
+free it.  The load generator, the server and the simulated device share the machine's cores.  So requests per second
+can only be compared between rows.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 async def sample_lags(lags: list[float]) -> None:
-    """Note the lag of the event loop, a hundred times a second."""
+    """Append the lag of the event loop, in seconds, to `lags`, a hundred times a second."""
     while True:
         due = time.perf_counter() + 0.01
         await asyncio.sleep(0.01)
@@ -55,7 +55,7 @@ async def sample_lags(lags: list[float]) -> None:
 
 
 def late_ms(lags: list[float]) -> float:
-    """Return the 99th percentile, in milliseconds."""
+    """Return the 99th percentile of lags in seconds, in milliseconds."""
     return 1e3 * statistics.quantiles(lags, n=100)[-1]
 
 
@@ -114,7 +114,7 @@ def settle(engine: Any) -> None:
 
 
 def watch(samples: list[int], stop: threading.Event) -> None:
-    """Note the device's memory in use, ten times a second."""
+    """Append the bytes of device memory in use to `samples`, ten times a second."""
     from acl import sim
 
     while not stop.wait(0.1):
@@ -137,7 +137,7 @@ def swap(engine: Any, stop: threading.Event) -> None:
 
 
 def measure(way: dict[str, Any], seconds: int, latency: str) -> dict[str, Any]:
-    """Measure one run, in this process."""
+    """Measure one run in this process; return the measurements by name."""
     import logging
 
     from acl import sim
@@ -183,7 +183,7 @@ def measure(way: dict[str, Any], seconds: int, latency: str) -> dict[str, Any]:
 
 
 def run_child(name: str, seconds: int, latency: str) -> dict[str, Any]:
-    """Measure one run, in a process of its own."""
+    """Measure one run in a new process; return the measurements by name."""
     done = subprocess.run(
         [sys.executable, __file__, "--inside", name, "--seconds", str(seconds), "--latency", latency],
         env={**os.environ, "ACL_BACKEND": "sim"}, capture_output=True, text=True, timeout=seconds + 120)

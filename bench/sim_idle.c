@@ -1,4 +1,4 @@
-/* sim_idle CASE IDLE COUNT [MODEL]: COUNT operations of the simulator beside IDLE idle objects of the same kind.
+/* sim_idle CASE IDLE COUNT [MODEL]: does COUNT operations of the simulator while it has IDLE idle objects of that kind.
  * sim_idle.py counts the instructions. */
 #define _GNU_SOURCE
 #include <stdio.h>

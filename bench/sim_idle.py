@@ -1,8 +1,9 @@
-"""Count the instructions of one operation of the simulator beside idle objects (needs gcc and valgrind).
+"""Count the instructions of one operation of the simulator while there are many idle objects.
 
-`python bench/sim_idle.py [CASE ...]`.  Each number is the difference between a run of N operations and one
-of 2 N, divided by N, so it does not contain the making of the idle objects.  Threads look for work before
-they sleep, which makes it vary by some tenths: a ratio below 1.5 means "no growth".
+`python bench/sim_idle.py [CASE ...]`; needs gcc and valgrind.  Each number is the difference between a run of 2 N
+operations and a run of N operations, divided by N.  So it does not contain the instructions that make the idle objects.
+Threads poll for work before they sleep, which changes the ratio of two numbers by some tenths: below 1.5 it means
+"no growth".
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def model() -> bytes:
 
 
 def instructions(program: Path, words: list[str]) -> int:
-    """Return the instructions that valgrind counts in one run."""
+    """Return the number of instructions that valgrind counts in one run of sim_idle.c's program."""
     environment = {**os.environ, "ACL_SIM_MEMORY": "7G"}  # a smaller device, as valgrind has few addresses
     command = ["valgrind", "--tool=callgrind", "--max-threads=5000", "--callgrind-out-file=/dev/null",
                str(program), *words]

@@ -1,14 +1,13 @@
 """Traces of whole nets for `aclpool replay`: `python bench/trace_nets.py FOLDER [NET ...]`.
 
-Needs torch, transformers and torchvision, which no other program here does; no weights are loaded and nothing is
-computed.  A net runs on meta tensors at full width and depth, at a few shapes; each operator is logged
-with the storages that it reads and makes.  The size of every storage is then fitted exactly by a polynomial of
-the shape (batch, length, height, ...), and checked at another shape, so that a step of any further
-shape costs a millisecond.
+Needs torch, transformers and torchvision.  No weights are loaded and nothing is computed.  A net runs on meta tensors
+at full width and depth, at a few shapes; each operator is logged with the storages that it reads and makes.  The size
+of every storage is then fitted exactly by a polynomial of the shape (batch, length, height, ...), and checked at
+another shape.  So a step of any further shape is computed in a millisecond.
 
 Lifetimes are GE's: an operator's outputs are allocated, then its workspace, which is freed when the operator
-is queued, then the storages that had their last use are freed.  Views make no event, nor do weights.  Inputs live
-for their step, outputs from before it until two steps later.  Sizes are those that a registered allocator gets:
+is queued; then the storages that this operator used last are freed.  Views and weights make no events.  Inputs are
+live during their step, outputs from before it until two steps later.  Sizes are those that a registered allocator gets:
 tensors rounded up to 32 bytes plus 32, workspaces multiples of 512.  Workspaces are modelled: 16 MiB for operators
 that multiply, sort or scatter, 768 KiB for large reductions.  Attention is one operator; nothing else is fused.
 """
@@ -85,7 +84,10 @@ def workspace(name: str, count: int) -> int:
 
 @dataclass
 class Step:
-    """The events of a step, as numbers (n: allocate, ~n: free): tensors first, then workspaces."""
+    """One step of a net.  An event is a number: n allocates storage n, ~n frees it.
+
+    Tensors have the first numbers, workspaces the numbers after them.
+    """
 
     events: np.ndarray
     inputs: list[int]
@@ -101,7 +103,7 @@ class Step:
 
 
 def events_of(log: Log, outside: set[int], number: dict[int, int]) -> tuple[list[int], list[str], list[int]]:
-    """Return allocations and frees of the operators' results and workspaces, and the workspaces' names and elements."""
+    """Return the events of the operators' results and workspaces (see `Step`), and `names` and `counts` of `Step`."""
     last = {storage: at for at, (reads, makes, *_) in enumerate(log.operators) for storage in reads + makes}
     known, born = set(outside), set[int]()
     tape: list[tuple[bool, int]] = []       # for each event: (is it a workspace, its number)
@@ -126,7 +128,7 @@ def events_of(log: Log, outside: set[int], number: dict[int, int]) -> tuple[list
 
 
 def traced(weights: set[int], call: Call, shape: Shape) -> Step:
-    """Trace one step at one shape."""
+    """Run the net once at a shape, and return the step."""
     inputs, run = call(*shape)
     log = Log(weights)
     with torch.no_grad(), log:
@@ -148,7 +150,7 @@ class Net:
     call
         A function of a shape; returns the inputs, and a function that runs the net on them.
     axes
-        The values to trace for each part of a shape, one more than its highest power in any size.
+        For each part of a shape, the values to trace; there must be one more than its highest power in any size.
     check
         A shape at which a made step must equal a traced one.
     """
@@ -182,7 +184,7 @@ class Net:
 # ---- the nets ----
 
 def attention_as_one_operator() -> None:
-    """Replace torch's attention, which transformers uses too, by one operator that reads all and makes the result."""
+    """Replace torch's attention, which transformers uses too, by one operator with the inputs q, k and v."""
     library = torch.library.Library("trace_nets", "DEF")
     library.define("attention(Tensor q, Tensor k, Tensor v) -> Tensor")
     library.impl("attention", lambda q, k, v: q.new_empty((*q.shape[:-1], v.shape[-1])), "Meta")
@@ -259,7 +261,7 @@ class Tape:
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.rows: list[np.ndarray] = []        # arrays of the columns op, id, size, step, stream
+        self.rows: list[np.ndarray] = []        # arrays with five rows: op, id, size, step, stream
         self.steps = self.count = 0
         self.held: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
 

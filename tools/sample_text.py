@@ -120,7 +120,7 @@ def hand_written() -> Iterator[tuple[str, str]]:
 
 
 def prose(found: Iterable[Text]) -> Iterator[Text]:
-    """Leave out texts that are not for readers."""
+    """Yield the texts without those that are not for readers: section lines, and comments for tools."""
     return (one for one in found if not NOT_PROSE.search(one.text))
 
 

@@ -54,7 +54,11 @@ def cores() -> int:
 
 
 def _stale(made: Path, depends: Path) -> bool:
-    """Return whether an object does not exist or is older than a file that it was made from."""
+    """Return True if an object must be compiled again.
+
+    So it is if the object or its list of dependencies does not exist, or if one of the files that it was made from
+    does not exist any more or is newer.
+    """
     if not made.exists() or not depends.exists():
         return True
     names = depends.read_text().replace("\\\n", " ").split(":", 1)[1].split()
@@ -69,7 +73,10 @@ def _run(command: list[str]) -> None:
 
 
 def _flags(source: Path, flags: list[str]) -> list[str]:
-    """Return the flags for a source; numeric ones get no FP traps and no errno, which would prevent vectorising."""
+    """Return the flags for a source.
+
+    In a release build, numeric sources get -O3, and no FP traps and no errno, which would prevent vectorising.
+    """
     numeric = "-O2" in flags and source.parent.name in NUMERIC
     return [*flags, "-O3", "-fno-trapping-math", "-fno-math-errno"] if numeric else flags
 

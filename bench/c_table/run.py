@@ -2,8 +2,9 @@
 
     python bench/c_table/run.py [--pairs N]
 
-Nanoseconds of thread CPU time for an allocation of 64 KiB and its free, the median of five runs and their
-range, all on one stream of one pool in one process. Needs gcc, g++ and Cython; what is missing is reported.
+Prints nanoseconds of thread CPU time for an allocation of 64 KiB and its free: the median of five runs, the least and
+the greatest. All programs use one stream of one pool, in one process. Needs gcc, g++ and Cython; a program whose
+compiler is missing is reported as such.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def built(name: str, compiler: list[str], source: Path, folder: Path) -> Any:
 
 
 def from_c(compiler: list[str]) -> Callable[[Path], Measure]:
-    """Return a function that builds the source, which is the same in C and in C++."""
+    """Return a function that builds pairs.c with this compiler; the file is both C and C++."""
     def build(folder: Path) -> Measure:
         (folder / compiler[0]).mkdir()
         measure = built("pairs", compiler, HERE / "pairs.c", folder / compiler[0]).measure
@@ -58,7 +59,7 @@ def from_c(compiler: list[str]) -> Callable[[Path], Measure]:
 
 
 def from_cython(folder: Path) -> Measure:
-    """Build the module that calls the table, and a cimported class, from Cython."""
+    """Build the Cython module, which calls the table and the methods of a cimported class."""
     source, package = folder / "pairs_cython.c", Path(acl.__file__).parent
     subprocess.run([sys.executable, "-m", "cython", "-3", "-I", str(package.parent), str(HERE / "pairs_cython.pyx"),
                     "-o", str(source)], check=True)

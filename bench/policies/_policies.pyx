@@ -1,10 +1,10 @@
 """Other allocators' policies as host-side bookkeeping, to be replayed beside the pool.
 
-No memory is behind them: an "address" is a number, a driver call is a count in the `Ledger` that
-the pools of a replay share.  The model has the places of blocks, the requests to the driver, and
-what is given back when the ledger's limit is reached (every segment that is free as a whole, after
-a stream sync, as each of the originals does); it does not have their speed.  One pool serves one
-stream and one thread.
+No memory is behind them: an "address" is a number, and a driver call is only counted, in the
+`Ledger` that the pools of a replay share.  A policy decides as its original does where blocks are
+placed, what is requested from the driver, and what is returned when the ledger's limit is reached
+(every segment that is wholly free, after a synchronisation of the stream).  The originals' speed
+cannot be measured with it.  One pool serves one stream and one thread.
 
 exact   free list per size rounded to 512 B          pow2    the same with power-of-two classes
 torch   2 MiB / 20 MiB / exact segments, best fit    ge      64 KiB pages, exact, delayed split
@@ -66,9 +66,9 @@ cdef enum State:
 cdef struct Block:
     uint64_t address
     uint64_t size
-    Block *prev         # lower neighbour in the segment
-    Block *next                 # upper neighbour in the segment
-    Block *below        # the next block in a free list
+    Block *prev         # lower neighbour in the segment; buddy: previous block in `Pool.orders`
+    Block *next         # upper neighbour in the segment; buddy: next block in `Pool.orders`
+    Block *below        # next block in a free list, or in `Pool.cold`, or in `Pool.spare`
     uint64_t refused    # ge: bytes of requests that this whole segment refused
     uint32_t index      # the number of its `Index` in the pool; buddy: its order
     State state
@@ -92,8 +92,8 @@ cdef struct SizeClass:
 
 cdef struct Books:
     uint64_t limit      # bytes; 0: no limit
-    uint64_t reserved
-    uint64_t peak
+    uint64_t reserved   # bytes taken from the driver and not given back
+    uint64_t peak       # largest value of `reserved`
     uint64_t total      # number of driver calls of all kinds
     uint64_t growths    # how often memory was requested from the driver
     uint64_t calls[CALL_COUNT]
@@ -112,7 +112,7 @@ cdef struct Pool:
     Block *orders[ORDERS]   # buddy: free and mapped blocks, by order
     Block *cold[ORDERS]     # buddy: free blocks that are not mapped, by order
     Slab *slabs             # all descriptors; they are freed with the pool
-    Block *spare
+    Block *spare            # descriptors that describe no block, linked by `below`
     Pool *others            # the next pool in the ring of those that share the ledger
 
 
@@ -125,7 +125,11 @@ cdef void books_count(Books *books, Call call, uint64_t times, uint64_t size) no
 
 
 cdef bint pool_grow(Pool *pool, uint64_t size) noexcept nogil:
-    """Take `size` bytes from the driver.  False if the limit forbids it even after a recycle."""
+    """Take `size` bytes from the driver.
+
+    If the limit forbids it, pools of the ledger first give free memory back, one after another;
+    False if that is not enough.
+    """
     cdef Books *books = pool.books
     cdef Pool *other
     if books.limit and books.reserved + size > books.limit:

@@ -1,9 +1,9 @@
 """Match the parameters and results of a pyACL function with those of the C function behind it.
 
-For each parameter of C there are three cases. If the table of the C API calls it `out`, and it has the name of a
-result, it becomes a variable whose address is passed. If it is a count beside an array, it gets the length of that
-array. Otherwise it takes the next Python parameter.  A row that does not fit raises an error, so that a wrong row
-cannot generate a function that silently does something else.
+For each parameter of C there are three cases. If C writes a result through it (`Binding.result_for`), it becomes a
+variable whose address is passed. If it is the count of an array, it gets the length of that array. Otherwise it takes
+the next Python parameter.  A row that does not fit raises an error, so that a wrong row cannot generate a function that
+silently does something else.
 """
 
 from __future__ import annotations
@@ -78,7 +78,12 @@ class Binding:
     # ---- tests of a C parameter ----
 
     def result_for(self, p: Row) -> tuple[str, str] | None:
-        """Return the result that C writes through this parameter, or None."""
+        """Return name and kind of the result that C writes through this parameter, or None.
+
+        It is the result that has the name of the parameter, unless the next Python parameter has this name too.  If no
+        result has the name, and the table of the C API calls the parameter `out` or `inout`, it is the next result
+        whose name no parameter of C has.
+        """
         if not self.status or "*" not in p["type"]:
             return None
         left = [(n, k) for n, k in self.results if n not in self.values and k != "="]
@@ -182,7 +187,7 @@ class Binding:
             self.arguments.append(self.plain(p, kind, i))
 
     def plain(self, p: Row, kind: str, i: int) -> str:
-        """Read one number, handle or string."""
+        """Return the expression for one number, handle or string that the function was given."""
         c_type, base = p["type"], bare(p["type"])
         if kind in "sz":
             return f"a[{i}].s" if "const" in c_type else f"<char *> a[{i}].s"

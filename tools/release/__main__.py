@@ -69,7 +69,7 @@ def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> st
 
 
 def found_python(version: str) -> Path | None:
-    """Return an interpreter of this version that has its headers."""
+    """Return an interpreter of this version whose C headers are installed; None if there is none."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     options = [shutil.which(f"python{version}"), *sorted(pyenv.glob(f"{version}.*/bin/python{version}"))]
     for option in filter(None, options):
@@ -131,7 +131,7 @@ def archive(out: Path, python: Path) -> Path:
 
 
 def tools(out: Path, interpreter: Path, version: str) -> Path:
-    """Make a virtual environment with the packages that build and check a wheel."""
+    """Make a virtual environment with the packages that build and check a wheel; return its interpreter."""
     folder = out / "tools" / version
     if not folder.exists():
         run(interpreter, "-m", "venv", folder)
@@ -183,7 +183,7 @@ def wheel(out: Path, sources: Path, python: Path, version: str, machine: str) ->
 
 
 def packages(target: Path, python: Path, version: str, machine: str, *names: str | Path) -> Path:
-    """Install packages for another interpreter into a folder."""
+    """Install packages for another interpreter into a folder, and return the folder."""
     shutil.rmtree(target, ignore_errors=True)
     platforms = [word for minor in (28, 27, 17) for word in ("--platform", f"manylinux_2_{minor}_{machine}")]
     run(python, "-m", "pip", "-q", "install", "--no-compile", "--target", target, "--only-binary=:all:", *platforms,
@@ -192,7 +192,10 @@ def packages(target: Path, python: Path, version: str, machine: str, *names: str
 
 
 def use(out: Path, made: Path, python: Path, version: str, machine: str) -> None:
-    """Install a wheel in a folder without sources, and use it."""
+    """Install a wheel in a folder without sources, and run `PROGRAM` with it.
+
+    For another architecture the program runs under qemu, or not at all if Debian does not have this Python.
+    """
     place = packages(out / "installed" / f"{version}-{machine}", python, version, machine, "numpy", made)
     environment = {"PYTHONPATH": str(place), "ACL_BACKEND": "sim"}
     if machine == platform.machine():

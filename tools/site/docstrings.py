@@ -62,6 +62,8 @@ def fill(scope: griffe.Module | griffe.Class, built: Any) -> None:
 
 
 def property_of(found: object) -> bool:
-    """Return True for a property or another descriptor, whose docstring is its own; a constant's is that of its type.
+    """Return True for a property or another data descriptor.
+
+    Its docstring was written for it.  The docstring of a constant is that of its type, so it is not used.
     """
     return isinstance(found, property) or inspect.isdatadescriptor(found)

@@ -284,7 +284,7 @@ cdef class HostPool:
         return 0
 
     def alloc(self, size, weight=False):
-        """Allocate `size` bytes and return the address, a multiple of 64; `free` takes it back."""
+        """Allocate `size` bytes and return the address, a multiple of 64; `free` must be called."""
         cdef void *address
         cdef int long_lived = bool(weight)
         cdef size_t wanted = bytes_of(size, "size")
@@ -304,9 +304,9 @@ cdef class HostPool:
             on_free(self.host, <void *> address)
 
     def trim(self, to=0):
-        """Give free memory back to the system, down to `to` bytes.
+        """Return free memory to the system until the pool holds at most `to` bytes.
 
-        Return the number of bytes given.
+        Return the number of bytes that were returned.
         """
         cdef size_t target = bytes_of(to, "to")
         cdef size_t freed

@@ -1,8 +1,8 @@
 /* The driver functions that the allocator's core calls, for host memory.
 
    A frame is a part of one sparse file in memory.  So it can be mapped at another address with its content, and at
-   several addresses.  A reservation is inaccessible address space.  A call that does work on the host returns when
-   the work is done, so streams are always complete.  Segments and events are not supported (status 207000).
+   several addresses.  A reservation is inaccessible address space.  Only the host uses the memory, so the core's
+   streams never have work, and are always complete.  Segments and events are not supported (status 207000).
 
    Any thread may call any function.  The file is shared with the children of a fork; they get copies of the mapped
    pages, and must not map or free pages. */

@@ -226,7 +226,7 @@ cdef Arena *front_arena(Front *front, aclrtStream stream) noexcept nogil:
 # ---- the device ---------------------------------------------------------------------------------
 
 cdef bint device_enter(int32_t device, aclrtContext *previous) noexcept nogil:
-    """Make a device current; set `previous` to the context to restore later, or to NULL."""
+    """Make a device current; set `previous` to the context to restore, or NULL.  False on failure."""
     cdef int32_t ordinal = -1
     previous[0] = NULL
     libacl_open()
@@ -245,7 +245,7 @@ cdef void device_leave(aclrtContext previous) noexcept nogil:
 cdef bint on_drain(CorePool *pool) noexcept nogil:
     """Submit the framework's queued work and wait for the device.
 
-    Pages are detached before this and unmapped after it, so blocks that are freed in it are safe.
+    The pool detaches pages before this call and unmaps them after it: blocks freed in it are safe.
     """
     cdef aclrtContext previous = NULL
     cdef bint done
@@ -269,7 +269,7 @@ cdef void on_mark_drop(void *mark) noexcept nogil:
 
 
 cdef bint pages_reclaim(CorePool *pool, size_t bytes) noexcept nogil:
-    """Empty the framework's queue, and take free pages for `bytes` from all its arenas."""
+    """Empty the framework's queue, take free pages for `bytes` from its arenas; False on failure."""
     cdef uint64_t want = bytes // pool.options.granule + 2
     cdef uint64_t found = 0
     cdef uint32_t index
@@ -284,7 +284,7 @@ cdef bint pages_reclaim(CorePool *pool, size_t bytes) noexcept nogil:
 # ---- the functions that the exported symbols call -----------------------------------------------
 
 cdef Block *alloc_slow(Front *front, Arena *arena, size_t bytes) noexcept nogil:
-    """Allocate with driver calls, with the pool's device current: the thread may have another."""
+    """Make the pool's device current, because the thread may use another, and allocate a block."""
     cdef aclrtContext previous = NULL
     cdef Block *block
     if not device_enter(front.pool.options.device, &previous):
@@ -517,7 +517,7 @@ cdef bint is_closed(CorePool *pool) noexcept nogil:
 
 
 cdef c_bool on_why(uint32_t seat, int device, size_t size, char *text, size_t room) noexcept nogil:
-    """Write to `text` why an allocation failed; return True if memory ran out."""
+    """Write to `text` why an allocation failed; False after a fork, or if the pool is closed."""
     cdef int ordinal = device_of(seat, device)
     cdef Front *front = front_find(seat, ordinal)
     cdef CorePool *pool
@@ -628,7 +628,7 @@ def attach(Pool pool, *, bint early, bint own=False, bint blind=False):
 
 
 cdef int seat_find(Pool pool, bint early) except -1:
-    """Return the number of the pool's seat, or of the first free seat."""
+    """Return the number of the pool's seat; if it has none, open the first free seat for it."""
     cdef int seat
     for seat in range(1 if pool is not None else DOOR_SEATS, DOOR_SEATS):
         if held.get((seat, pool.device)) is pool and seats[seat].framework == early:
@@ -705,7 +705,7 @@ def failure():
 
 
 def share(size_t address, size_t stream):
-    """Note that another stream uses a block; return True if a live block has this address."""
+    """Note that another stream uses a block; False if no live block is there or the note fails."""
     return on_share(<void *> address, <void *> stream)
 
 

@@ -73,7 +73,8 @@ bool address_put(const Address *entry) {
     return room;
 }
 
-/* Closes the gap at `place`: moves each later entry up, except past the place that its hash gives. */
+/* Removes the entry at `place`.  A search from an entry's first place must not meet an empty place before the entry.
+   So a later entry whose first place is at or before the gap is moved into the gap; then its old place is the gap. */
 static void stripe_close(Stripe *stripe, size_t place) {
     size_t next = place;
     for (;;) {

@@ -28,13 +28,14 @@ typedef struct DoorCalls {
     void (*empty)(uint32_t seat);
     void (*fraction)(uint32_t seat, int device, double fraction);
     void *(*base)(void *address, size_t *size);
-    /* Writes why an allocation failed; returns false if the reason is not a lack of memory. */
+    /* Writes why an allocation failed; returns false if the process is a forked child or the pool is closed. */
     bool (*why)(uint32_t seat, int device, size_t size, char *text, size_t room);
 } DoorCalls;
 extern DoorCalls door_calls;
 
-/* Returns the seat of this thread's last allocation at a seat above 0 if that allocation failed, and writes the reason
-   to `text`, which has room for DOOR_TEXT bytes.  Each failure is returned only once.  Returns 0 if there is none. */
+/* If an allocation of this thread at a seat above 0 failed, and none of its later allocations succeeded: returns the
+   number of that seat, and writes the reason to `text`, which has room for DOOR_TEXT bytes.  Else returns 0.  Each
+   failure is returned only once. */
 uint32_t door_failure(char *text);
 
 /* Throws a C++ exception with a message, for frameworks that do not check for NULL. */
@@ -60,8 +61,9 @@ bool address_find(void *address, Address *entry);
 void stats_add(DoorStats *stats, size_t size, size_t bytes);
 void stats_drop(DoorStats *stats, size_t size, size_t bytes);
 void stats_reset(DoorStats *stats, bool peaks);
-/* Converts the number of pages, given as `pages[0]`, to bytes for each kind of block.  A page may have small and large
-   blocks.  The pages that the small blocks would fill count for them; the other pages count for the large blocks. */
+/* Sets `pages[1]`, `pages[2]` and `reserved` from `pages[0]`, the pages of the pool; `granule` is the bytes of a page.
+   One page may have small and large blocks.  So as many pages as the small blocks would fill count for small blocks,
+   and the other pages count for large blocks. */
 void stats_pages(DoorStats *stats, int64_t granule);
 
 #endif

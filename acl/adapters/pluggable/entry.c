@@ -16,7 +16,7 @@ DoorCalls door_calls;
 DoorThrow door_throw_memory;
 DoorThrow door_throw_refusal;
 static char unknown_stream; /* its address is used as the handle of an unknown stream */
-/* The seat of this thread's last allocation at a seat above 0 if that returned NULL; 0 if it succeeded. */
+/* The seat above 0 at which this thread's last allocation failed, with the reason in `failure`; 0: no such failure. */
 static _Thread_local uint32_t failed_seat;
 static _Thread_local char failure[DOOR_TEXT];
 
@@ -144,8 +144,8 @@ EXPORT void aclpool_fraction(double fraction, int device) {
     }
 }
 
-/* Refuses a graph capture.  Memory of a captured graph must not be used again before the graph is destroyed, but torch's
-   hooks do not say to which graph a block belongs.  Arguments that C++ passes by reference are ignored. */
+/* Refuses a graph capture.  The memory of a captured graph must not be used again before the graph is destroyed, but
+   torch's hooks do not say to which graph a block belongs.  Arguments that C++ passes by reference are ignored. */
 EXPORT void aclpool_refuse_capture(int device);
 EXPORT void aclpool_refuse_capture(int device) {
     (void)device;

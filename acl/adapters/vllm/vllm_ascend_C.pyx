@@ -102,7 +102,11 @@ cdef size_t granule_of(int device) noexcept nogil:
 
 
 cdef int segment_map(Segment *segment, Blocks blocks) except -1:
-    """Map physical memory at the segment's addresses.  If that fails, nothing is changed."""
+    """Map physical memory at the segment's addresses.
+
+    If that fails, the segment is not mapped.  New physical memory is freed again, unless the driver
+    refuses that; then the segment keeps it.
+    """
     cdef aclrtPhysicalMemProp prop
     cdef aclError status = ACL_SUCCESS
     if blocks is not None:
@@ -177,7 +181,7 @@ cdef int segment_end(Segment *segment, Blocks blocks) except -1:
 cdef object tag_of(object teller):
     """Return the tag that camem.py has set.
 
-    Return None if `teller` is not a method of camem.py's allocator.
+    Return None if `teller` is not a method of camem.py's allocator, or if no tag is set.
     """
     tag = getattr(getattr(teller, "__self__", None), "current_tag", None)
     return tag if isinstance(tag, str) and tag else None
@@ -417,7 +421,10 @@ def segments():
 
 
 def driver_parts(device):
-    """Return a list (tag, bytes) of a device's mapped segments that are not blocks of a pool."""
+    """Return a list (tag, bytes) of a device's segments that have memory directly from the driver.
+
+    Blocks of a pool, and segments that were made before a fork, are left out.
+    """
     cdef Segment *segment
     found = []
     for entry in list(living.values()):

@@ -16,7 +16,8 @@ Process process_self(void);
 /* True if the process is running, even if its first thread has ended. False if all fields are 0, if the process has
  * ended (a zombie has ended, too), or if its number now belongs to another process. */
 bool process_lives(Process process);
-/* Opens a file that another process has open, for reading and writing; -1, with errno, if that cannot be reached. */
+/* Opens, for reading and writing, the file that another process has open as `descriptor`. Returns a descriptor of
+ * this process; -1 with errno set if the file cannot be opened. */
 int process_file(int32_t pid, int descriptor);
 
 #endif

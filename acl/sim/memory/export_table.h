@@ -27,8 +27,8 @@ typedef struct ShareUser {
 typedef struct ShareEntry {
     _Atomic uint32_t state;      /* a ShareState (export_table.c) */
     uint32_t index;              /* index of the entry in its table */
-    bool kept;                   /* the owner still needs the entry, at least until the last importer is done; guarded
-                                    by the table's lock, as `users` is */
+    bool kept;                   /* the owner still reads the entry, until share_owner_gone or share_is_over finds no
+                                    importer; guarded by the table's lock, as `users` is */
     ShareUser users[SHARE_USERS];
     _Atomic uint32_t generation; /* number of exports that have used this entry; part of the token */
     uint32_t kind;               /* the ShareKind: which calls exported the memory */

@@ -89,7 +89,7 @@ bool arena_give(Arena *arena, uintptr_t address, BookKind book);
 bool arena_hold(Arena *arena, uintptr_t address, ZoneView *view);
 void arena_unhold(Arena *arena, uintptr_t address);
 void arena_give_held(Arena *arena, uintptr_t address, const ZoneView *view, BookKind book);
-/* For the checker. arena_record returns its record of a live or held block. arena_guard returns the
+/* For the checker. arena_record returns the checker's record of a live or held block. arena_guard returns the
  * number of guard bytes behind a block. arena_discard returns the memory of a held block to the
  * system. arena_release frees a held block whose bytes were subtracted from the accounting before. */
 void *arena_record(Arena *arena, uintptr_t address);

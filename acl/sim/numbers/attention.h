@@ -1,9 +1,9 @@
 /* attention.h: scaled dot-product attention, one head after another, for every operator that is
    made of it.
 
-   An operator describes where heads lie in its tensors (Heads) and which keys a query may see;
-   the arithmetic is float32, or float64 if asked for, whatever the tensors hold. Nothing here
-   allocates. */
+   An operator describes where heads lie in its tensors (Heads) and which keys a query may see
+   (Attend). The arithmetic is float32, or float64 if Attend.wide is set, for every type of the
+   tensors. Nothing here allocates memory. */
 #ifndef SIM_ATTENTION_H
 #define SIM_ATTENTION_H
 
@@ -29,7 +29,8 @@ typedef struct Attend {
     double scale, softcap;      /* a softcap of 0 means that scores are not capped */
     bool causal;                /* query i sees keys up to offset + i */
     int64_t left, right;        /* query i sees this many keys before and after offset + i; -1: all */
-    Heads mask;                 /* broadcast; a bool mask marks the keys that are seen, numbers are added */
+    Heads mask;                 /* true for keys that are seen, or numbers that are added to scores; NULL data: no mask.
+                                   A stride is 0 along an axis for which the mask has only one element */
     int64_t mask_column;        /* stride of the mask along the keys: 0 or 1 */
     int64_t mask_keys;          /* keys after these are not seen, if there is a mask */
     const Tensor *lengths;      /* number of valid keys of each batch; NULL = all keys are valid */

@@ -1,9 +1,9 @@
 /* race_inside.h: the interface between the order checker's own files.
  *
  * R1  order      an operation is settled only after all operations that it waits for
- * R2  subsumed   a use is removed from a cell only if the host has seen it complete, or if a later use in
- *                the cell conflicts with every access that it conflicts with, and is a write or ordered
- *                after it
+ * R2  subsumed   a use is removed from a cell only in two cases: the host has seen the use complete; or the cell
+ *                has a later use that conflicts with every access with which the removed use conflicts, and the
+ *                later use is a write, or is ordered after the removed one
  * R3  seen       what the host has seen complete is ordered before all work that is queued later
  *
  * Thread rule: everything is guarded by race_lock, a leaf lock, unless a comment says otherwise. */

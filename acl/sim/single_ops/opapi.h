@@ -1,4 +1,4 @@
-/* opapi.h: declarations that the files of this room share. */
+/* opapi.h: declarations that the files of the folder single_ops share. */
 #ifndef SIM_OPAPI_H
 #define SIM_OPAPI_H
 
@@ -37,8 +37,9 @@ aclError op_execute(
 
 /* --- op_memory_source.c --- */
 
-/* Chooses the memory source of a stream's operators: the registered allocator. Once an operator has
-   found none registered, it is the stream's default allocator, for the rest of the stream's life. */
+/* Chooses the memory source of a stream's operators: the allocator that is registered for the stream, else the
+   stream's default allocator. Once an operator has used the default allocator, all later operators of the stream use
+   it, even if an allocator is registered then. */
 aclError opsource_choose(Stream *stream, aclrtStream handle, Source *source);
 
 /* Locks the block that holds the workspaces of the user's kernels on a stream; it only grows.  Other threads cannot
