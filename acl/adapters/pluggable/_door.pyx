@@ -226,7 +226,7 @@ cdef Arena *front_arena(Front *front, aclrtStream stream) noexcept nogil:
 # ---- the device ---------------------------------------------------------------------------------
 
 cdef bint device_enter(int32_t device, aclrtContext *previous) noexcept nogil:
-    """Make a device current; set `previous` to the context to restore, or NULL.  False on failure."""
+    """Make a device current, set `previous` to the context to restore or NULL; False on failure."""
     cdef int32_t ordinal = -1
     previous[0] = NULL
     libacl_open()
@@ -269,7 +269,7 @@ cdef void on_mark_drop(void *mark) noexcept nogil:
 
 
 cdef bint pages_reclaim(CorePool *pool, size_t bytes) noexcept nogil:
-    """Empty the framework's queue, take free pages for `bytes` from its arenas; False on failure."""
+    """Empty the framework's queue, take free pages for `bytes` of its arenas; False on failure."""
     cdef uint64_t want = bytes // pool.options.granule + 2
     cdef uint64_t found = 0
     cdef uint32_t index
