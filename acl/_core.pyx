@@ -121,7 +121,7 @@ cdef inline void count_served(Arena *arena, size_t units) noexcept nogil:
 
 
 cdef inline uint32_t count_fit(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
-    """Count a fit.  Return the block's flags: BLOCK_COLD if its small size is rarely requested."""
+    """Count a fit.  Return BLOCK_COLD for a small size without a recent fit (COLD_AGE), else 0."""
     cdef uint32_t now, seen
     arena.counters.fits += 1
     count_served(arena, units)
@@ -212,7 +212,7 @@ cdef Block *bins_take(Arena *arena, size_t units) noexcept nogil:
 
 
 cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate a small block from the bins, and unlock.  The caller holds the lock as its owner."""
+    """As the lock's owner, allocate a small block from the bins or by `alloc_slow`; unlock."""
     cdef size_t units = size_units(size)
     cdef Block *block = bins_take_in(arena, units, RANGE_SMALL)
     cdef uint32_t flags
@@ -295,7 +295,7 @@ cdef Block *alloc_miss(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 
 cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate as the lock's owner.  All calls are tail calls, so that a hit saves no registers."""
+    """Allocate as the lock's owner, or by `alloc_slow`.  Tail calls only: hits save no registers."""
     cdef size_t units = size_units(size)
     cdef size_t live
     cdef Block *block
@@ -320,9 +320,9 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
 cdef Block *bins_take_medium(Arena *arena, size_t units) noexcept nogil:
     """Take a block of 64 to 512 KiB from the large ranges.  NULL for other sizes, or if none fits.
 
-    Called if the small ranges have no place.  It saves memory in pools with a small live peak, of
-    which the partly used pages of two kinds of range are a large share.  Blocks below 64 KiB are
-    left out: each of them could keep a page of a large range from becoming free.
+    Called if no small range has room: then no new page is mapped, which would be a large share of a
+    small live peak.  Blocks below 64 KiB are left out: each of them could keep a page of a large
+    range from becoming free.
     """
     if units < MEDIUM_UNITS or units > CACHE_UNITS:
         return NULL
@@ -330,7 +330,7 @@ cdef Block *bins_take_medium(Arena *arena, size_t units) noexcept nogil:
 
 
 cdef bint flushed_in_vain(Arena *arena) noexcept nogil:
-    """True if the last flush found no place for a block and the bins served few blocks since."""
+    """True if the last flush made no room and the bins served few blocks since (FLUSHES_APART)."""
     cdef uint64_t blocks = arena.slab_used // sizeof(Block)
     return (arena.iteration.vain_flush != 0
             and arena.counters.fits - arena.iteration.vain_flush < blocks // FLUSHES_APART)
@@ -389,7 +389,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
 
 
 cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window) noexcept nogil:
-    """Allocate from pending frees or by the fallback steps.  Unlock during driver calls."""
+    """Allocate from pending frees or by the fallback steps, or return NULL.  Unlock in between."""
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef Block *block = NULL
     cdef uint64_t began = slow_begin()
@@ -441,7 +441,7 @@ cdef void block_wire(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
-    """End pending frees, after a wait if `sync` is set.  Return a fitting block, or NULL."""
+    """End complete pending frees, after a wait if `sync`.  Return a fitting block, or NULL."""
     cdef Block *block
     cdef bint released
     lock_drop(&arena.lock)
@@ -623,7 +623,7 @@ cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
-    """As the lock's owner, free a block with a tag or BLOCK_COLD; other blocks: `free_slow`."""
+    """As the lock's owner, free a block with a tag or BLOCK_COLD; other pointers: `free_slow`."""
     if (is_descriptor(arena, block) and block.state == BLOCK_LIVE
             and block.flags & ~<uint32_t> BLOCK_COLD == 0):
         block_count_back(arena, block)
@@ -640,7 +640,7 @@ cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef inline bint free_fast(Arena *arena, Block *block) noexcept nogil:
-    """Free a block as the lock's owner.  All calls are tail calls, so it saves no registers."""
+    """Free as the lock's owner, or by `free_slow`.  Tail calls only, so no registers are saved."""
     cdef size_t size
     if not core_likely(lock_enter_biased(&arena.lock)):
         return free_slow(arena, block)
@@ -695,7 +695,7 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void round_look(Arena *arena) noexcept nogil:
-    """Called when the sentinel is freed: end the iteration if only long-lived blocks are live."""
+    """The sentinel was freed: replace it; if only long-lived blocks are live, end the iteration."""
     cdef Block *block
     arena.iteration.wired = NULL
     if arena.live == arena.iteration.staying:
@@ -729,7 +729,7 @@ cdef void round_end(Arena *arena) noexcept nogil:
 
 
 cdef Block *live_find(Arena *arena) noexcept nogil:
-    """Return a live block without BLOCK_WIRED, or NULL.  Begin where the last search ended."""
+    """Return a live block without BLOCK_WIRED among the next LIVE_LOOKED descriptors, or NULL."""
     cdef size_t left = min(arena.slab_used, <size_t> LIVE_LOOKED * sizeof(Block))
     cdef Block *block
     while left > 0:

@@ -20,11 +20,11 @@ from acl.core.types cimport ARENA_CAPTURING, Pool, ROLE_CAPTURE
 
 
 cdef Arena *capture_spare(Arena *arena) noexcept nogil:
-    """Return an old capture's arena for a new capture on this arena's stream; NULL if none.
+    """Return the arena of an old capture for a new capture on the stream of `arena`; NULL: none.
 
-    The graph of the old arena was destroyed, and its blocks are free.  If the old arena belonged to
-    another stream, it must have no pages, as the work of two streams is not ordered.  The `owner`
-    of the old arena is set to `arena`.
+    The graph of the old capture was destroyed, and no block of its arena is live.  If that arena
+    belonged to another stream, it must also have no pages, no pending frees and no allocation in
+    progress, as the work of two streams is not ordered.  Its `owner` is set to `arena`.
     """
     cdef Pool *pool = arena.pool
     cdef uint32_t index

@@ -55,8 +55,9 @@ cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
                      Sums *sums) noexcept nogil:
     """Check I13 for one mapping; True if it holds.
 
-    The mapping must be at its own page.  Its frame's list must have it once, and must have the
-    frame's active mapping.
+    `view.page` and `view.range` must say where the mapping was found.  The list of its frame must
+    have it once, and must have the frame's active mapping.  If the mapping is inactive, add 1 to
+    `sums.shadows`.
     """
     cdef View *other
     cdef uint32_t found = 0
@@ -81,7 +82,8 @@ cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
 cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) noexcept nogil:
     """Check I6, I13 and I14 for the pages that begin in a block.
 
-    Add to the sums for I8 and I13.
+    Return the number of the broken invariant, or 0.  Add the pages to the sums for I8 and I13.
+    Pages of MOVING blocks are skipped.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef uint64_t page = (<size_t> (block.addr - span.base) + granule - 1) // granule
@@ -106,7 +108,11 @@ cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) n
 
 
 cdef uint32_t sleep_check(Arena *arena, Range *span, Block *block) noexcept nogil:
-    """Check I15 for a block's first page: awake blocks have memory there, VOID blocks have none."""
+    """Check I15 for a block's first page; return 0 if it holds, else 15.
+
+    An awake block must have memory there.  A VOID block must have none, except during a sleep
+    batch.
+    """
     cdef uint32_t page = <uint32_t> (
         <size_t> (block.addr - span.base) // arena.pool.options.granule)  # safe cast: < span.pages
     if span.segment or block.state == BLOCK_MOVING or block.state == BLOCK_HOLE:

@@ -11,7 +11,7 @@ from acl.bind.generated._libacl cimport aclError, aclrtContext, aclrtEvent, aclr
 
 
 cdef inline aclrtContext arena_context(Arena *arena) noexcept nogil:
-    """Return the context of the arena's stream; NULL if no thread has found it yet."""
+    """Return the context of the arena's stream; NULL: unknown, or the driver has no contexts."""
     return <aclrtContext> pointer_read(<void **> &arena.context)
 
 
@@ -37,7 +37,7 @@ cdef void attempt_read(Attempt *attempt) noexcept nogil
 cdef void (*on_refused)(Pool *pool, uint32_t kind, size_t bytes) noexcept nogil
 
 # Asks the driver for a new frame.  Returns NULL if the limit, the headroom or the driver forbids
-# it.
+# it, or if there is no host memory.
 cdef Frame *frame_make(Pool *pool) noexcept nogil
 cdef bint frame_return(Pool *pool, Frame *frame) noexcept nogil
 cdef bint frame_map(Pool *pool, char *addr, Frame *frame) noexcept nogil
@@ -48,6 +48,8 @@ cdef Frame *source_take(Pool *pool) noexcept nogil                  # takes a sp
 # Gives spare frames to the driver until only `to` bytes are reserved.  Returns the bytes given.
 cdef size_t source_shrink(Pool *pool, size_t to) noexcept nogil
 
+# Reserves `bytes` of addresses, or fewer if the driver refuses, but not fewer than `least`.
+# Returns their start and sets `bytes` to their number; NULL: the driver refuses all.
 cdef void *range_reserve(Pool *pool, size_t *bytes, size_t least) noexcept nogil
 cdef void range_unreserve(Pool *pool, void *base) noexcept nogil
 # Asks the driver for a segment.  Returns NULL if the limit, the headroom or the driver forbids it.
@@ -107,8 +109,8 @@ cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept
 # arenas of the graph.
 cdef void graph_watched(Pool *pool, void *graph) noexcept nogil
 
-# Makes the pool's context current if the thread has none, as it could not query streams without
-# one.
+# Makes the pool's context current if this thread has no current context: without one, the thread
+# could not query streams.
 cdef void context_lend(Pool *pool) noexcept nogil
 
 # Records an event behind all work that is queued on a stream.  Returns NULL if no event can be

@@ -164,7 +164,7 @@ cdef size_t device_room(Pool *pool) noexcept nogil:
 
 
 cdef bint headroom_left(Pool *pool, size_t bytes) noexcept nogil:
-    """True if `bytes` more leave the pool's headroom free.  The driver is asked if it is not 0."""
+    """True if the headroom is 0 or stays free beside `bytes` more.  Otherwise note a refusal."""
     cdef size_t headroom = pool.options.headroom
     cdef size_t room
     if headroom == 0:
@@ -197,7 +197,7 @@ cdef Frame *frame_make(Pool *pool) noexcept nogil:
 cdef bint frame_return(Pool *pool, Frame *frame) noexcept nogil:
     """Give a frame that backs no page to the driver.
 
-    If that is refused, keep it as a spare frame.
+    If the driver refuses it, keep it as a spare frame and return False.
     """
     if counted(pool, CALL_FREE_PHYSICAL,
                pool.source.driver.free_physical(frame.handle)) != ACL_SUCCESS:
@@ -345,7 +345,7 @@ cdef inline bint context_gone(aclError status) noexcept nogil:
 # --- order --------------------------------------------------------------------------------------
 
 cdef int32_t wait_limit_ms(Pool *pool) noexcept nogil:
-    """Return the limit of one wait in ms; it is at most GIL_WAIT_MS if this thread holds the GIL.
+    """Return the limit of one wait in ms; -1: none.  With the GIL, it is at most GIL_WAIT_MS.
 
     A Python callback that is queued on the stream may need the GIL.
     """
@@ -383,7 +383,7 @@ cdef void waits_end() noexcept nogil:
 
 
 cdef int32_t wait_ms(Pool *pool) noexcept nogil:
-    """Return the limit in ms of a wait that begins now; 0 if the common limit is reached."""
+    """Return the limit in ms of a wait that begins now; 0: `waits_until` has come; -1: none."""
     cdef int32_t timeout_ms = wait_limit_ms(pool)
     cdef uint64_t now, left
     if waits_until == 0:
@@ -445,14 +445,14 @@ cdef bint faults_seen() noexcept nogil:
 
 
 cdef void fault_keep(Arena *arena, aclError status) noexcept nogil:
-    """Keep the error of a failed task for Python, as the driver reports it only to this wait."""
+    """If a task failed, keep its error for Python: the driver reports it only to this wait."""
     if TASKS_FIRST <= status < TASKS_END and status != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT:
         arena.ending.fault = status
         count_publish(&faults, 1)
 
 
 cdef aclError stream_ask(Arena *arena, bint wait, bint *complete) noexcept nogil:
-    """Query the stream or wait for it.  Under capture do neither, and set `complete` to false."""
+    """Query the stream, or wait for it; set `complete`.  Under capture do neither: it is false."""
     cdef Pool *pool = arena.pool
     cdef aclrtStreamStatus state = ACL_STREAM_STATUS_NOT_READY
     cdef int32_t timeout_ms = 0
@@ -475,7 +475,7 @@ cdef aclError stream_ask(Arena *arena, bint wait, bint *complete) noexcept nogil
 
 
 cdef bint stream_complete(Arena *arena, bint wait) noexcept nogil:
-    """True if the stream is complete.
+    """True if the stream has no work left, after a wait if `wait`, or if its context is gone.
 
     Ask in the stream's own context or, if that is unknown, in the current one.
     """
@@ -606,7 +606,7 @@ cdef void place_note(Pool *pool, aclrtContext context, uint64_t moment) noexcept
 
 
 cdef bint context_captured(Pool *pool, aclrtContext context) noexcept nogil:
-    """True if a stream of `context`, the current one, is captured: no wait is allowed then."""
+    """True if an arena's stream in `context`, the current one, is captured: waits are forbidden."""
     cdef uint32_t index
     cdef Arena *arena
     cdef void *graph = NULL
@@ -620,7 +620,7 @@ cdef bint context_captured(Pool *pool, aclrtContext context) noexcept nogil:
 
 
 cdef aclError context_sync(Pool *pool, aclrtContext context) noexcept nogil:
-    """Wait for all work of one context and note the success.  Return the driver's status."""
+    """Wait for all work of one context, and note the success.  Return 0, or the error."""
     cdef uint64_t moment = moment_begin(pool)
     cdef int32_t timeout_ms = wait_ms(pool)
     cdef aclrtContext before

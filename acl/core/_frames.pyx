@@ -186,7 +186,7 @@ cdef void homes_stamp(Arena *arena) noexcept nogil:
 
 
 cdef void hole_stamp(Arena *arena, Block *hole) noexcept nogil:
-    """Set `Frame.hole` of all frames whose `home` lies in a HOLE block."""
+    """Set `Frame.hole` to `hole` in all frames whose first mapping (`home`) lies in this block."""
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, hole)
     cdef uint32_t page = page_floor(span, hole.addr, granule)

@@ -67,9 +67,10 @@ cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept no
 
 
 cdef void hold_keep(OomReport *report, const OomHold *hold) noexcept nogil:
-    """Insert an arena into `report.holds`, ordered by `reserved`; drop the smallest if it is full.
+    """Insert an arena into `report.holds`, in the order of `reserved`, the highest first.
 
-    The arena whose allocation failed stays first.
+    If `holds` is full, the arena with the lowest `reserved` is left out.  The arena whose
+    allocation failed stays first.
     """
     cdef uint32_t place = report.hold_count
     if place == HOLDS:
@@ -85,7 +86,10 @@ cdef void hold_keep(OomReport *report, const OomHold *hold) noexcept nogil:
 
 
 cdef size_t bytes_missing(Arena *arena, size_t size) noexcept nogil:
-    """Return how many bytes of memory the best placement for a block lacks."""
+    """Return how many bytes of memory the best placement for a block lacks.
+
+    Without a placement, return the block's size, rounded up to whole pages.
+    """
     cdef size_t granule = arena.pool.options.granule
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef uint32_t kind = RANGE_SMALL if bytes >> UNIT_SHIFT <= CACHE_UNITS else RANGE_LARGE

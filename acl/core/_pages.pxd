@@ -48,8 +48,8 @@ cdef inline bint pages_may_leave(Arena *arena, bint drained) noexcept nogil:
                            or (arena.owner != NULL and arena.owner.role == ROLE_FRAMEWORK))
 
 
-# Called without locks.  True if pages may be unmapped for this allocation.  The first call asks the
-# driver if the stream is being captured.
+# Called without locks.  True if pages may be unmapped for this allocation: the option `steal` is
+# on, and the stream is not being captured.  The first call asks the driver about the capture.
 cdef bint climb_moves(Climb *climb) noexcept nogil
 # Adds the frames that a fallback step has found to `climb.frames`.
 cdef void climb_add(Climb *climb, Frame *frames, uint64_t pages, uint32_t rung) noexcept nogil

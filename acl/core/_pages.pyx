@@ -234,9 +234,10 @@ cdef uint32_t run_recall(Climb *climb, Range *span, uint32_t page, uint32_t end)
 
 
 cdef bint window_recall(Climb *climb) noexcept nogil:
-    """Reactivate the placement's inactive mappings if their frames are free; retire the others.
+    """Reactivate the placement's inactive mappings whose frames are free; retire the others.
 
-    Count the pages that are still missing.  False if there is no descriptor.
+    Set `climb.missing` to the number of pages that are still missing.  False if there is no
+    descriptor.
     """
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
@@ -379,7 +380,11 @@ cdef void views_retry(Arena *arena) noexcept nogil:
 
 
 cdef void window_settle(Climb *climb) noexcept nogil:
-    """Under the lock: make the new mappings active; their frames' old pages become holes."""
+    """Under the lock: make the new mappings active, and release the blocks in `climb.pieces`.
+
+    Their pages, whose frames were moved or aliased, become holes.  Mappings that the driver refused
+    to unmap are kept for `views_retry`.
+    """
     cdef Arena *arena = climb.arena
     cdef View *view
     cdef Frame *frame
@@ -640,9 +645,10 @@ cdef uint64_t pages_donate(Arena *arena, uint64_t want, bint wait) noexcept nogi
 
 
 cdef uint64_t pages_view(Climb *climb, uint64_t want, bint flush) noexcept nogil:
-    """Without locks: add the frames of wholly free pages to `climb.frames`; return their number.
+    """Without locks: add the frames of up to `want` wholly free pages to `climb.frames`.
 
-    The blocks of these pages stay MOVING, in `climb.pieces`, until the frames are mapped elsewhere.
+    With `flush`, flush the cache if there are too few such pages.  The blocks of the pages stay
+    MOVING, in `climb.pieces`, until the frames are mapped elsewhere.  Return the number of frames.
     """
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule

@@ -346,7 +346,10 @@ cdef uint64_t blocks_survey(Arena *arena, Block *block, Event *out, uint64_t roo
 
 
 cdef uint64_t holes_survey(Block *block, Event *out, uint64_t room, uint64_t count) noexcept nogil:
-    """Write an event for each run of memory between holes.  Not for ranges with sleeping blocks."""
+    """Write an event for each run of memory between holes; return `count` plus their number.
+
+    Not for ranges with sleeping blocks, whose pages lack memory without being holes.
+    """
     cdef char *start = NULL
     while block != NULL:
         if block.state != BLOCK_HOLE and start == NULL:
@@ -362,7 +365,10 @@ cdef uint64_t holes_survey(Block *block, Event *out, uint64_t room, uint64_t cou
 
 cdef uint64_t backed_survey(Arena *arena, Range *span, Event *out, uint64_t room,
                             uint64_t count) noexcept nogil:
-    """Write an event for each run of mapped pages.  Correct for ranges with sleeping blocks too."""
+    """Write an event for each run of mapped pages; return `count` plus their number.
+
+    Unlike `holes_survey`, it may be called for ranges with sleeping blocks.
+    """
     cdef size_t granule = arena.pool.options.granule
     cdef char *start = NULL
     cdef char *end

@@ -175,9 +175,9 @@ cdef void tally_near(Source *source, Arena **near, uint32_t count) noexcept nogi
 
 
 cdef void tally_look(Arena *arena) noexcept nogil:
-    """Update the pool's sums: see `_tally.pxd`.
+    """Update the pool's sums with the numbers of a few arenas: see `_tally.pxd`.
 
-    Arenas without slow allocations change little, so only a few of them are read at a time.
+    Arenas without slow allocations change little, so each call reads only up to 4 of them.
     """
     cdef Pool *pool = arena.pool
     cdef Source *source = &pool.source
@@ -239,9 +239,9 @@ cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
 
 
 cdef bint peak_wanted(Arena *arena) noexcept nogil:
-    """True if the sum of live bytes is a new peak whose composition is to be noted.
+    """True if the sum of live bytes of all arenas is a new peak whose composition is to be noted.
 
-    A note reads each arena.  So in a pool with 8 streams or more, some new peaks are skipped.
+    A note reads each arena.  So in a pool with 8 arenas or more, some new peaks are skipped.
     """
     cdef Pool *pool = arena.pool
     cdef Source *source = &pool.source

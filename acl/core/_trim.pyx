@@ -40,7 +40,11 @@ cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept n
 
 
 cdef uint64_t arena_idle_pages(Arena *arena) noexcept nogil:
-    """Return the number of pages that the arena did not need since the last decay step."""
+    """Return the number of pages that the arena has beyond its live peak since the last decay step.
+
+    The peak is increased by 1/50, for pages that are only partly used.  Then the peaks begin again
+    at the current values.
+    """
     cdef size_t granule = arena.pool.options.granule
     cdef uint64_t needed
     lock_take(&arena.lock)

@@ -111,7 +111,7 @@ cdef enum:
     SLOW_BUCKETS = 248  # histogram of durations: 8 buckets for each power of two nanoseconds
     PEAK_STREAMS = 64           # a Peak lists up to 64 streams
     CLIMBERS = 8                # a pool notes the arenas of its latest slow allocations: up to 8
-    NEAR_MOST = 12              # a slow allocation reads up to 12 other arenas: CLIMBERS and 4
+    NEAR_MOST = 12              # entries of `Climb.near`: CLIMBERS, and 4 arenas in rotation
     HOLDS = 8                   # an OomReport lists up to 8 arenas
     OOMS = 16                   # number of OomReports that a pool keeps
 
@@ -126,7 +126,7 @@ cdef enum BlockState:
     BLOCK_VOID                  # free asleep: free addresses in a missing page (I15)
 
 cdef enum BlockFlag:            # each value is a bit of `Block.flags`
-    BLOCK_SHARED = 1            # other streams use the block too: it has a Use for each of them
+    BLOCK_SHARED = 1            # other streams were given the block too: see `block_share`
     BLOCK_COLD = 2  # small, but of a size that is rarely requested: its free skips the cache
     BLOCK_BORN = 4  # tracked: its links hold a `Birth` (time and stacks of the allocation)
     BLOCK_SEEN = 8              # its links hold the time at which `pool_see` first found it live
@@ -250,9 +250,9 @@ cdef struct Nap:
 # The free blocks and the holes of an arena, by size. Part of the Arena, made and freed with it.
 # Under the arena's lock.
 cdef struct Bins:               # in each array, the entries for RANGE_LARGE come first
-    uint64_t groups[RANGE_KINDS]  # by RangeKind: bit g is set if word g of its `maps` is not 0
+    uint64_t groups[RANGE_KINDS]  # by kind: bit g is set if word g of the kind's `maps` is not 0
     uint64_t maps[BIN_WORDS]    # bit s of word w is set if bin 64 * w + s is not empty
-    Links heads[BIN_LISTS]      # heads of circular lists; an empty list points to its head (I3)
+    Links heads[BIN_LISTS]  # heads of circular lists; the head of an empty list points to itself
     Links holes[RANGE_KINDS]    # by RangeKind: head of the list of HOLE blocks, in no order (I9)
 
 # An address range: reserved addresses of one arena, with a record of each page. `range_add` makes
@@ -294,21 +294,21 @@ cdef struct Use:
     # The Uses of one stream whose blocks are WAITING form a queue. The fields below are valid only
     # in the oldest Use of a queue:
     Use *last                   # the youngest Use of the queue
-    Use *unmarked               # ROLE_FRAMEWORK: the oldest Use here that has no queue marker yet
+    Use *unmarked  # ROLE_FRAMEWORK: the oldest Use of the queue without a queue marker; NULL: none
     Use *after                  # the oldest Use of the next queue in the circular list of queues
     Use *before                 # the oldest Use of the previous queue in the circular list
     Use *beside                 # the oldest Use of the next queue in the same hash bucket
     bint asked                  # a thread polls this queue; other threads skip it
 
-cdef enum Rung:                 # sources of frames; `steps` of `_climb` tries them, in its order
-    RUNG_WAITING                # WAITING blocks whose events are complete
+cdef enum Rung:                 # what served a slow allocation; WAITING and NONE bring no frames
+    RUNG_WAITING                # WAITING blocks whose work is complete: see `alloc_waiting`
     RUNG_SPARE                  # spare frames of the page source
     RUNG_GROW                   # new frames, while `reserved` stays close to the live peak
     RUNG_OWN                    # wholly free pages of the same arena: aliased or moved
     RUNG_IDLE                   # wholly free pages of other arenas whose streams are idle
     RUNG_DRIVER                 # new frames, up to the limit
     RUNG_OTHERS                 # wholly free pages of other arenas, after a wait for their streams
-    RUNG_NONE                   # no frames were needed
+    RUNG_NONE                   # no frames were needed, or none were found
     RUNGS                       # the number of Rungs
 
 # Counts of what an arena has done since it was made. Part of the Arena. Written under the arena's
@@ -375,7 +375,8 @@ cdef struct Mappings:
 # How often an arena moved pages. After enough moves the pool may grow instead (`growth_paid`). Part
 # of the Arena. Under the arena's lock.
 cdef struct Growth:
-    uint64_t borrows  # slow allocations that moved pages since `growth_paid` last allowed growth
+    # slow allocations, since `growth_paid` last allowed growth, whose last frame was not a new one
+    uint64_t borrows
     uint64_t grown_at           # arena_allocs() when `growth_paid` last allowed growth
 
 # What slow allocations of other arenas read of this arena, and the expected peak of its bursts.
@@ -637,7 +638,7 @@ cdef enum Stop:                 # bits: what kept a slow allocation from getting
     STOP_LIMIT = 1
     STOP_HEADROOM = 2
     STOP_DRIVER = 4
-    STOP_SYNC = 8  # a stream could not be waited for: it was busy too long, or captured
+    STOP_SYNC = 8  # a wait failed: the stream was busy too long or captured, or an error came
     STOP_TABLE = 16             # the arena already has MAX_RANGES ranges
     STOP_BUDGET = 32            # the budget of the block's tag has no room for the block
     STOP_DEVICE = 64  # the size exceeds the device's memory, or the part that is not live
@@ -722,7 +723,7 @@ cdef struct Peak:
 # The task queue of the framework that a pool serves. Part of the Pool. Not written again once it is
 # set. Written by `adapters/pluggable/_door`.
 cdef struct TaskQueue:
-    # Waits until the framework's task queue is empty, then for the device.
+    # Waits until the task queue is empty, then for the device. Returns false if that failed.
     bint (*drain)(Pool *pool) noexcept nogil
     # Puts a marker at the end of the task queue, and returns it; NULL if that fails.
     void *(*mark)(Pool *pool, aclrtStream stream) noexcept nogil
