@@ -11,13 +11,14 @@ import os
 import re
 from collections import namedtuple
 
-from acl.core.types cimport MAX_SIZE_BITS, VIEWS_ALWAYS
+from acl.core.types cimport MAX_SIZE_BITS, VIEWS_ALWAYS, VIEWS_NEVER
 from acl.bind.generated._libacl cimport (
     ACL_DDR_MEM, ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G, ACL_HBM_MEM_NORMAL,
     ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
     ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetSocName,
     aclrtMemGetAllocationGranularity, aclrtPhysicalMemProp, libacl_has,
 )
+from acl.pool._aliases cimport aliases_work
 from acl.runtime._stream cimport Stream
 
 from acl.bind._log import warning as warning_log
@@ -322,6 +323,9 @@ cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
     options.steals = given["steal"]
     options.early_frees = given["early_frees"]
     options.views = VIEWS_ALWAYS if given["views"] == "always" else bool(given["views"])
+    if options.views != VIEWS_NEVER and options.steals and not given["segments"]:
+        if not aliases_work(device):
+            options.views = VIEWS_NEVER
     options.watches = given["watch_captures"]
     options.segments = given["segments"]
     return 0
