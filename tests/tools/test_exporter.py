@@ -48,10 +48,10 @@ def service(folder: Path, **environment: str) -> Iterator[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def replying(folder: Path, said: bytes, pid: int | None = None) -> Iterator[None]:
+def replying(folder: Path, said: bytes, number: int = 0) -> Iterator[None]:
     """Serve a socket in the name of another living process; it answers each caller with `said`."""
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(folder / f"{pid or os.getppid()}-0.sock"))
+        listener.bind(str(folder / f"{os.getppid()}-{number}.sock"))
         listener.listen()
 
         def run() -> None:
