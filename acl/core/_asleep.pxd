@@ -19,9 +19,9 @@ cdef struct Turn:
 
 # Begins a batch of the blocks whose tag has its bit set in `tags`: of those that are awake, or
 # with `waking` of those that sleep.  If `turn.only` is set, the batch has that block alone.  Until
-# `turn_end`, a free of a block of the batch is only noted, and free memory in its pages is not
-# allocated.  So no new work is queued on these pages, and a wait for the streams covers all work
-# on them.  Returns False with an empty batch if there is no host memory.
+# `turn_end`, a free of a block of the batch is only noted, and free memory in pages that no awake
+# block uses is not allocated.  So no new work is queued on these pages, and a wait for the streams
+# covers all work on them.  Returns False with an empty batch if there is no host memory.
 cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil
 # Called without locks: unmaps the pages in which no block is awake, and gives their memory to the
 # driver.  The caller has seen the streams complete since `turn_begin`, or the batch itself has

@@ -7,12 +7,12 @@ allocated until the page has memory again (I15).
 
 A sleep batch (`Turn`) puts blocks of one arena to sleep or wakes them, from `turn_begin` to
 `turn_end`.  An arena has at most one batch at a time.  While blocks are put to sleep, the free
-parts of their pages are VOID.  So no work is queued there between the wait for the streams and the
-unmapping.  A block that is freed during its batch is MOVING until the batch ends.  If a block is
-freed while it is asleep, its sleeping pages become holes, its pages with memory become free, and
-its parts of sleeping pages that it shares with other blocks become VOID.  A freed block of a graph
-stays MOVING with its Nap instead.  Its pages get memory again in the next wake, as the graph still
-uses their addresses.
+parts of the pages that no awake block uses are VOID.  So no work is queued there between the wait
+for the streams and the unmapping.  A block that is freed during its batch is MOVING until the batch
+ends.  If a block is freed while it is asleep, its sleeping pages become holes, its pages with
+memory become free, and its parts of sleeping pages that it shares with other blocks become VOID.  A
+freed block of a graph stays MOVING with its Nap instead.  Its pages get memory again in the next
+wake, as the graph still uses their addresses.
 
 No lock is held during a driver call.  Blocks in segments do not sleep, as a segment cannot be
 unmapped page by page.  Guarded blocks do not sleep, as their guard bytes are checked when they are
@@ -80,7 +80,7 @@ cdef Nap *nap_begin(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void nap_end(Arena *arena, Nap *nap) noexcept nogil:
-    """Remove a Nap.  `naps_reclaim`, which may call the driver, frees its host copies later."""
+    """Move a Nap to `naps_over`.  `naps_reclaim`, which may call the driver, frees it later."""
     cdef Nap **link = bed_of(arena, nap.block)
     while link[0] != nap:
         link = &link[0].next

@@ -68,7 +68,7 @@ cdef inline uint32_t bin_of(size_t units) noexcept nogil:
 cdef inline uint32_t bin_of_wide(size_t units) noexcept nogil:
     """Return the bin for 32 units or more.
 
-    Its number is made of the position of the highest bit of `units` and the next 5 bits.
+    The bin's number consists of the position of the highest bit of `units` and the next 5 bits.
     """
     cdef uint32_t shift = bit_highest(units) - BIN_SHIFT
     return (shift << BIN_SHIFT) + <uint32_t> (units >> shift)           # safe cast: six bits
@@ -172,7 +172,7 @@ cdef inline Block *bin_best(Links *head, size_t size) noexcept nogil:
 
 
 cdef inline Block *bins_above(Bins *bins, uint32_t index, uint32_t kind) noexcept nogil:
-    """Return the newest block of the first non-empty bin above `index`; NULL if all are empty."""
+    """Return the first block of the first non-empty bin above `index`; NULL if all are empty."""
     cdef uint32_t word = index >> MAP_SHIFT
     cdef uint64_t *maps = &bins.maps[kind * KIND_WORDS]
     cdef uint64_t bits = maps[word] >> (index & 63) >> 1

@@ -64,7 +64,7 @@ cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
     cdef bint held = False
     if view.range != span.index or view.page != page:
         return False
-    if view.frame == NULL:  # retired: a thread unmaps it, or the driver refused to
+    if view.frame == NULL:  # retired: a thread is unmapping it, or the driver refused to unmap it
         return view.mapped == NULL or (view.mapped.holder != NULL and view.mapped.stale > 0)
     if view.frame.stamp > arena.maps.search:
         return False                            # `stamp` is the number of another arena's search

@@ -189,7 +189,8 @@ cdef void joint_note(Climb *climb) noexcept nogil:
 cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     """Return the number of missing pages if the pool may make frames for all of them, else 0.
 
-    It may if the reserved bytes then exceed neither GROW_ALWAYS nor GROW_JOINT, or not `few_bytes`.
+    With these frames, the reserved bytes must exceed neither GROW_ALWAYS nor GROW_JOINT, unless
+    they are within `few_bytes`.
     """
     cdef size_t granule = climb.arena.pool.options.granule
     cdef uint64_t pages = climb.missing - climb.found
@@ -274,9 +275,9 @@ cdef void step_paid(Climb *climb) noexcept nogil:
 cdef void step_alias(Climb *climb) noexcept nogil:
     """Fallback step: aliases of the arena's own free pages, in three cases.
 
-    - Shapes repeat: the alias saves driver calls in the next iteration.  But if the burst lacks
-      pages, streams work in turn.  Then the alias saves no call, as the page soon leaves the arena
-      and loses all its mappings.
+    - Shapes repeat, and the burst lacks no pages: the alias saves driver calls in the next
+      iteration.  (If the burst lacks pages, streams work in turn.  Then an alias would save no
+      call, as its page soon leaves the arena and loses all its mappings.)
     - Pages may not leave the arena (early frees, or a graph).  So they cannot be moved either.
     - The option `views` is VIEWS_ALWAYS.
 

@@ -452,7 +452,7 @@ cdef void fault_keep(Arena *arena, aclError status) noexcept nogil:
 
 
 cdef aclError stream_ask(Arena *arena, bint wait, bint *complete) noexcept nogil:
-    """Query the stream, or wait for it; set `complete`.  Under capture do neither: it is false."""
+    """Set `complete`: query the stream or wait for it.  Under capture do neither; it is false."""
     cdef Pool *pool = arena.pool
     cdef aclrtStreamStatus state = ACL_STREAM_STATUS_NOT_READY
     cdef int32_t timeout_ms = 0

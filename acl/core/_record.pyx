@@ -412,7 +412,8 @@ cdef uint64_t arena_survey(Arena *arena, Event *out, uint64_t room, bint pages,
 cdef inline void block_see(Block *block, uint64_t ticks) noexcept nogil:
     cdef Birth *birth = block_birth(block)
     if owned(block):
-        # `block_own` stored the extra bytes in the lower half of `time`, which gets a time below.
+        # `block_own` stored the extra bytes in the lower half of `time`, which is overwritten
+        # below.
         birth.extra = <uint32_t> birth.time
     elif block.flags & (BLOCK_BORN | BLOCK_SEEN):
         return

@@ -303,7 +303,7 @@ cdef struct Use:
 cdef enum Rung:                 # what served a slow allocation; WAITING and NONE bring no frames
     RUNG_WAITING                # WAITING blocks whose work is complete: see `alloc_waiting`
     RUNG_SPARE                  # spare frames of the page source
-    RUNG_GROW                   # new frames, while `reserved` stays close to the live peak
+    RUNG_GROW                   # new frames, before pages are moved: `step_paid` and `step_grow`
     RUNG_OWN                    # wholly free pages of the same arena: aliased or moved
     RUNG_IDLE                   # wholly free pages of other arenas whose streams are idle
     RUNG_DRIVER                 # new frames, up to the limit

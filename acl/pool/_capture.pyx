@@ -23,7 +23,8 @@ cdef class Capture:
     """
 
     cdef Arena *main[2]             # the stream's arenas: [0] for buffers; [1] for ACL, or NULL
-    cdef Arena *private[2]          # the graph's arena for each of `main`; NULL: there is no graph
+    # the graph's arena for each of `main`; NULL before the capture and after `release`
+    cdef Arena *private[2]
     cdef readonly Pool pool
 
     def __init__(self, Pool pool not None, stream):

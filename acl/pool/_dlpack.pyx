@@ -204,7 +204,11 @@ def marks_drop():
 
 
 cdef list progresses_of(Buffer buffer):
-    """Return the Progress of each stream that may use the memory: its own and its works'."""
+    """Return the Progress of each stream that may use the memory of a buffer.
+
+    These are the buffer's own stream, and the streams of the works on the memory.  A pool's buffer
+    without a stream belongs to the default stream.  Streams that have ended are left out.
+    """
     cdef Buffer root = buffer_root(buffer)
     cdef list found = []
     if buffer.stream is not None:
@@ -395,7 +399,7 @@ cdef class Foreign:
 
 
 cdef Buffer buffer_of(Foreign foreign):
-    """Return the Buffer whose memory the tensor is, if this module exported it, or None."""
+    """Return the Buffer from which this module exported the tensor; None: another one did."""
     cdef void *keeper = NULL
     if foreign.managed is not NULL and foreign.managed.deleter is managed_delete:
         keeper = foreign.managed.context
@@ -525,8 +529,8 @@ def from_dlpack(source, *, Stream stream=None):
     address = <size_t> tensor.data + tensor.byte_offset
     mine = buffer_of(foreign)
     if mine is not None:
-        # Both arrays use the same root buffer, so each knows the work that is queued through the
-        # other.
+        # Both arrays use the same root buffer.  It stores the work that is queued through either of
+        # them.
         if stream is not None:
             keeper_note(buffer_root(mine), stream)
         buffer = buffer_wrap(<void *> <size_t> (address or 1), nbytes, NULL, NULL, NULL,

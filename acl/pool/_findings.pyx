@@ -109,9 +109,10 @@ cdef uint64_t happened(Arena *arena, Block *block, size_t size, bint freed) noex
 
 
 cdef void notes_find(Error *error, uint64_t last) noexcept nogil:
-    """Find the notes of the block's newest free and of the allocation before it.
+    """Under the lock: set `error.freed` and `error.allocated` to notes of the block.
 
-    Under the lock.
+    They are the notes of its newest free, up to the note number `last` (0: of all notes), and of
+    the allocation before that free.
     """
     cdef uint64_t number = last if last != 0 else notes
     cdef uint64_t end = notes - HISTORY if notes > HISTORY else 0
@@ -191,7 +192,7 @@ def findings_prepare():
 cdef object finding_of(const Error *error):
     cdef const Note *known = &error.allocated if error.allocated.number else &error.freed
     if GuardFinding is None:
-        findings_prepare()  # if only C code has made a pool, it was not called yet
+        findings_prepare()  # nothing has called this yet if only C code has made pools
     return GuardFinding(
         KINDS[error.kind], error.device, <size_t> error.stream, <size_t> error.block,
         <size_t> known.addr, known.size, stack_of(&error.allocated), stack_of(&error.freed),

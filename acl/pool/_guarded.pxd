@@ -11,7 +11,8 @@ cdef bint turn_of(Arena *arena, size_t size) except -1
 cdef int buffer_guard(Arena *arena, Block *block, size_t size) except -1
 cdef void guarded_back(void *arena, void *block) noexcept nogil
 
-# Check all blocks in quarantine and free them.  Return their number.
+# Free all blocks in quarantine and return their number, without a wait: only blocks whose bytes are
+# on the host already are checked.
 cdef uint64_t buffers_flush(Pool *pool) noexcept nogil
 # Called when a guarded pool is closed: check and free all blocks in quarantine.  Blocks that are
 # freed later are not checked.

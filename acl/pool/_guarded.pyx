@@ -1,10 +1,10 @@
 """Guarded buffers: the extra work of `Pool.alloc` in a pool with ``debug``.
 
-They are guarded as ACL's allocations are by `core/_guard`.  All blocks, or one in N, have guard
-bytes directly behind the size that was asked for.  When such a Buffer is closed or dropped, its
-block is filled with a pattern and put into quarantine.  The fill and the check are work on the
-buffer's stream.  So they are left out if other streams use the buffer too, or if the buffer's
-stream is the default stream and the current context is not the arena's.
+Buffers are guarded as `core/_guard` guards ACL's allocations.  All blocks, or one in N, have guard
+bytes directly behind the size that was asked for.  When such a Buffer is closed or dropped, the
+first bytes of its block are filled with a pattern, and the block is put into quarantine.  The fill
+and the check are work on the buffer's stream.  So they are left out if other streams use the buffer
+too, or if the buffer's stream is the default stream and the current context is not the arena's.
 
 Thread rule: any thread.  The functions that make and free a Buffer hold the GIL, and release it
 during calls of the runtime.

@@ -144,9 +144,9 @@ cdef bint pending_wait(Header *header) noexcept with gil:
 
 
 cdef bint pending_note(Header *header, Handler *handler) noexcept with gil:
-    """Return True if the block may be freed now.
+    """Return True if the caller may free the block now; take the works out of the header.
 
-    Otherwise take over its works; they free the block when the copies are complete.
+    Otherwise a later call of a user's thread frees the block, when the copies are complete.
     """
     cdef ArrayEnd end
     works = <object> header.pending
@@ -288,7 +288,8 @@ class NumpyPool:
 def numpy_pool(pool=None):
     """Put the arrays that NumPy makes in a `with` block into pinned, pooled memory.
 
-    It applies to the thread, or the asyncio task, that enters the block.  Arrays may outlive it.
+    The block applies to the thread, or the asyncio task, that enters it.  The arrays stay valid
+    after the block.
 
     Parameters
     ----------

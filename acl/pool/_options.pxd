@@ -12,7 +12,8 @@ cdef extern from "Python.h":
 # be current.
 cdef int options_fill(PoolOptions *options, int device, dict given) except -1
 
-# Return the bytes to allocate, for a text or for a number out of bounds, for which it may raise.
+# Return the bytes to allocate, for a size that `wanted_bytes` does not convert itself, such as a
+# text.  Raise if it is not a size, or is 2**46 bytes or more.
 cdef size_t odd_bytes(object size) except? <size_t> -1
 
 

@@ -178,7 +178,11 @@ cdef int environment_take(dict given, size_t total) except -1:
 
 
 cdef int sizes_take(dict given, size_t total, int device) except -1:
-    """Turn sizes into bytes. Raise for a size, warn of a limit, above the device's memory."""
+    """Turn the options of kind SHARE into bytes.
+
+    Raise if `headroom`, or without a limit `preallocate`, exceeds the device's memory; warn if the
+    limit does.
+    """
     for key, option in OPTIONS.items():
         if option.kind == SHARE and given[key] is not None:
             given[key] = share_of(given[key], key, total)
@@ -269,7 +273,8 @@ cdef int granule_check(object granule, int device, aclrtMemAttr attr, dict given
 def granule_of(dict given):
     """Return the page size.
 
-    For ``"auto"``: the largest power of two of which the limit holds 512.
+    For ``"auto"``: the largest power of two of which the limit holds 512, but at least 2 MiB, or 1
+    GiB for ``"huge1g"``.
     """
     if given["granule"] != "auto":
         granule = bytes_of(given["granule"], "granule")
@@ -338,7 +343,10 @@ cdef int stream_on(Stream stream, int device) except -1:
 
 
 def early_frees_default():
-    """True if GE launches from several threads, so that memory may be freed before its launch."""
+    """True if ``MAX_RUNTIME_CORE_NUMBER`` is above 1.
+
+    Then GE launches from several threads, and may free memory before the work on it is launched.
+    """
     try:
         return int(os.environ.get("MAX_RUNTIME_CORE_NUMBER", "1")) > 1
     except ValueError:
@@ -358,7 +366,7 @@ def name_of(name, number, taken):
 def guard_every(debug):
     """Return N if the argument `debug` of a Pool says that one in N blocks is guarded; 0: none.
 
-    If it is None, the environment variable ``ACL_POOL_DEBUG`` is read in the same way.
+    If `debug` is None, the environment variable ``ACL_POOL_DEBUG`` is read instead.
     """
     name = "debug"
     if debug is None:

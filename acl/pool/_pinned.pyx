@@ -123,9 +123,10 @@ cdef Block *pinned_alloc(Arena *arena, int device, size_t size) noexcept nogil:
 
 
 cdef void slabs_balance(Arena *arena, size_t size) noexcept nogil:
-    """Give free slabs back before more memory is pinned than the live peak and a quarter of it.
+    """Give free slabs back if `size` more bytes would exceed what the pool may keep.
 
-    Otherwise each size that never repeats would leave a slab behind.
+    That is the live peak and a quarter of it, and ROOM_SLABS slab units.  Without this, each size
+    that never repeats would leave a slab behind.
     """
     cdef CorePool *pool = arena.pool
     cdef size_t needed = stale_read(&arena.live) + size
@@ -139,7 +140,11 @@ cdef void slabs_balance(Arena *arena, size_t size) noexcept nogil:
 
 
 cdef bint work_note(Arena *arena, Block *block, Work work) noexcept:
-    """Let the block wait for a copy that may still use it.  False if no event can be recorded."""
+    """True if the copy `work` is over, or if the block's free will wait for an event behind it.
+
+    False if no event can be recorded: on a default stream, or on a stream of another context than
+    the current one.
+    """
     cdef Progress progress = work.progress
     return work.over() or (
         progress.raw is not NULL and progress.context is current_context()

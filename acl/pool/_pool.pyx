@@ -436,7 +436,7 @@ cdef class Pool:
         check(status, "aclrtAllocatorUnregister")
 
     def serves(self, stream):
-        """Return True if Python or C code registered this stream, or the stream of this handle."""
+        """Return True if Python or C code registered the stream, or its handle, with this pool."""
         cdef aclrtStream raw = handle_of(stream)
         cdef Arena *arena = NULL
         if self.core is not NULL and not self.is_closed and self.made == fork_count:
@@ -565,8 +565,8 @@ cdef class Pool:
     def on_oom(self, hook):
         """Call `hook(report)` when `alloc` finds no memory, then try once more; None for no hook.
 
-        It runs outside every callback and lock of the pool: it may free buffers, trim, or
-        synchronise, but not run or close the `Model` whose run found no memory.
+        The hook runs outside every callback and lock of the pool.  It may free buffers, trim, or
+        synchronise, but must not run or close the `Model` whose run found no memory.
         """
         if hook is not None and not callable(hook):
             raise TypeError(f"hook must be callable or None, not {type(hook).__name__}")

@@ -217,7 +217,10 @@ cdef struct Trip:               # one call that puts blocks of a pool to sleep, 
 
 
 cdef bint arena_may(Arena *arena, bint drained) noexcept nogil:
-    """True if blocks of an arena may sleep: no early frees, or an empty task queue (`drained`)."""
+    """True if blocks of an arena may be put to sleep.
+
+    They may if the arena serves a capture, if frees do not come early, or with `drained`.
+    """
     return arena.role == ROLE_CAPTURE or pages_may_leave(arena, drained)
 
 
@@ -339,7 +342,7 @@ cdef bint trip_map(Trip *trip) noexcept nogil:
 
 
 cdef int trip_open(Trip *trip, Pool pool) except -1:
-    pool.open_check()                           # it may have been closed meanwhile
+    pool.open_check()           # another thread may have closed it while this one took the lock
     trip.pool = pool.core
     trip.count = count_read(&pool.core.arena_count)
     trip.turns = <Turn *> calloc(trip.count + 1, sizeof(Turn))
@@ -478,7 +481,7 @@ def pool_sleep(Pool pool not None, tags, offload, drained):
     Raises
     ------
     AclError
-        If a call of the driver failed; its text says what is asleep then.
+        If a call of the driver failed; the error's text says what is asleep then.
     """
     cdef Trip trip
     memset(&trip, 0, sizeof(Trip))

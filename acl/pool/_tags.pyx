@@ -1,4 +1,4 @@
-"""Tag scopes: memory that is allocated while a scope is open gets its tag.
+"""Tag scopes: memory that is allocated while a scope is open gets the scope's tag.
 
 An open scope is stored in two places.  Allocations by Python code read it from the context
 (`contextvars`), which follows an asyncio task.  ACL's allocations read it from a list of the thread

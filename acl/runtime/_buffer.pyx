@@ -77,7 +77,7 @@ cdef Buffer buffer_root(Buffer buffer):
 cdef class Uses:
     """The buffers that one call uses.
 
-    If one is closed during the call, the call's end frees it.
+    If a buffer is closed during the call, the end of the call frees its memory.
     """
 
     def __cinit__(self):
@@ -91,7 +91,10 @@ cdef class Uses:
         return 0
 
     cdef int end(self, Work work) except -1:
-        """End the call's use of the buffers, and note the work that it queued, or None."""
+        """End the call's use of the buffers.
+
+        `work`: the work that the call has queued, which is stored in the buffers; None: none.
+        """
         cdef list roots = self.roots
         cdef Buffer root
         self.roots = []
@@ -125,7 +128,10 @@ cdef int buffer_readable(Buffer buffer, bint wait, int64_t until=-1) except -1:
 
 
 def let_go(Buffer buffer not None):
-    """Close a buffer without a wait.  If works use its memory, it is freed when they are done."""
+    """Close a buffer without a wait.
+
+    If works or calls use the memory, it is freed when they are done.
+    """
     if buffer.address is NULL or buffer.made != fork_count:
         return
     buffer.address = NULL
@@ -171,7 +177,10 @@ cdef int memory_check(Memory memory) except -1:
 
 @cython.final
 cdef class MemoryEnd(WorkEnd):
-    """Memory that is freed when its works are done; its Python object is closed or deleted."""
+    """The release of memory whose Python object is closed or deleted.
+
+    It is ready when the works on the memory are over.
+    """
 
     cdef BufferRelease release
     cdef void *owner
@@ -204,7 +213,11 @@ cdef MemoryEnd memory_end(Memory memory, object works):
 
 
 cdef bint is_ordered(Memory memory, object works) noexcept:
-    """Return True if the memory's owner orders all the works, as a pool does for its stream."""
+    """Return True if the memory may be freed without a wait for `works`.
+
+    Memory of a pool may be, if the works are on the buffer's own stream, or if there are none.  For
+    a HostBuffer, `settle` gives the works to the pool, which then waits for them instead.
+    """
     if works is None:
         return True
     if Memory is Buffer:
@@ -216,7 +229,10 @@ cdef bint is_ordered(Memory memory, object works) noexcept:
 
 
 cdef inline void memory_drop(Memory memory) noexcept:
-    """Free the memory of a deleted object now, or later if works still use it."""
+    """Free the memory of a deleted object now, or later if works still use it.
+
+    While the interpreter exits, free only memory for which `memory_outlasts` is true.
+    """
     if memory.address is NULL or memory.made != fork_count or (
             leaving and not memory_outlasts(memory)):
         return
@@ -266,7 +282,11 @@ cdef int host_use(HostBuffer buffer, int change) except -1:
 
 
 cdef int memory_close(Memory memory) except -1:
-    """Close a buffer, unless it is closed already."""
+    """Close a buffer and free its memory; do nothing if it is closed already.
+
+    Raise BufferError for a HostBuffer with memory views, and RuntimeError if a wait would be needed
+    in a callback.
+    """
     if memory.address is NULL:
         return 0
     if memory.made != fork_count:
@@ -282,9 +302,10 @@ cdef int memory_close(Memory memory) except -1:
 
 
 cdef bint memory_outlasts(Memory memory) noexcept:
-    """Return True if the memory may be freed while the interpreter exits: a pool does not wait.
+    """Return True if the memory may be freed while the interpreter exits.
 
-    Other threads still run then, and may need the memory of the objects that they delete.
+    That is memory of a pool without works, whose release neither waits nor calls the driver.  Other
+    threads still run at that time, and may need the memory of the objects that they delete.
     """
     return (Memory is Buffer and memory.release is not NULL and not memory.blocking
             and memory.pending is None and Py_IsInitialized() != 0)
@@ -442,8 +463,9 @@ cdef class Buffer:
     def close(self):
         """Free the memory; a second call does nothing.
 
-        Waits for works on other streams than the memory's own.  If a call in another thread uses
-        the memory, the end of that call frees it.
+        Waits for works that use the memory; for memory of a pool, only for works on other streams
+        than the memory's own.  If a call in another thread uses the memory, the end of that call
+        frees it.
         """
         memory_close(self)
 
@@ -590,8 +612,9 @@ cdef class HostBuffer:
         self.exports -= 1
 
     def close(self):
-        """Free the memory, after a wait for its asynchronous copies; a second call does nothing.
+        """Free the memory; a second call does nothing.
 
+        Waits for asynchronous copies of the memory, unless its pool can wait for them instead.
         Raises `BufferError` while a memory view or an array uses the memory.
         """
         memory_close(self)

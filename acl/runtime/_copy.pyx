@@ -6,9 +6,10 @@ overtake work that is queued there.  An asynchronous copy needs a stream and pin
 (`HostBuffer`, or an array over it).  With other host memory the call waits, because the runtime
 does not guarantee that such a copy is queued.
 
-Each queued copy is a `Work` of its stream.  Before it is queued, it is stored in the objects that
-own the memory of its target and its source.  It is removed there only after a wait has shown that
-it is done.  Reading memory raises an error if a work that wrote it has failed.
+Each queued copy is a `Work` of its stream.  Before the copy is queued, its Work is stored in the
+objects that own the memory of its target and its source.  The Work stays there until a later work
+of its stream replaces it, or until it is known to be done.  Reading memory raises an error if a
+work that wrote the memory has failed.
 
 Target or source can be any contiguous object with the buffer protocol; it is used in place.  A copy
 does not make one stream wait for another; use `Stream.wait_event` for that.
@@ -214,7 +215,8 @@ cdef bint is_synchronous(Side to, Side of) noexcept:
 
 
 cdef Stream stream_of(Stream given, Side target, Side source):
-    """Return the stream of a copy: the one given, else a buffer's own, else None."""
+    """Return the stream of a copy: `given`, else the target's or source's if it is open, else None.
+    """
     cdef aclrtStream raw
     if given is not None:
         stream_raw(given, &raw)                 # raises an error if the stream is closed
@@ -243,8 +245,8 @@ cdef int wait_before(
     """Wait for earlier work on the memory, before a synchronous copy on `stream`.
 
     Wait also for earlier works of this package on `stream`, so that an error names the work that
-    failed.  If `pageable`, the copy is not queued on the stream; then wait for all work of the
-    stream.
+    failed.  If `pageable`, the copy will not be queued on the stream; then wait for all work of the
+    stream.  Raise an error if a work that wrote the source's device memory has failed.
     """
     cdef Side side
     for side in (target, source):
@@ -405,9 +407,10 @@ def copy_async(
 ):
     """Queue a copy on a stream, and return at once if the host side is pinned.
 
-    Closing the target or the source waits for the copy.  If the host memory is not pinned, the call
-    returns when the copy is done.  The parameters are those of `copy`.  If `stream` is not given,
-    the target's stream is used, else the source's, else the default stream.
+    The target or the source may be closed before the copy is done: the memory is not used again
+    until then.  If the host memory is not pinned, the call returns when the copy is done.  The
+    parameters are those of `copy`.  If `stream` is not given, the target's stream is used, else the
+    source's, else the default stream.
     """
     cdef Side to = side_of(target, True, "target")
     cdef Side of = side_of(source, False, "source")
@@ -446,8 +449,8 @@ cdef Work copy_start(Side to, Side of, size_t count, Stream stream):
 def copy_work(target, source, Stream stream=None):
     """Queue a copy of all of the source and return its Work.
 
-    Return None, without a copy, if the runtime cannot queue it.  If other streams have works on the
-    memory, the call waits for them first.
+    Return None, without a copy, if the runtime cannot queue it, or if neither the caller nor a side
+    has a stream.  If other streams have works on the memory, the call waits for them first.
     """
     cdef Side to = side_of(target, True, "target")
     cdef Side of = side_of(source, False, "source")

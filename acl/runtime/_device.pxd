@@ -16,7 +16,8 @@ cdef void alive_add(int change) noexcept
 
 # Start ACL if this process has not started it yet.
 cdef int runtime_start() except -1
-# Start ACL; if the thread has no context, make `preferred` current, or device 0 if it is NULL.
+# Start ACL; if the thread has no context, make `preferred` current, or device 0 if `preferred` is
+# NULL.  Also finish ends that are ready (`_later`).  Raise in a callback.
 cdef int current_ensure(aclrtContext preferred) except -1
 # Raise an error if the thread is in a callback of a stream, because a callback must not call ACL.
 cdef int callback_check() except -1

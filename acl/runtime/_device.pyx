@@ -87,7 +87,7 @@ cdef enum:
 cdef int readiness = 1
 # The default contexts of the devices that this process has made current, by ordinal.
 cdef dict defaults = {}
-# By ordinal, of a device that only open Questions use: how many do.
+# The number of open Questions of each device that nothing else uses, by ordinal.
 cdef dict asked = {}
 # In each thread: for each open `with` block, (object, previous context), the innermost block last.
 cdef object blocks = threading.local()
@@ -226,7 +226,7 @@ cdef int context_back(aclrtContext before) except -1:
 
 cdef int device_set(int ordinal, bint counts) except -1:
     """Make a device current; without `counts`, only its first use needs a `reset`."""
-    # The use that a Question began, and would undo, becomes this one.
+    # If Questions have begun to use the device, their use counts as this one: they do not undo it.
     cdef bint begun = asked.pop(ordinal, None) is not None
     return device_current_set(ordinal, counts and not begun)
 
@@ -272,7 +272,7 @@ cdef class Question:
     """A `with` block that makes a device current for a query and needs no `reset` afterwards."""
 
     cdef int ordinal
-    cdef bint opened              # no `device_set` has used the device yet; `asked` counts it
+    cdef bint opened  # true: only Questions used the device at `__enter__`; `asked` counts this one
     cdef size_t before
 
     def __cinit__(self, int ordinal):
@@ -487,9 +487,10 @@ cdef bint is_lost(aclError status):
 
 
 cdef int device_wait(int32_t limit_ms) except -1:
-    """Wait for the current device.
+    """Wait for all work of the current context, for at most `limit_ms` (-1: no limit).
 
-    Its streams are waited for one by one, so that each stores its errors.
+    The context's streams are waited for one by one first, so that each stream stores its errors.
+    Raise the first error that no call has raised yet.
     """
     from acl.runtime._work import context_told, context_wait
 
@@ -543,7 +544,10 @@ cdef int streams_tell(list streams) except -1:
 
 
 cdef aclError context_destroy(aclrtContext context) except? -1:
-    """Destroy a context and end its streams; if ACL refuses, they go on.  Return the status."""
+    """Destroy a context and mark its streams as ended; return ACL's status.
+
+    If ACL refuses, the context and its streams stay usable.
+    """
     global readiness
     cdef aclError status
     cdef list streams = streams_of(<size_t> context)

@@ -4,8 +4,8 @@ Other code may destroy a stream that Python has registered, or launched callback
 notes the end, and the next call into the package drops the stream's entries here, with the GIL.
 
 A handle may be used again for a new stream.  So entries are removed in one step, in which no other
-thread gets the GIL, and whoever adds an entry has this done first: then the entries that are found
-under a handle are those of the stream that has it now.
+thread gets the GIL, and always before an entry is added or looked up (`ended_drop`).  Then the
+entries that are found under a handle are those of the stream that has the handle now.
 """
 
 cimport cython
@@ -39,7 +39,10 @@ def watch_table(dict table, dropper=None):
 
 @cython.final
 cdef class EntriesEnd(End):
-    """Removed entries.  In a callback they wait, as an object's deletion may call the driver."""
+    """Entries that were removed, and that `finish` passes to the droppers.
+
+    In a callback this is left to a later call, as the deletion of an entry may call the driver.
+    """
 
     cdef list dropped           # for each table a list of its entries
 
@@ -68,9 +71,10 @@ cdef int ended_drop() except -1:
 
 
 cdef int entries_take(list dropped) except -1:
-    """Move the entries of ended streams to lists.  No other thread gets the GIL meanwhile.
+    """Move the entries of ended streams to the lists in `dropped`, one for each table.
 
-    Only dicts with int keys, and lists, are used: they run no Python code and collect no garbage.
+    No other thread gets the GIL meanwhile: only dicts with int keys, and lists, are used, which run
+    no Python code and collect no garbage.
     """
     cdef aclrtStream[AT_ONCE] found
     cdef uint32_t count, i

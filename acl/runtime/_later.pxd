@@ -20,7 +20,8 @@ cdef class End:
 cdef void end_soon(End end) noexcept
 # Add an end to the list; a later call of a user's thread finishes it.
 cdef void end_later(End end) noexcept
-# Finish the ends of the list that are ready.  With `wait`, wait for each and finish all.
+# Finish the ends of the list that are ready, trying at most 16.  With `wait`, wait for each end and
+# finish all.  Do nothing in a callback, or while another thread does this.
 cdef int later_drain(bint wait=*) except -1
 
 # For a call of ACL that returned `status`.  If it ran out of memory, streams or events and the list

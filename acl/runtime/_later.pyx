@@ -60,7 +60,7 @@ cdef void end_later(End end) noexcept:
 
 
 cdef void end_soon(End end) noexcept:
-    """Finish an end, or add it to the list.
+    """Finish an end if it is ready and this thread is in no callback; else add it to the list.
 
     Never waits or raises, so `__dealloc__` may call it.
     """
@@ -71,13 +71,17 @@ cdef void end_soon(End end) noexcept:
             if ready:
                 end.finish()
         except BaseException:
-            ready = True                        # not added to the list: another try would fail too
+            ready = True  # do not add the end to the list, as another try would fail too
     if not ready:
         end_later(end)
 
 
 cdef int later_drain(bint wait=False) except -1:
-    """Finish ends of the list and ignore their errors.  Only one thread does this at a time."""
+    """Try up to MOST_AT_ONCE ends of the list, or with `wait` all, and finish those that are ready.
+
+    Returns at once if another thread does this.  Errors of `finish` are ignored; an exception of a
+    signal handler is raised.
+    """
     global draining, later_count
     cdef End end
     cdef int left = later_count
@@ -105,14 +109,15 @@ cdef bint later_made_room(int status) except -1:
 
 
 cdef int end_try(End end, bint wait) except -1:
-    """Finish one end.
+    """Finish one end, which was taken out of the list.
 
-    Put it back if it is not ready, if the wait failed, or if a signal handler raises an exception.
+    Put the end back if it is not ready, or if `ready` raises.  Raise the exceptions of `ready`
+    except RuntimeError, for example that of a signal handler.
     """
     cdef bint ready = False
     try:
         ready = end.ready(wait)
-    except RuntimeError:                        # the wait failed; a later call asks without a wait
+    except RuntimeError:                        # the wait failed; a later call tries the end again
         end_later(end)
         return 0
     except BaseException:

@@ -138,7 +138,7 @@ cdef Stream stream_borrowed(aclrtStream raw):
 
 
 cdef int destroy_in_context(aclrtStream raw, aclrtContext context) noexcept nogil:
-    """Destroy a stream while its context is current, then restore the thread's.
+    """Destroy a stream while its context is current; then restore the thread's context.
 
     Return the status.
     """
@@ -395,9 +395,10 @@ def raise_told(Stream stream not None):
 
 
 cdef int stream_tell(Stream stream, object error) except -1:
-    """Raise the error of a wait.
+    """Raise `error`, the error of a wait.
 
-    If it is None, raise errors of the stream that no call has raised.
+    If it is None, raise the first error of the stream that no call has raised yet: of a work, of a
+    task that a wait for something else has found (`fault_hooks`), or of a callback.
     """
     cdef Callbacks callbacks
     later_drain()
@@ -595,7 +596,7 @@ cdef class Event:
         return state == ACL_EVENT_RECORDED_STATUS_COMPLETE
 
     def synchronize(self, timeout_ms=None):
-        """Wait until the event is reached.
+        """Wait until the stream has reached the recorded event.
 
         Raises `acl.TimeoutError` when `timeout_ms` runs out.
         """
@@ -629,7 +630,7 @@ cdef class Event:
     def elapsed_ms(self, Event end not None):
         """Return the milliseconds from this event to `end`.
 
-        Both must be reached and have `timing`.
+        Their streams must have reached both events, and both must have `timing`.
         """
         cdef float elapsed = 0
         cdef aclError status

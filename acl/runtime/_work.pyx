@@ -220,8 +220,9 @@ cdef class Progress:
     cdef bint idle(self) noexcept:
         """Return True if the stream has no work left, or is destroyed; does not wait.
 
-        Return False if it cannot be queried: in a thread without a context, during a capture, or
-        because ACL lacks a resource.
+        Return False if the stream cannot be queried: in a thread without a context, during a
+        capture, or because ACL lacks a resource.  Return True if the query fails otherwise, and in
+        a forked child.
         """
         cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
         cdef aclError status
@@ -404,7 +405,7 @@ cdef class Work:
         self.told()
 
     def synchronize(self, timeout_ms=None):
-        """Wait for the work; raise its own error if it failed."""
+        """Wait for the work; raise its own error if it failed, or `acl.TimeoutError`."""
         cdef int32_t limit = timeout_checked(timeout_ms)
         if self.number > self.progress.done and self.span.error is None:
             error = self.progress.wait(limit, self.number)
@@ -428,7 +429,7 @@ cdef class Work:
         return 0
 
     cdef bint over(self) noexcept:
-        """Return True if the device is done with the work; does not wait."""
+        """Return True if the device is done with the work or the stream ended; does not wait."""
         return self.number <= self.progress.done or self.progress.idle()
 
 
@@ -478,7 +479,8 @@ def abort_error(handle):
 cdef object works_add(object works, Work work):
     """Return `works` with a new work, which replaces the older work of its stream.
 
-    The result is a tuple: the garbage collector would clear a list before the object that owns it.
+    Several works are a tuple: the garbage collector would clear a list before the object that owns
+    it.  A work that was never queued (number 0) is not added.
     """
     cdef tuple kept
     cdef Work one
@@ -523,7 +525,10 @@ cdef int works_settle(object works, int64_t until=-1) except -1:
 
 
 cdef object works_written(object works, Work work):
-    """Return the new work, and the older works that failed or whose outcome is not known."""
+    """Return the new work, together with the older works that failed or may still fail.
+
+    An older work of the same `Span` is left out, because a failure would be stored for both.
+    """
     cdef Work one
     cdef list kept
     if works is None:
