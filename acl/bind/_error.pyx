@@ -82,7 +82,7 @@ class AclError(RuntimeError):
         The runtime's own messages (``aclGetRecentErrMsg``), the newest first; empty if it had none.
         The exception's text shows the newest.
     hint : str
-        What to do about it; empty if nothing is known.
+        What to do about the error; empty if nothing is known.
     """
 
     def __init__(self, code, function, message=""):
@@ -110,8 +110,8 @@ class OutOfMemoryError(AclError, MemoryError):
     Attributes
     ----------
     report : OomReport or None
-        The pool's report: who asked, who holds the memory, what would help.  From Python 3.11 on,
-        its details are notes of the exception.
+        The pool's report: what was requested, what holds the memory, what would help; None if no
+        pool has made one.  From Python 3.11 on, its details are a note of the exception.
     """
 
     def __init__(self, code, function, message="", report=None):

@@ -301,7 +301,10 @@ cdef dict source_stats(CorePool *core):
 
 
 def tag_totals(Pool pool not None):
-    """Return live bytes by tag.  Bytes without a tag count for the default tag of their stream."""
+    """Return live bytes by tag, for all tags of the pool.
+
+    Bytes without a tag count for the default tag of their stream; without one, they are left out.
+    """
     cdef Arena *arena
     cdef uint32_t i, tag
     cdef size_t untagged
@@ -412,9 +415,11 @@ cdef uint64_t waits_copy(Arena *arena, Wait *out, uint64_t room) noexcept nogil:
 
 
 def waits(Pool pool not None):
-    """Return the pending frees as (stream, the stream that it waits for or None, bytes, tag).
+    """Return the pending frees as tuples (stream, other, bytes, tag).
 
-    Blocks for which all streams have finished are freed first.
+    `stream` is the block's own stream, and `other` the stream whose work must be complete; None:
+    the device must be synchronised.  Blocks whose work is complete are freed first and not
+    returned.
     """
     cdef Arena *arena
     cdef Wait *out
@@ -561,7 +566,10 @@ cdef str tag_name(Pool pool, const CoreReport *report):
 # ---- the device ---------------------------------------------------------------------------------
 
 def device_bytes(int device):
-    """Return free and total bytes of a device, of the kind of memory that its chip has."""
+    """Return free and total bytes of a device, of the kind of memory that its chip has.
+
+    Both are 0 if the driver refuses the query.
+    """
     cdef size_t free = 0, total = 0
     cdef aclError status
     with Device(device):

@@ -142,7 +142,10 @@ def locals_of(frame: types.FrameType) -> dict[str, Any]:
 
 
 def way_to(nodes: list[Any], holders: dict[int, list[Any]]) -> str:
-    """Return the path to a buffer, found by a breadth-first search of the objects that refer to it."""
+    """Return the path to a buffer, found by a breadth-first search of the objects that refer to it.
+
+    If no path is found within SECONDS, return the last part of one; "" if no object was found.
+    """
     ways = [""]
     for held, holder in pairwise(nodes):
         ways.append(step_of(holder, held)[1] + ways[-1])

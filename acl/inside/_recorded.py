@@ -116,7 +116,7 @@ class Part:
 def blocks_before(events: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
     """Return the blocks that were live before the first event.
 
-    They were freed first, or are live at the end without an event.
+    Their first event is a free, or they are live at the end and have no event.
     """
     order = np.argsort(events["address"], kind="stable")
     ordered = events[order]
@@ -127,7 +127,7 @@ def blocks_before(events: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
     found = np.concatenate([freed, silent])
     found["stack"][: len(freed)] = 0            # the stack of a free is not that of the allocation
     found["native"][: len(freed)] = 0
-    found["step"][len(freed) :] = 0            # in rows of live blocks this field has another meaning
+    found["step"][len(freed) :] = 0            # in LIVE events this field has `Birth.extra`
     return found
 
 
@@ -354,7 +354,7 @@ def joined(tables: Iterable[NDArray[Any]]) -> NDArray[Any]:
 
 
 def narrow(stream: NDArray[Any]) -> NDArray[Any]:
-    """Return indices of streams, as bytes if they fit."""
+    """Return a column of stream indices as uint8 if all are below 256, else as uint16."""
     return stream.astype(np.uint8 if not len(stream) or stream.max() < 256 else np.uint16)
 
 

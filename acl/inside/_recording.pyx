@@ -196,11 +196,11 @@ cdef class Recording:
     cdef bint running
     cdef int made
     cdef uint64_t begun                 # the beginning, in clock ticks
-    cdef uint64_t ended         # the end or the last look, in clock ticks
+    cdef uint64_t ended         # the end or, while it runs, the last `snapshot`, in clock ticks
     cdef object began                   # the beginning, in nanoseconds of Unix time
-    cdef list heads                     # by stream: events in its ring before the beginning
+    cdef list heads             # by stream: number of events in the ring before the beginning
     cdef list parts                     # the part of each stream (`arena_part`); valid once stopped
-    cdef object cached          # the `Recorded`, once it is stopped and was asked for; or None
+    cdef object cached          # the result of the first `snapshot` after `stop`; None before
 
     def __init__(self, Pool pool not None, *, capacity=1 << 20, stacks=False):
         wanted = stacks_wanted(stacks)

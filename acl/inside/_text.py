@@ -46,10 +46,10 @@ def printable(text: object, *, lines: bool = False) -> str:
 
 @contextmanager
 def replaced(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Return a file that is written beside `path` and replaces it at the end of the block.
+    """Context manager: gives a new file, which replaces the file at `path` at the end of the block.
 
-    If the block fails, the old file stays.  If `path` is not a regular file (a pipe, ``/dev/stdout``), it is
-    written in place.
+    The new file is written in the folder of `path`.  If the block fails, the old file stays.  If `path` is not a
+    regular file (a pipe, ``/dev/stdout``), it is written in place.
     """
     path = Path(os.path.realpath(path))
     try:
