@@ -2,8 +2,8 @@
 
 `alloc_fast` and `free_fast` are the fast path: they take the arena's biased lock and use an
 exact-size block of the cache, or the best fit of the bins.  `alloc_slow` and `free_slow` are called
-if another thread owns the lock, if the arena has a mode, or if there is no free block.  A slow
-allocation gets its pages from `core/_climb`.  `core/types.pxd` has the structs and the invariants.
+if this thread does not own the lock, as while the arena has a mode, or if there is no free block.
+A slow allocation gets pages from `core/_climb`.  `core/types.pxd` has the structs and invariants.
 
 Thread rule: any thread may call any function here; ACL's threads do.  No function uses the GIL, a
 Python object or an exception.  A free of a foreign pointer or of a block that is already free is
@@ -747,8 +747,8 @@ cdef bint arena_free(Arena *arena, Block *block) noexcept nogil:
     return free_fast(arena, block)
 
 
-# The next two functions rotate the offset, as `is_descriptor` does: if it is not a multiple of the
-# slot's size, the result is larger than any slot number.
+# The next two functions rotate the offset, as `is_descriptor` does: if the offset is not a multiple
+# of the size of a slot or descriptor, the result is larger than the number of any of them.
 
 cdef inline bint zone_has_arena(const void *allocator) noexcept nogil:
     cdef size_t offset = <size_t> (<const char *> allocator - zone.arenas)

@@ -25,8 +25,8 @@ cdef inline bint arena_is_of(Arena *arena, aclrtStream stream, aclrtContext cont
             and (stream != NULL or arena_context(arena) == context))
 
 
-# These begin, extend and read the `Attempt` of this thread's slow allocation, for the report if it
-# fails.
+# The next four functions begin, extend and read the `Attempt` of this thread's slow allocation.  If
+# the allocation fails, the OomReport is made from it.
 cdef void attempt_begin() noexcept nogil
 cdef void attempt_try(uint32_t rung) noexcept nogil
 cdef void attempt_stop(uint32_t stop) noexcept nogil     # `stop`: Stop bits

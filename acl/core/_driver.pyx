@@ -334,7 +334,7 @@ cdef void context_leave(Pool *pool, aclrtContext before) noexcept nogil:
 
 cdef void context_lend(Pool *pool) noexcept nogil:
     if pool.context != NULL and context_here(pool) == NULL:
-        pool.source.driver.context_set(pool.context)  # status ignored: next calls fail too
+        pool.source.driver.context_set(pool.context)  # status ignored: later calls fail then too
 
 
 cdef inline bint context_gone(aclError status) noexcept nogil:

@@ -64,7 +64,7 @@ cdef struct Guard:
     bint waits                  # each free waits for its stream, and is checked at once
     uint64_t pushed             # number of slots used so far; a slot's number is counted from 0
     uint64_t left               # slots below this number have left quarantine; left <= pushed
-    uint64_t settled            # slots below this number are checked and unused; settled <= left
+    uint64_t settled            # slots below this number are unused again; settled <= left
     uint8_t *pinned             # the pinned memory of all slots; NULL: the guard is closed
     Slot[SLOTS] slots
 

@@ -446,7 +446,8 @@ cdef Block *piece_of_pages(Arena *arena, Block *block, uint64_t want,
 cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept nogil:
     """Under the lock: detach up to `want` wholly free pages, or more if a segment has more.
 
-    Add them to the list `pieces`, and return their number.  Pages of the smallest blocks go first.
+    Add the detached blocks to the list `pieces`, and return the number of pages.  Pages of the
+    smallest blocks are taken first.
     """
     cdef Bins *bins = &arena.bins
     cdef uint32_t kind, index

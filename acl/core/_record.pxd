@@ -11,10 +11,12 @@ cdef void record_enter(Arena *arena) noexcept nogil
 # `record_alloc` and `record_free` are called under the lock of an arena that is recorded.
 cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks) noexcept nogil
 cdef void record_free(Arena *arena, Block *block) noexcept nogil
-# Under the lock of any arena: if it is recorded, writes an event that pages got or lost memory.
+# Under the lock of any arena: if the arena is recorded, writes an event of pages: EVENT_MAP or
+# EVENT_UNMAP.
 cdef void record_pages(Arena *arena, uint32_t kind, char *addr, uint64_t size,
                        uint64_t detail) noexcept nogil
-# Under the lock of any arena: if it is recorded, writes an event of a block, such as EVENT_SLEEP.
+# Under the lock of any arena: if the arena is recorded, writes an event of a block, such as
+# EVENT_SLEEP.
 cdef void record_block(Arena *arena, uint32_t kind, Block *block, uint64_t detail) noexcept nogil
 # Called without locks, for any arena: `record_note` and `record_oom` write an event if the arena is
 # recorded.  `record_pool` writes an event that belongs to no stream, into the ring of the first

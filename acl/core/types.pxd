@@ -107,7 +107,7 @@ cdef enum:
     PLACES = 64                 # a pool notes the last completed wait for up to 64 contexts
     NAP_BEDS = 4096  # buckets of the hash table of Naps; the key is the block's descriptor
     USE_BEDS = 1024  # buckets of the hash table of Uses; the key is the block's descriptor
-    WAIT_BEDS = 256  # buckets of the hash table of queues of Uses; key: stream and context
+    WAIT_BEDS = 256  # buckets of the hash table of queues of Uses; key: stream, context, `blind`
     SLOW_BUCKETS = 248  # histogram of durations: 8 buckets for each power of two nanoseconds
     PEAK_STREAMS = 64           # a Peak lists up to 64 streams
     CLIMBERS = 8                # a pool notes the arenas of its latest slow allocations: up to 8
@@ -406,7 +406,7 @@ cdef struct Ordering:
 # The end of the arena's stream, and the reuse of the arena for another stream. Part of the Arena.
 # Under the arena's lock.
 cdef struct Ending:
-    uint32_t by_device  # atomic; 1: the stream was destroyed, so wait for its context instead
+    uint32_t by_device  # atomic; 1: the stream was destroyed (wait for its context), or `offered`
     bint settled                # the stream was destroyed, and all its work is complete
     bint offered                # its pages were preallocated: the next new stream gets the arena
     # error of a failed task, which the driver has reported only to a wait of the pool; 0: none
@@ -648,7 +648,7 @@ cdef enum Stop:                 # bits: what kept a slow allocation from getting
 # `attempt_begin` on, and copied into the OomReport if the allocation fails. No lock.
 cdef struct Attempt:
     uint32_t tried              # bit r: Rung r was tried
-    uint32_t stopped            # Stop bits: what stopped it
+    uint32_t stopped            # Stop bits: what stopped the allocation
     aclError status             # the driver's last error; 0: none
 
 # What one arena held when an allocation failed. Part of an OomReport.
@@ -656,7 +656,7 @@ cdef struct OomHold:
     aclrtStream stream
     uint32_t role               # what the arena serves: an ArenaRole
     bint donates                # other arenas may take its free pages
-    size_t reserved             # bytes of its pages
+    size_t reserved             # bytes of the arena's pages
     size_t live                 # bytes of its live blocks that are not asleep
     size_t free                 # bytes of its free blocks, those that were cached included
     size_t largest_free         # bytes of its largest free block

@@ -1,7 +1,7 @@
-"""Whether a device shows one frame of memory at two addresses with the same bytes.
+"""A test of each device: does a frame that is mapped at two addresses have the same bytes at both?
 
-Aliases rest on this, and a pool whose device does otherwise would corrupt data.  So the first pool
-of each device that may make aliases tries it with a frame of its own.
+Aliases need this: on a device that shows other bytes they would corrupt data.  So the first pool of
+each device that may make aliases tests the device with a new frame.
 """
 
 from libc.stdint cimport uint32_t
@@ -25,15 +25,18 @@ cdef enum:
 
 cdef enum Answer:
     UNKNOWN             # a call failed, for instance because the device is full
-    STUCK               # the driver refused to take the frame or the addresses back
-    SAME
-    OTHER
+    STUCK               # the driver refused to unmap or free the frame or the addresses
+    SAME                # both addresses show the same bytes
+    OTHER               # the second address shows other bytes
 
-cdef dict answers = {}  # by device: True if aliases work there; devices not asked yet are not in it
+cdef dict answers = {}  # by device number: False if the device gave the Answer OTHER
 
 
 cdef Answer read_back(char *written, char *read, char value) noexcept nogil:
-    """Write bytes of a value to one address, and return whether they are read at another."""
+    """Write bytes to the address `written`; return SAME if they are read at `read`, else OTHER.
+
+    UNKNOWN: a copy failed.
+    """
     cdef char sent[PROBE_BYTES]
     cdef char found[PROBE_BYTES]
     memset(sent, value, PROBE_BYTES)
@@ -47,7 +50,10 @@ cdef Answer read_back(char *written, char *read, char value) noexcept nogil:
 
 
 cdef Answer with_two_mappings(char *first, aclrtDrvMemHandle handle) noexcept nogil:
-    """Map a frame twice, from address `first` on, and return whether both show the same bytes."""
+    """Map a frame at `first` and behind it; return if both mappings show the same bytes.
+
+    If a mapping cannot be removed, return STUCK.
+    """
     cdef char *second = first + FRAME_BYTES
     cdef Answer answer = UNKNOWN
     if aclrtMapMem(first, FRAME_BYTES, 0, handle, 0) != ACL_SUCCESS:
@@ -62,7 +68,7 @@ cdef Answer with_two_mappings(char *first, aclrtDrvMemHandle handle) noexcept no
 
 
 cdef Answer tried(int device) noexcept nogil:
-    """Return what the current device does with a new frame, which is freed again."""
+    """Test the current device with a new frame, and return the Answer; the frame is freed again."""
     cdef aclrtPhysicalMemProp prop
     cdef aclrtDrvMemHandle handle = NULL
     cdef void *addresses = NULL
@@ -83,18 +89,18 @@ cdef Answer tried(int device) noexcept nogil:
 
 
 cdef bint aliases_work(int device) except -1:
-    """Return False if the current device, whose number is `device`, was seen to show other bytes.
+    """Return False if a test of the current device, whose number is `device`, gave OTHER.
 
-    The first call for a device asks it, and logs a warning if it does; so does each later call
-    until one gets an answer.
+    The first call for a device makes the test, and logs a warning if it gives OTHER.  If the test
+    gives UNKNOWN, the next call makes it again.
     """
     cdef Answer answer
     if device not in answers and libacl_has(b"aclrtMapMem"):
         with nogil:
             answer = tried(device)
         if answer == UNKNOWN:
-            return True         # the core goes without aliases where the driver refuses them
-        answers[device] = answer != OTHER       # if STUCK, a second try would lose a frame more
+            return True         # if the driver refuses a second mapping, the core makes no aliases
+        answers[device] = answer != OTHER       # no second test after STUCK: it would lose a frame
         if answer == OTHER:
             warning_log(
                 "pool", "device %d: memory mapped at two addresses shows different bytes; pools "

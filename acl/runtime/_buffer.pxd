@@ -6,8 +6,8 @@ from libc.stdint cimport int64_t
 from acl.runtime._stream cimport Stream
 from acl.runtime._work cimport Work
 
-# A function that frees memory.  It is called with the GIL and must not block.  If the function may
-# block, the buffer sets `blocking`; then the function is called without the GIL.
+# A function that frees memory.  A function that never blocks is called with the GIL.  For a
+# function that may block, the buffer sets `blocking`, and the function is called without the GIL.
 ctypedef void (*BufferRelease)(void *owner, void *block) noexcept nogil
 # A function that gives the unfinished works on a memory block to a pool of host memory.  The pool
 # waits for these works before it uses the memory again.  Returns false if the pool refuses them.
@@ -26,7 +26,7 @@ cdef class Buffer:
     cdef object pending             # works on the memory (see `_work`); unused in a view
     cdef object writers        # works that wrote the memory and failed, or whose outcome is unknown
     cdef int device                 # number of the device; -1 if unknown
-    cdef int made                   # fork_count when it was made
+    cdef int made                   # fork_count when the object was made
     cdef int uses                   # number of calls that use the memory now; unused in a view
     cdef bint blocking              # `release` must be called without the GIL
 
@@ -75,7 +75,7 @@ cdef class HostBuffer:
     cdef void *block                # second argument of `release` and `settle`
     cdef object keeper              # object that keeps `owner` alive
     cdef object pending             # works on the memory (see `_work`)
-    cdef int made                   # fork_count when it was made
+    cdef int made                   # fork_count when the object was made
     cdef int uses                   # number of calls that use the memory now
     cdef bint blocking              # `release` must be called without the GIL
     cdef object __weakref__

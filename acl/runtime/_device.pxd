@@ -7,8 +7,8 @@ from acl.bind.generated._libacl cimport aclrtContext
 
 # Number of forks between the process that imported acl and this one.
 cdef int fork_count
-# True from the interpreter's exit on: then nothing is freed, because the end of the process does
-# it.
+# True from the interpreter's exit on: then no handle is destroyed, because the end of the process
+# frees everything.
 cdef bint leaving
 # Number of this package's open handles of all kinds; guarded by the GIL.
 cdef int alive
@@ -49,5 +49,5 @@ cdef class Device:
 cdef class Context:
     cdef aclrtContext raw           # NULL once closed
     cdef bint owned                 # True if `close` destroys the context
-    cdef int made                   # fork_count when it was made
+    cdef int made                   # fork_count when the object was made
     cdef readonly int device        # number of the context's device; -1 if unknown

@@ -296,7 +296,7 @@ cdef class Question:
     cdef int end(self) except -1:
         """Undo the use of the device if this was the last Question and nothing else uses it."""
         cdef int left = asked.get(self.ordinal, 0)
-        if not self.opened or left == 0:        # 0: `device_set` has made the use its own
+        if not self.opened or left == 0:  # 0: `device_set` has taken over the use of the device
             return 0
         if left > 1:
             asked[self.ordinal] = left - 1
@@ -567,7 +567,7 @@ cdef class ContextEnd(End):
 
     cdef int finish(self) except -1:
         alive_add(-1)
-        context_destroy(self.raw)               # a deleted object has no caller to tell the status
+        context_destroy(self.raw)               # status ignored: no caller waits for a deletion
         return 0
 
 

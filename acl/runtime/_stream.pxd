@@ -14,7 +14,7 @@ cdef class Stream:
     cdef aclrtStream raw            # NULL for the default stream
     cdef bint owned                 # True if `close` destroys the stream
     cdef bint is_closed
-    cdef int made                   # fork_count when it was made
+    cdef int made                   # fork_count when the object was made
     cdef readonly int device        # number of the stream's device; -1 if unknown
     cdef aclrtContext context       # the stream's context
     cdef readonly Progress progress  # the state of its work; None if __init__ has not run
@@ -39,5 +39,5 @@ cdef Stream stream_default()
 cdef class Event:
     cdef aclrtEvent raw             # NULL once closed
     cdef bint owned                 # True if `close` destroys the event
-    cdef int made                   # fork_count when it was made
+    cdef int made                   # fork_count when the object was made
     cdef readonly bint timing       # the event records the time, so `elapsed_ms` may be called

@@ -20,9 +20,9 @@ cdef class Progress:
     cdef aclrtStream raw            # NULL for a default stream
     cdef aclrtContext context       # the stream's context; NULL if unknown
     cdef int device                 # number of the stream's device; -1 if unknown
-    cdef int made                   # fork_count when it was made
-    cdef uint64_t watch             # number of the watch for its end (`_ends`); 0: none
-    cdef readonly bint ended        # True if the stream or its context is destroyed
+    cdef int made                   # fork_count when the object was made
+    cdef uint64_t watch             # number of the watch for the stream's end (`_ends`); 0: none
+    cdef readonly bint ended        # True if the stream or its context is or will be destroyed
     cdef uint64_t queued           # number of the work that was queued last; the first has number 1
     cdef uint64_t done              # the device has finished the works up to this number
     cdef list entering              # numbers of works that threads are queueing at this moment

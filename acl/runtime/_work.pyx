@@ -51,7 +51,7 @@ cdef enum:
     PATIENT_MS = 60000          # longest call of ACL in a thread that does nothing but wait
     FEW = 4                     # number of works from which on `works_add` removes finished ones
 
-# Every Progress that exists.  The key is the stream's handle; for a default stream, its context.
+# Every Progress that exists, unless its stream has ended; the keys are those of `key_of`.
 cdef object known = WeakValueDictionary()
 
 
