@@ -117,7 +117,7 @@ if TYPE_CHECKING:
     from acl.inside._histograms import Histogram, PoolHistograms, PoolPeak
     from acl.inside._leaks import LeakReport, LiveBlock, Mark
     from acl.inside._ledger import Ledger, LedgerPool, LedgerRow, memory_ledger
-    from acl.inside._oom import OomHold, OomReport
+    from acl.inside._oom import OomHold, OomProcess, OomReport
     from acl.inside._recorded import RecordedEvent
     from acl.inside._recording import Recording, Tracking
     from acl.inside._snapshot import BlockInfo, BudgetStats, PinnedStats, PoolStats, SleepReport, StreamStats
@@ -161,6 +161,7 @@ __all__ = [
     "Module",
     "NotSupportedError",
     "OomHold",
+    "OomProcess",
     "OomReport",
     "Op",
     "OutOfMemoryError",
@@ -299,6 +300,7 @@ _LATER = {
     "Model": "acl.execution._model",
     "Module": "acl.execution._kernel",
     "OomHold": "acl.inside._oom",
+    "OomProcess": "acl.inside._oom",
     "OomReport": "acl.inside._oom",
     "Op": "acl.execution._op",
     "PinnedPool": "acl.pool._pinned",

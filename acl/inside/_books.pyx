@@ -6,7 +6,7 @@ number is right by itself, but the numbers may be from different moments.  Nothi
 pool, except that `waits` completes pending frees.
 """
 
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free as c_free, malloc
 from libc.string cimport memcpy, memset
 
@@ -25,7 +25,7 @@ from acl.core.types cimport (
 )
 from acl.bind.generated._libacl cimport (
     ACL_DDR_MEM, ACL_HBM_MEM, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetMemUsageInfo,
-    aclrtMemUsageInfo, aclrtStream, libacl_has,
+    aclrtGetPhyDevIdByUserDevId, aclrtMemUsageInfo, aclrtStream, libacl_has,
 )
 from acl.core._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read
 from acl.core._order cimport waiting_poll
@@ -43,8 +43,8 @@ from acl.inside._snapshot import RUNG_WORDS, BlockInfo, BudgetStats, PoolStats, 
 from acl.inside._snapshot import readable
 
 __all__ = [
-    "blocks", "components", "device_bytes", "glance", "last_oom", "oom_of", "oom_told", "ooms",
-    "orphans", "refusals_tell", "stats", "tag_totals", "waits", "walk",
+    "blocks", "card", "components", "device_bytes", "glance", "last_oom", "oom_of", "oom_told",
+    "ooms", "orphans", "refusals_tell", "stats", "tag_totals", "waits", "walk",
 ]
 
 KINDS = ("stream", "user", "capture", "framework")
@@ -63,6 +63,7 @@ REFUSERS = ("limit", "headroom", "driver")     # the names of the Refusals
 REPORTS_APART = 10.0            # least seconds between logged reports of one pool and tag
 REPORTS_MOST = 256              # most entries of `reports_logged`
 reports_logged = {}  # (pool, tag) -> time and number of the last report in the log, count since
+others_told = weakref.WeakKeyDictionary()  # pool -> its last report that names other processes
 refusals_told = weakref.WeakKeyDictionary()  # pool -> by Refusal: time and count when last logged
 
 cdef struct Sums:               # sums over an arena's blocks, in bytes unless said otherwise
@@ -490,11 +491,17 @@ def ooms(Pool pool not None):
 def oom_of(Pool pool not None, before, stream, size=None):
     """Return a stream's newest report with a number above `before` and with this size, or None.
 
-    The pool's last report may be about another thread's allocation.
+    The pool's last report may be about another thread's allocation.  Other processes are asked what
+    they hold, so no lock may be held that they could wait for.
     """
     mine = [report for report in ooms(pool)
             if report.number > before and report.stream == stream and size in (None, report.size)]
-    return mine[-1] if mine else None
+    found = mine[-1] if mine else None
+    if found is not None and found.by_device:
+        from acl.inside._processes import report_with_others
+
+        others_told[pool] = found = report_with_others(found)
+    return found
 
 
 cdef int oom_log(report) except -1:
@@ -540,6 +547,9 @@ def number_of_report(report):
 
 cdef object report_of(Pool pool, CoreReport *told):
     cdef CoreReport report = told[0]
+    asked = others_told.get(pool)
+    others = ({"other_processes": asked.other_processes, "processes": asked.processes}
+              if asked is not None and asked.number == report.number else {})
     tried = [words for i, words in enumerate(RUNG_WORDS.values()) if report.attempt.tried >> i & 1]
     stopped = [name for i, name in enumerate(STOPS) if report.attempt.stopped >> i & 1]
     return OomReport(
@@ -556,7 +566,7 @@ cdef object report_of(Pool pool, CoreReport *told):
         holds=tuple([hold_of(&report.holds[i]) for i in range(report.hold_count)]),
         number=report.number, granule=pool.core.options.granule,
         joint_requested_peak=joint_peak(pool.core),
-        failed_runs=tuple(sorted(pool.failed_runs or ())))
+        failed_runs=tuple(sorted(pool.failed_runs or ())), **others)
 
 
 cdef str tag_name(Pool pool, const CoreReport *report):
@@ -580,6 +590,17 @@ def device_bytes(int device):
     if status != ACL_SUCCESS:
         free = total = 0
     return free, total
+
+
+def card(int device):
+    """Return the number that a device has on the machine, for all processes; -1 if unknown."""
+    cdef int32_t found = -1
+    cdef aclError status
+    if not libacl_has(b"aclrtGetPhyDevIdByUserDevId"):
+        return -1
+    with nogil:
+        status = aclrtGetPhyDevIdByUserDevId(device, &found)
+    return found if status == ACL_SUCCESS else -1
 
 
 def components(int device):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from acl.inside._snapshot import readable
 from acl.inside._text import printable
 
-__all__ = ["OomHold", "OomReport"]
+__all__ = ["OomHold", "OomProcess", "OomReport"]
 
 #: ACL_ERROR_RT_PARAM_INVALID: the driver does not support the page size.
 REFUSED = 107000
@@ -22,6 +22,7 @@ REFUSED = 107000
 LOST = (507010, 507899)
 MOST_ADVICE = 2
 MOST_TAGS = 8
+MOST_COMMAND = 100              # characters of a process's command line in a report
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,45 @@ class OomHold:
     largest_free: int
     whole: int
     waiting: int
+
+
+@dataclass(frozen=True)
+class OomProcess:
+    """Another process that held memory of the device, as far as `aclpool top` can see it.
+
+    Attributes
+    ----------
+    pid, command : int, str
+        The process id, and the command line of the process.
+    pools : tuple of str
+        The names of its pools on the device.
+    reserved, unused : int
+        Bytes that these pools held, and how many of them no block of theirs needed.
+    outside : int
+        Bytes that the process held outside its pools; 0 if its driver does not tell.
+    answered : bool
+        False if the process did not answer in time; then only `pid` is known.
+    """
+
+    pid: int
+    command: str = ""
+    pools: tuple[str, ...] = ()
+    reserved: int = 0
+    unused: int = 0
+    outside: int = 0
+    answered: bool = True
+
+    @property
+    def bytes(self) -> int:
+        """All bytes of the device that the process is known to hold."""
+        return self.reserved + self.outside
+
+    def __str__(self) -> str:
+        if not self.answered:
+            return f"process {self.pid} did not answer"
+        unused = f", of which {readable(self.unused)} are unused in {', '.join(self.pools)}" if self.pools else ""
+        command = self.command if len(self.command) <= MOST_COMMAND else self.command[:MOST_COMMAND] + "..."
+        return printable(f"process {self.pid} ({command}): {readable(self.bytes)}{unused}")
 
 
 @dataclass(frozen=True)
@@ -102,6 +142,12 @@ class OomReport:
         Bytes of a page of the pool.
     joint_requested_peak : int
         The most bytes that were asked for at one time over all streams, when the report was read.
+    other_processes : int
+        Bytes of the device that other processes and the system held; -1 if the driver does not tell, or if it was not
+        asked because the device was not the reason.
+    processes : tuple of OomProcess
+        The processes among them that `aclpool top` can see, those that hold the most first.  They are asked when a
+        call of this package fails; for memory that ACL asked for on its own, only under ``aclpool run``.
     """
 
     size: int
@@ -135,6 +181,8 @@ class OomReport:
     budget_live: int = 0
     granule: int = 0
     joint_requested_peak: int = 0
+    other_processes: int = -1
+    processes: tuple[OomProcess, ...] = ()
 
     @property
     def top_tag(self) -> str:
@@ -289,7 +337,22 @@ class OomReport:
         outside = self.device_total - self.device_free - self.reserved
         others = f", or of the {readable(outside)} outside the pool" if outside > 0 and self.device_total else ""
         return (f"the device is full: free {readable(max(self.missing - self.device_free, 0))} of what is "
-                f"live{self.most()}{others}")
+                f"live{self.most()}{others}{self.of_processes()}")
+
+    def of_processes(self) -> str:
+        """Return the processes that can be asked to give back unused memory, in words."""
+        asked = [f"`aclpool trim {one.pid}` (of {readable(one.unused)} unused)" for one in self.processes if one.unused]
+        return f"; what is idle in other processes comes back by {', '.join(asked[:3])}" if asked else ""
+
+    @property
+    def by_device(self) -> bool:
+        """True if the device lacked memory: then it matters what other processes hold."""
+        return self.code not in LOST and any(reason in self.stopped for reason in ("driver", "device", "headroom"))
+
+    @property
+    def unknown_bytes(self) -> int:
+        """Bytes of `other_processes` that none of `processes` is known to hold."""
+        return max(self.other_processes - sum(one.bytes for one in self.processes), 0)
 
     def most(self) -> str:
         """Return the tag with the most live bytes, in brackets."""
@@ -340,6 +403,11 @@ class OomReport:
                 f"{readable(hold.live)} live, {readable(hold.whole)} free in whole pages")
         total = f" of {readable(self.device_total)}" if self.device_total else ""
         lines.append(f"  device {self.device}: {readable(self.device_free)}{total} free")
+        lines += [f"  {one}" for one in self.processes]
+        if self.unknown_bytes:
+            known = any(one.answered for one in self.processes)
+            lines.append(f"  {'the rest of the' if known else 'all'} other processes, and the system: "
+                         f"{readable(self.unknown_bytes)}")
         lines.append(f"  tried: {', '.join(self.tried) or self.untried()}")
         if self.stopped:
             lines.append(f"  stopped by: {', '.join(self.stopped)}" + (f" ({self.code})" if self.code else ""))

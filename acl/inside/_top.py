@@ -112,11 +112,14 @@ def stream_numbers(one: StreamStats) -> dict[str, Any]:
 
 def pool_numbers(pool: Pool) -> dict[str, Any]:
     """Return the statistics of a pool as plain values."""
+    from acl.inside import _books
+
     stats = pool.stats()
     oom = pool.last_oom()
     return {
-        "name": pool.name, "device": pool.device, "limit": stats.limit, "reserved": stats.reserved,
-        "reserved_peak": stats.reserved_peak, "allocated": stats.allocated, "requested": stats.requested,
+        "name": pool.name, "device": pool.device, "card": _books.card(pool.device), "limit": stats.limit,
+        "reserved": stats.reserved, "reserved_peak": stats.reserved_peak,
+        "allocated": stats.allocated, "requested": stats.requested,
         "requested_peak": stats.requested_peak, "spare": stats.spare, "ooms": stats.ooms,
         "asleep": stats.asleep,
         "driver_calls": sum(stats.driver_calls.values()), "tags": stats.tags,
@@ -126,11 +129,13 @@ def pool_numbers(pool: Pool) -> dict[str, Any]:
 
 def device_numbers(ordinal: int) -> dict[str, Any]:
     """Return the sums of a device's ledger as plain values."""
+    from acl.inside import _books
     from acl.inside._ledger import memory_ledger
 
     ledger = memory_ledger(ordinal)
     return {
-        "device": ordinal, "total": ledger.total, "free": ledger.free, "pools": ledger.sum(owner="pool"),
+        "device": ordinal, "card": _books.card(ordinal),
+        "total": ledger.total, "free": ledger.free, "pools": ledger.sum(owner="pool"),
         "process": ledger.sum(owner="process"), "others": ledger.sum(owner="others") + ledger.sum(owner="rest"),
         "told_apart": ledger.components is not None,
     }

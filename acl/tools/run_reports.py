@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import acl
+from acl.inside._processes import report_with_others
 
 if TYPE_CHECKING:
     from acl.inside._oom import OomReport
@@ -65,6 +66,7 @@ class Reports:
             return
         self.printed[key] = now
         more = self.kept_back.pop(key, 0)
+        report = report_with_others(report)
         print(report.details() + (f"\n  {more} more like it since the last report" if more else ""),
               file=sys.stderr, flush=True)
 
