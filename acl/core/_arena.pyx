@@ -64,7 +64,7 @@ cdef bint fork_watched = False
 # --- fork ---------------------------------------------------------------------------------------
 
 cdef void on_fork_child() noexcept nogil:
-    """In a fork's child: open all locks, and refuse all allocations.
+    """In a fork's child: open the locks of all pools and arenas, and refuse all allocations.
 
     Threads that do not exist in the child may have held the locks.
     """

@@ -224,7 +224,7 @@ cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil:
 # --- pages --------------------------------------------------------------------------------------
 
 cdef inline bint sleeps(Arena *arena, Block *block) noexcept nogil:
-    """True if a block needs no memory: it is asleep, or it was freed while it had a Nap."""
+    """True if a block needs no memory: it is asleep, or it was freed and still has its Nap."""
     if block.state == BLOCK_LIVE:
         return block.flags & BLOCK_ASLEEP != 0
     return block.state == BLOCK_MOVING and nap_find(arena, block) != NULL
@@ -253,7 +253,7 @@ cdef void page_wake(Arena *arena, Range *span, Block *block, uint32_t page) noex
 
 
 cdef bint page_asleep(Arena *arena, Range *span, Block *block, uint32_t page) noexcept nogil:
-    """Under the lock: True if no block in a page needs memory: each is VOID or `sleeps`."""
+    """Under the lock: True if each block in a page is VOID, or `sleeps` is true for the block."""
     cdef char *low = span.base + page * arena.pool.options.granule
     block = page_first(span, block, low)
     while block != NULL and block.addr < low + arena.pool.options.granule:
@@ -309,8 +309,9 @@ cdef void turn_pages(Turn *turn, PageVisit visit) noexcept nogil:
 cdef inline bint frame_may_leave(Arena *arena, Frame *frame) noexcept nogil:
     """True if a frame may be given to the driver.
 
-    It may not if a retired mapping keeps its memory, or if a graph uses it at other addresses too:
-    a wake maps a new frame only at the block's address, but the graph needs all addresses.
+    False if the driver still has a retired mapping of the frame, which keeps the memory.  False
+    also if the frame has several mappings in the arena of a graph: a wake maps a new frame only at
+    the block's address, but the graph needs all addresses.
     """
     return frame.stale == 0 and (frame.views.next == NULL or not graph_keeps(arena))
 
@@ -420,7 +421,10 @@ cdef bint frames_find(Arena *arena, uint64_t want, Frame **frames) noexcept nogi
 
 
 cdef bint views_make(Turn *turn, View **first, uint64_t *count) noexcept nogil:
-    """Under the lock: make a View for each missing page of the batch, in the order of addresses."""
+    """Under the lock: make a View for each missing page of the batch, in the order of addresses.
+
+    Set `first` to the list of them, and add their number to `count`.  False: no host memory.
+    """
     cdef Arena *arena = turn.arena
     cdef size_t granule = arena.pool.options.granule
     cdef View **last = first
@@ -666,7 +670,7 @@ cdef void piece_let_go(Arena *arena, Range *span, Block *block, uint32_t kind) n
 
 
 cdef void page_empty(Arena *arena, Range *span, Block *block) noexcept nogil:
-    """Make a sleeping page a HOLE if all its blocks are VOID.
+    """Make the page of a VOID block a HOLE if all blocks in the page are VOID.
 
     A VOID block lies in one page only.
     """

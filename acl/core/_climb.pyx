@@ -107,8 +107,10 @@ cdef bint shapes_differ(Arena *arena) noexcept nogil:
 cdef void views_allow(Climb *climb) noexcept nogil:
     """Under the lock: set `climb.views` if aliases are allowed, `climb.repeats` if they are useful.
 
-    An alias is useful if an iteration of the arena has ended, as the next iteration uses the alias
-    again.  It is not useful if many allocations move pages, as then their shapes do not repeat.
+    Aliases are allowed by the options `views` and `steal`, unless the driver refuses them or the
+    arena has too many inactive mappings.  An alias is useful if an iteration of the arena has
+    ended, as the next iteration uses the alias again.  It is not useful if many allocations move
+    pages, as then their shapes do not repeat.
     """
     cdef Arena *arena = climb.arena
     climb.repeats = arena.iteration.emptied != 0 and not shapes_differ(arena)
@@ -361,7 +363,10 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
 
 
 cdef uint32_t stop_of(Pool *pool, size_t bytes) noexcept nogil:
-    """Return the Stop bit for a size that is refused before the first fallback step."""
+    """Return the Stop bit for a size that is refused before the first fallback step.
+
+    It is STOP_LIMIT if the size exceeds the pool's limit, else STOP_DEVICE.
+    """
     cdef size_t limit = pool.options.limit
     return STOP_LIMIT if limit != 0 and bytes > limit else STOP_DEVICE
 

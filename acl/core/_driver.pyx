@@ -85,7 +85,7 @@ cdef inline void growth_refused(Pool *pool, uint32_t kind, size_t bytes) noexcep
 
 
 cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil:
-    """Count a driver call that has returned `status`, and return `status`."""
+    """Count a driver call that has returned `status`, note a refusal, and return `status`."""
     global attempt_status
     cdef Source *source = &pool.source
     cdef bint refusal = False

@@ -22,7 +22,8 @@ from acl.core.types cimport (
 cdef size_t block_whole(Arena *arena, Range *span, Block *block) noexcept nogil:
     """Return the bytes of a block that could leave its arena: those of its wholly free pages.
 
-    In a segment, return the bytes of the block if it is the whole segment, else 0.
+    In a segment, return the bytes of the block if it is the whole segment, else 0.  Return 0 for a
+    block that is not FREE.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef uint32_t low, high
@@ -36,7 +37,10 @@ cdef size_t block_whole(Arena *arena, Range *span, Block *block) noexcept nogil:
 
 
 cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept nogil:
-    """Fill `hold` with the numbers of an arena; add its live bytes by tag to `report`."""
+    """Flush the cache of an arena, and fill `hold` with the arena's numbers.
+
+    Add the arena's live bytes by tag to `report`.
+    """
     cdef uint32_t index
     cdef size_t untagged
     cdef Block *block

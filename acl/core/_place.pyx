@@ -175,7 +175,7 @@ cdef void range_drop(Arena *arena, Block *block) noexcept nogil:
 
 cdef inline void window_add(Window *window, Range *span, Block *block, char *end,
                             size_t granule) noexcept nogil:
-    """Add to the placement's counts the pages of one block between `window.start` and `end`."""
+    """Add the pages of a block, from `window.start` up to `end`, to `window.fresh` and `.holes`."""
     cdef char *low = block.addr if block.addr > window.start else window.start
     cdef char *high = block_end(block) if block_end(block) < end else end
     cdef uint32_t first = page_floor(span, low, granule)

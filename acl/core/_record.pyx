@@ -149,7 +149,10 @@ cdef uint64_t ring_head(Arena *arena) noexcept nogil:
 
 
 cdef inline Event *ring_next(Arena *arena) noexcept nogil:
-    """Under the lock: return the slot of the next event; NULL if no events are kept."""
+    """Under the lock: return the slot of the next event; make the ring if there is none yet.
+
+    NULL: no events are kept, or there is no host memory.
+    """
     cdef Ring *ring = arena.recording.ring
     cdef Event *event
     if ring == NULL:
