@@ -59,7 +59,7 @@ def paths_asked(now: float) -> Iterator[tuple[int, Path, bool]]:
 
 
 def connected(path: Path) -> socket.socket | None:
-    """Return a socket that has sent the question; None if the process has ended or is not the user's."""
+    """Return a socket that has sent the question; None if the process has ended, or is not the user's or root's."""
     caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         caller.setblocking(False)
@@ -131,7 +131,7 @@ def ask_now(now: float) -> None:
 # ---- what they hold ----
 
 def count_of(table: dict[str, Any], name: str) -> int:
-    """Return a count of bytes of another process's answer; raise ValueError if it is none."""
+    """Return a number of bytes from another process's answer; raise ValueError if it is no such number."""
     value = table.get(name, 0)
     if type(value) is not int or not 0 <= value < 1 << 64:
         raise ValueError(f"{name} must be a count")
@@ -145,7 +145,10 @@ def of_card(part: dict[str, Any], device: int, card: int) -> bool:
 
 
 def process_of(pid: int, told: Any, device: int, card: int, backend: str) -> OomProcess | None:
-    """Return what a process holds of the device; None if it holds nothing, or its answer is not a service's."""
+    """Return what a process holds of the device, or that it did not answer (`told` is None).
+
+    Return None if the process holds nothing of the device, or if its answer is not valid.
+    """
     if told is None:
         return OomProcess(pid, answered=False)
     try:
@@ -167,7 +170,10 @@ def process_of(pid: int, told: Any, device: int, card: int, backend: str) -> Oom
 
 
 def processes_of(device: int, card: int, backend: str) -> list[OomProcess]:
-    """Ask the other processes, or use their last answers, and return those that hold memory of the device."""
+    """Ask the other processes, or use their last answers.
+
+    Return the processes that hold memory of the device, those that hold the most first, and those that did not answer.
+    """
     now = time.monotonic()
     if now - Asked.when >= FRESH:
         Asked.when = now
@@ -200,7 +206,7 @@ def report_with_others(report: OomReport) -> OomReport:
 
 
 def bytes_of_others(device: int) -> int:
-    """Return the bytes of a device that other processes and the system hold; -1 if the driver does not tell."""
+    """Return the bytes of a device that other processes and the system hold; -1 if they are not known."""
     from acl.inside import _books
 
     components = _books.components(device)

@@ -435,7 +435,7 @@ cdef class Device:
         return least, greatest
 
     def synchronize(self, timeout_ms=None):
-        """Wait for all work of the current context on this device.
+        """Wait for all work of the device's default context.
 
         Raises `acl.TimeoutError` when `timeout_ms` runs out; the work continues.
         """

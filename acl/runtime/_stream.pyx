@@ -292,7 +292,7 @@ cdef class Stream:
         check(status, "aclrtStreamWaitEvent")
 
     def record(self, Event event=None):
-        """Record an event behind the queued work and return it; by default, a new event."""
+        """Record `event` behind the queued work, and return it.  None: make a new event."""
         if event is None:
             event = Event()
         event.record(self)
