@@ -34,7 +34,7 @@ ASKERS = 16                         # services that are asked at the same time, 
 
 @dataclass
 class Family:
-    """The lines of the page for one metric."""
+    """One metric of the page: its kind, its help text and its lines."""
 
     kind: str
     help: str

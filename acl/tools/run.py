@@ -68,7 +68,7 @@ class Pools:
         return lines or ["no stream was made"]
 
     def failed(self) -> bool:
-        """Return True if a stream was made that is not served, and no pool could be made."""
+        """Return True if a stream could not be registered with a pool, and no device has a pool."""
         return bool(self.refused) and not self.by_device
 
     def of_device(self, device: int) -> list[str]:

@@ -451,7 +451,10 @@ def test_block_used_by_another_stream_is_released_only_after_the_queue_drain() -
 
 
 def test_queue_marker_releases_a_block_that_another_stream_used() -> None:
-    """The mark is set at the first slow allocation after the free; the block is released when the stream reaches it."""
+    """The queue marker is set at the first slow allocation after the free.
+
+    The block is released when the stream has reached the marker.
+    """
     program("""
         framework, one, two = Framework(), acl.Stream(), acl.Stream()
         framework.can_mark()
@@ -578,7 +581,10 @@ def test_framework_instance_allocates_from_its_own_pool() -> None:
 
 
 def test_framework_instance_releases_pages_of_blocks_freed_after_their_work() -> None:
-    """Such an instance moves pages as the pool itself does, because a block is freed only when its work is complete."""
+    """An instance with `early=False` moves pages as the pool itself does.
+
+    The framework frees a block only when the work on it is complete, so its pages may leave at once.
+    """
     program("""
         pool = acl.Pool(0)
         framework = Framework(_door.attach(pool, early=False, own=True))

@@ -33,7 +33,7 @@ library.my_free.restype = None
 
 
 class Books:
-    """The two callbacks of camem.py, without its other parts."""
+    """The two callbacks that camem.py registers, and a table of the live handles; a stand-in for `CaMemAllocator`."""
 
     def __init__(self) -> None:
         self.handles: dict[int, tuple[int, int, int, int]] = {}
@@ -257,7 +257,7 @@ def test_an_exit_with_living_segments_is_silent() -> None:
 
 
 class TaggedBooks(Books):
-    """Callbacks with a current tag, as `CaMemAllocator` has one."""
+    """Callbacks of an object with a `current_tag`, an attribute that `CaMemAllocator` has too."""
 
     current_tag = "default"
 

@@ -59,7 +59,10 @@ SLOT_AT_BARRIER = """
 
 
 def test_function_slots_are_bound_after_a_barrier_in_all_threads(tmp_path: Path) -> None:
-    """Calls read their slot without a barrier, so the binding issues one in all threads before its first store."""
+    """Calls read a function's slot without a barrier.
+
+    So the binding issues a barrier in all threads before it stores the first function's address in a slot.
+    """
     library = tmp_path / "barrier.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-xc", "-"], input=SLOT_AT_BARRIER, text=True, check=True)
     done = run_python("""

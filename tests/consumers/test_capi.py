@@ -188,7 +188,7 @@ def test_registration_made_in_c_outlives_a_dropped_pool(c_module: ModuleType) ->
 
 
 def test_pool_of_a_stream_can_be_queried_while_pools_are_made_and_closed(no_leaks: None) -> None:
-    """Each run of a model on a stream without a pool makes this query, on any thread."""
+    """Each run of a model asks for the pool of its stream, on any thread; here the stream has no pool."""
     faults: list[BaseException] = []
     done = threading.Event()
 
@@ -261,7 +261,10 @@ LAST = "    uint32_t (*check)(AclPool *pool);\n"
 
 
 def built_against(name: str, folder: Path, functions: str, minor: int) -> ModuleType:
-    """Return a module compiled with a header whose table ends with other functions."""
+    """Return a module compiled with a changed header.
+
+    In the header's table `functions` replaces the last function, and the table's version is 1.`minor`.
+    """
     shutil.copytree(acl.include_dir(), folder / "include")
     header = folder / "include/aclpool.h"
     text = header.read_text()
@@ -273,7 +276,7 @@ def built_against(name: str, folder: Path, functions: str, minor: int) -> Module
 
 
 def test_module_built_against_an_older_table_works(tmp_path: Path) -> None:
-    """Such a module does not use the last function, and finds the earlier functions at unchanged offsets."""
+    """The module's table lacks the last function; all other functions are at unchanged offsets."""
     module = built_against("older_table", tmp_path, "", 0)
     assert module.known == module.given - ctypes.sizeof(ctypes.c_void_p)
     assert module.trims == 1

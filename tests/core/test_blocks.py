@@ -85,7 +85,7 @@ def test_any_order_of_allocations_keeps_the_invariants(seed: int) -> None:
 
 
 def test_small_blocks_of_rare_sizes_are_put_into_bins_when_freed() -> None:
-    """If the cache kept such blocks, they would not be used again, and not be joined with neighbours before a flush."""
+    """In the cache, a block of a rare size would stay unused, and not be joined with its neighbours before a flush."""
     rig = Rig()
     sizes = [512 * units for units in range(1, 301)]
     cached = []

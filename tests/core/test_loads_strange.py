@@ -42,7 +42,7 @@ def test_worst_case_loads_waste_at_most_a_tenth_of_the_memory(name: str, count: 
 
 
 def test_aliases_that_are_never_used_again_are_given_up() -> None:
-    """Iterations repeat in this load, but no layer can use the aliases that another layer made."""
+    """Each iteration of this load repeats its requests, but no layer can use the aliases that another layer made."""
     replay = Replay(made(STRANGE["concatenated"], 4000, 7))
     slow = [replay.once()[1] for _ in range(4)]
     assert max(slow[2:]) <= 0.025, slow

@@ -69,7 +69,10 @@ def test_critical_sections_exclude_each_other_while_lock_owners_change(program: 
 
 
 def test_seccomp_filter_installed_late_is_named_when_the_process_ends() -> None:
-    """If a filter refuses membarrier after a thread already owns its arena, the process names it when it ends."""
+    """If a seccomp filter refuses membarrier after a thread has become the owner of an arena, the process aborts.
+
+    Its message names the system call and the variable that switches the bias off.
+    """
     done = run_python("""
         import ctypes, platform, struct, sys, threading
         import acl

@@ -296,7 +296,10 @@ def test_driver_failure_while_aliases_exist_leaves_the_pool_consistent(call: str
 
 @pytest.mark.parametrize("at", range(1, 29))
 def test_an_unmap_that_is_refused_once_leaves_no_mapping_behind(at: int) -> None:
-    """The frame moves and is later given to the driver; a mapping that was left would still keep its memory."""
+    """A frame moves to another arena; all its mappings in the first arena must be removed.
+
+    A mapping that was left would keep the frame's memory even after the pool has given the frame to the driver.
+    """
     rig = Rig(views=2, limit=25 * PAGE)
     split_free(rig)
     rig.free(rig.alloc(20 * PAGE))
@@ -308,7 +311,10 @@ def test_an_unmap_that_is_refused_once_leaves_no_mapping_behind(at: int) -> None
 
 @pytest.mark.parametrize("at", range(1, 29))
 def test_frame_is_released_only_after_its_last_mapping_is_removed(at: int) -> None:
-    """Otherwise the pool would count memory as returned that the driver keeps until its last mapping is removed."""
+    """The driver keeps the memory of a frame until the frame's last mapping is removed.
+
+    A pool that released the frame earlier would count memory as returned that the driver still has.
+    """
     rig = Rig(views=2, limit=25 * PAGE)
     split_free(rig)
     rig.free(rig.alloc(20 * PAGE))

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 class Foreign:
-    """An array of another library: it has only the two methods of DLPack."""
+    """An array of another library: its only public methods are `__dlpack__` and `__dlpack_device__`."""
 
     def __init__(self, whole: Any, place: int | None = None) -> None:
         self.whole, self.place, self.asked = whole, place, []

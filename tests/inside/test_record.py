@@ -97,7 +97,7 @@ def test_overwritten_recording_is_still_consistent(made: Made, capacity: int) ->
 
 
 def test_stopped_recording_records_no_events(made: Made) -> None:
-    """After its end, blocks are not tracked either, and a new recording begins without events of the old one."""
+    """After a recording has ended, new blocks are not tracked; the next recording has no events of the first one."""
     pool, _, door = made
     for _ in range(2):
         with pool.record() as recording:

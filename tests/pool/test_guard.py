@@ -282,7 +282,10 @@ def test_wrong_guard_level_in_the_environment_is_named(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("debug", [True, "sample:2"])
 def test_guarded_stream_can_be_used_by_two_threads(debug: bool | str) -> None:
-    """ACL forbids this.  A block may then be freed unchecked, but no block is lost, and no false error is reported."""
+    """ACL forbids two threads to use one stream's allocator at the same time.
+
+    If they do, a block may be freed unchecked, but no block is lost, and no false error is reported.
+    """
     before = reports()
     with open_door(debug=debug) as (pool, stream, door):
 

@@ -59,7 +59,7 @@ def test_sampling_guard_with_a_busy_stream_never_waits(sample: str) -> None:
 
 
 def test_watched_stream_gets_no_memory_if_its_capture_state_cannot_be_queried() -> None:
-    """A block of an unknown owner might become part of the graph, so none is given out."""
+    """The allocation fails: a block that is given out during an unnoticed capture could become part of the graph."""
     with acl.Pool(0, watch_captures=True) as pool, acl.Stream() as stream:
         graph = out()
         pool.alloc(1000, stream).close()

@@ -245,7 +245,7 @@ def test_foreign_allocator_of_a_stream_is_distinguished_from_a_pool(pool: acl.Po
 
 
 def test_allocator_of_a_stream_is_the_one_that_acl_reports(pool: acl.Pool, stream: acl.Stream) -> None:
-    """The answer is right even if a program registers another stream's allocator in ACL without telling the pool."""
+    """`allocator_of` is right even if a program registers the allocator of another stream directly in ACL."""
     with acl.Pool(0) as second, acl.Stream(0) as other:
         pool.register(stream)
         second.register(other)
@@ -299,7 +299,7 @@ def test_a_borrowed_stream_may_be_registered(pool: acl.Pool) -> None:
 
 
 def test_new_stream_at_the_address_of_an_ended_stream_is_not_registered(pool: acl.Pool) -> None:
-    """The new streams may or may not get an earlier address; in both cases nothing is registered for them."""
+    """A new stream may get the address of an ended one; in any case, no allocator is registered for the new stream."""
     for _ in range(40):
         with acl.Stream(0) as stream:
             assert acl.allocator_of(stream) is None
@@ -630,7 +630,7 @@ def test_forked_child_cannot_use_the_pool_of_its_parent() -> None:
 
 
 def test_block_list_can_be_made_while_the_garbage_collector_frees_blocks() -> None:
-    """If the map were made under the arena's lock, a finalizer in the same thread would wait for it for ever."""
+    """If the pool held the arena's lock while it makes the list, a finalizer in this thread would wait for ever."""
     done = run_python(
         """
         import gc

@@ -652,7 +652,10 @@ def test_failure_of_any_driver_call_in_sleep_or_wake_leaves_the_pool_usable(
 @pytest.mark.release_only                               # checks after each step do not work while threads race
 @pytest.mark.parametrize("seed", [1, 2])
 def test_contents_stay_while_tags_sleep_in_any_order_beside_growth_and_stealing(seed: int) -> None:
-    """Two streams allocate, free and steal pages under one limit; blocks wake with the contents they had."""
+    """Two streams allocate, free and steal pages under one limit while tags sleep and wake in any order.
+
+    Each block that wakes has the contents that it had before its sleep.
+    """
     print("seed", seed)
     rng = random.Random(seed)
     stop = threading.Event()

@@ -339,7 +339,10 @@ def test_text_that_is_empty_or_too_long_is_refused(text: str) -> None:
 
 
 class Task(TextTask):
-    """A user's task with errors: `bad` names methods, and the first letters of the texts for which each raises."""
+    """A user's task with errors.
+
+    `bad` maps the name of a method to first letters: the method raises an error for texts that begin with one of them.
+    """
 
     def __init__(self, **bad: str) -> None:
         super().__init__(layers=1)

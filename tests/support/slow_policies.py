@@ -47,7 +47,8 @@ class Piece:
 class SlowTorch:
     """A policy with segments of 2 MiB, 20 MiB or a multiple of 2 MiB.
 
-    Of the smallest pieces that fit, it takes the first.
+    Requests of up to 1 MiB and larger ones have segments of their own.  An allocation takes the smallest free piece
+    that fits; of several pieces of that size, the first.
     """
 
     pieces: list[Piece] = field(default_factory=list)

@@ -246,7 +246,7 @@ class World:
             held.graph.reads.append((host, held.value))
 
     def take(self) -> None:
-        """Allocate a block through the callbacks; with early frees its work may be launched after its free."""
+        """Allocate a block through the callbacks; with early frees, work on it may be launched after it was freed."""
         lane = self.random.choice(self.lanes)
         if lane.graph is not None or "" in self.asleep:
             return

@@ -172,7 +172,8 @@ bool handle_is(const void *handle, HandleKind kind);
 /* Makes the object dead for handle_is; its slot is not used again before handle_retire.
  * False if the object was dead already: if two threads destroy one object, one of them gets false. */
 bool handle_kill(void *handle);
-/* Makes the object dead; its slot may be used again, after many other slots of its kind. */
+/* Makes the object dead, and allows a new object of its kind to use the slot once no hold on it is left. As described
+ * above, that happens after many other objects died; with ACL_SIM_REUSE_HANDLES=1, at once. */
 void handle_retire(void *handle);
 /* As handle_is, and holds the slot: it is not used again until handle_drop, even if another
  * thread destroys the object. Without a hold, the data read after handle_is may belong to another
@@ -226,7 +227,8 @@ unsigned kernel_threads(void);
 /* Changes a setting for this process and reads the configuration anew. If the value is invalid,
  * returns 100000 and restores the old value. Must be called only while no device is in use. */
 aclError setting_change(const char *name, const char *value);
-/* Reads a size such as "32G", "512M" or "4096", in bytes; false if the text is not a size. */
+/* Reads a size such as "32G", "512MiB" or "4096", in bytes; false if the text is not a size, or if the size does not
+ * fit into a size_t. */
 bool size_parse(const char *text, size_t *bytes);
 
 /* ---- the gate (call_hooks.c) ----------------------------------------------------------------------
@@ -393,10 +395,12 @@ aclError stream_resolve_any(aclrtStream handle, Stream **stream);
 /* Adds a task at the end of the stream's queue, or of its graph during a capture. The payload is
  * copied. On failure nothing is queued and `drop` is not called. */
 aclError stream_submit(Stream *stream, const TaskClass *sort, const void *payload, size_t size);
-/* Waits until all tasks that are queued now are done. Returns 507046 if the timeout passes before,
- * the status of a task if one has failed, else success. */
+/* Waits until all tasks that are queued now have run or were dropped. Returns 507046 if the timeout passes before,
+ * 107027 if the stream is being captured, the status of the first task that failed if one has failed, else success.
+ * Does not wait, and returns success, for a stream that a graph or another stream runs, and for a stream that was
+ * destroyed. */
 aclError stream_synchronize(Stream *stream, int32_t timeout_ms);
-/* True if all queued tasks are done; costs one relaxed load and takes no lock. */
+/* True if every queued task has run or was dropped. Reads two atomic counters and takes no lock. */
 bool stream_idle(const Stream *stream);
 /* Waits in a task until ready(argument) is true, as park_wait does. Also returns false when the
  * stream is aborted or destroyed. */

@@ -14,7 +14,8 @@ typedef struct Process {
 
 Process process_self(void);
 /* True if the process is running, even if its first thread has ended. False if all fields are 0, if the process has
- * ended (a zombie has ended, too), or if its number now belongs to another process. */
+ * ended (a zombie has ended, too), or if its number now belongs to another process, which can be seen only if `start`
+ * is known. */
 bool process_lives(Process process);
 /* Opens, for reading and writing, the file that another process has open as `descriptor`. Returns a descriptor of
  * this process; -1 with errno set if the file cannot be opened. */

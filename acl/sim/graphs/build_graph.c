@@ -32,7 +32,7 @@ typedef struct StreamSwitch {
     Stream *if_true;
 } StreamSwitch;
 
-/* The run function of tasks that change the control flow. It does nothing, because lane_run executes them. */
+/* The run function of tasks that change the control flow. It does nothing, because lane_run executes such tasks. */
 static aclError control_run(Stream *stream, const void *payload)
 {
     (void)stream;

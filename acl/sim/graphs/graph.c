@@ -145,7 +145,7 @@ void graph_release(Graph *graph)
 
 /* ---- execution ------------------------------------------------------------------------------- */
 
-/* How long aclmdlRIDestroy waits until no execution is queued, as in the runtime. */
+/* The longest time that aclmdlRIDestroy waits for queued executions, as in the runtime. */
 enum { DESTROY_PATIENCE_MS = 10000 };
 
 static bool graph_is_still(const void *argument)

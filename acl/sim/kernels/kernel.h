@@ -73,7 +73,8 @@ typedef struct ArgsCopy {
 
 /* Returns 107017 if the handle is not live. */
 aclError args_check(aclrtArgsHandle handle);
-/* Copies the arguments; 107017 if the handle is not live, 107000 if it was not finalized. */
+/* Copies the arguments. Returns 107017 if the handle is not live, 107000 if its arguments were not finalized after
+ * their last change, 207001 without host memory. */
 aclError args_copy(aclrtArgsHandle handle, ArgsCopy *copy);
 
 /* Copies the arguments from the array of pointers `args` into one buffer, at the offsets that follow from the

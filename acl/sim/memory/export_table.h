@@ -59,8 +59,9 @@ bool share_owner_gone(ShareEntry *entry);
 /* For an entry after share_owner_gone: true if no importer is left; then the owner must not read the entry again. */
 bool share_is_over(ShareEntry *entry);
 
-/* Imports memory of another process (or of this one): counts the caller as an importer and opens
- * the file. 107000 if the token is unknown, 207006 if this process may not import. */
+/* Imports memory of another process (or of this one): counts the caller as an importer and opens the file. 207006 if
+ * this process may not import. 107000 if the token is unknown, if the exporter has ended or has given the entry up, or
+ * if SHARE_USERS other processes have imported the memory. */
 aclError share_import(const char *function, uint64_t token, ShareKind kind, ShareEntry **entry,
                       int *fd);
 /* Called when an import ends. If the owner has given the entry up and this was the last import, frees

@@ -9,8 +9,8 @@
 
 /* What a memory attribute of aclrtGetMemInfo counts. */
 typedef struct InfoPart {
-    bool on_hbm, on_ddr; /* counts on chips with HBM; counts on chips without */
-    bool normal, huge, giant; /* the kinds of pages that it counts */
+    bool on_hbm, on_ddr; /* the attribute counts memory on chips with HBM; on chips without HBM */
+    bool normal, huge, giant; /* the kinds of pages that the attribute counts */
 } InfoPart;
 
 static const InfoPart INFO_PARTS[] = {

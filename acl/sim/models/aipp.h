@@ -69,8 +69,8 @@ struct aclmdlAIPP {
 /* Gives the bytes of a parameter set for a batch of that size; false on overflow. */
 bool aipp_bytes(uint64_t count, size_t *bytes);
 
-/* Returns 100000 if parameters of the set contradict each other; called when the set is given to
-   a model. */
+/* Returns 100000 if the input format or the size of the source image is not set, or if parameters of the set contradict
+   each other. Called when the set is given to a model. */
 aclError aipp_check(const aclmdlAIPP *set);
 
 #endif

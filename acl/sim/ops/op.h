@@ -103,8 +103,8 @@ bool op_infer_reads(const OpKind *kind, int input);
    message and returns false. */
 bool form_accept(const OpCall *call);
 
-/* Returns false and writes a message if a required input is missing, or if an input that must hold one value
-   holds another number of them. */
+/* Returns false and writes a message if one of three checks fails: an operator with any number of inputs has all of
+   them; an input that must hold one value holds exactly one; inputs that must have the same type have it. */
 bool form_check_inputs(const OpCall *call);
 
 /* Fills in the types and shapes of the outputs. Returns false and writes call->message if it cannot. */

@@ -264,7 +264,7 @@ static bool trilu_run(const OpCall *call)
     bool upper = attr_int(call, "upper", 1) != 0;
     memset(out->data, 0, (size_t)tensor_bytes(out));
     for (int64_t row = 0; columns > 0 && row < tensor_count(in) / columns; row++) {
-        int64_t edge = row % rows + k; /* upper keeps [edge, columns), lower [0, edge] */
+        int64_t edge = row % rows + k; /* kept columns: [edge, columns) if `upper`, else [0, edge] */
         int64_t first = upper ? (edge < 0 ? 0 : edge) : 0;
         int64_t last = upper ? columns : (edge + 1 > columns ? columns : edge + 1);
         if (last > first) {

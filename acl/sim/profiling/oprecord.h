@@ -17,7 +17,8 @@ typedef struct OpRecord {
 
 _Static_assert(sizeof(OpRecord) == 80, "no padding: the signature covers all of it");
 
-/* Makes the record of a run. Its names are kept until they are fetched, or until many newer ones follow. */
+/* Makes the record of a run. The names of the operator and of its type are kept here until the program fetches them, or
+   until NAMES_KEPT (oprecord.c) newer records were made. */
 void oprecord_make(const OpRun *run, OpRecord *record);
 
 #endif

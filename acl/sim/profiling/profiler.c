@@ -378,7 +378,7 @@ static aclError mark_submit(aclrtStream handle, const char *text, size_t length,
     return stream_submit(stream, &mark_task, &mark, sizeof mark);
 }
 
-/* The mark gets a time on the host now, and one on the stream when the stream reaches it. */
+/* Records a mark with two times: the host's time of this call, and the time at which the stream reaches the mark. */
 aclError sim_aclprofMarkEx(const char *msg, size_t msgLen, aclrtStream stream)
 {
     if (!is_marking() || msg == NULL || stream == NULL || msgLen == 0 || msgLen >= TEXT_MAX ||
@@ -506,7 +506,7 @@ aclError sim_aclprofRangeStart(void *stamp, uint32_t *rangeId)
     return ACL_SUCCESS;
 }
 
-/* Any thread may call it, not only the one that started the range. */
+/* Ends the range and records it. Any thread may end a range, not only the thread that started it. */
 aclError sim_aclprofRangeStop(uint32_t rangeId)
 {
     Stamp *found = NULL;
@@ -524,7 +524,8 @@ aclError sim_aclprofRangeStop(uint32_t rangeId)
     return stamp_record(found, "range", found->begin_ns);
 }
 
-/* The attributes describe an operator's tensors. Only the times are recorded. */
+/* Begins a range of this thread. `attr` describes an operator's tensors; it is checked, but only the range's times are
+   recorded. */
 aclError sim_aclprofRangePushEx(aclprofEventAttributes *attr)
 {
     NEED(attr != NULL && attr->version == ACL_PROF_EVENT_ATTR_VERSION);

@@ -69,7 +69,8 @@ aclError sim_aclrtAllocBuf(aclrtMbuf *buf, size_t size)
     return ACL_SUCCESS;
 }
 
-/* A member of a chain is freed with its head. */
+/* Frees a buffer or, if the buffer is the head of a chain, all buffers of the chain. Refuses any other buffer of a
+   chain: it is freed with the head. */
 aclError sim_aclrtFreeBuf(aclrtMbuf buf)
 {
     REQUIRE_MBUF(buf);

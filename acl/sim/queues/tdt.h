@@ -55,9 +55,9 @@ aclError tdt_queue_clear(uint32_t id);
 aclError tdt_queue_grant(uint32_t id, uint32_t permission);
 aclError tdt_queue_permission(uint32_t id, uint32_t *permission);
 
-/* Both return 500001 if a queue does not exist. tdt_route_bind also does so if the route exists
-   already or would close a cycle, if the queues hold messages of different sorts, or if these
-   cannot be copied; tdt_route_unbind if the route does not exist. */
+/* Both functions return 500001 if one of the queues does not exist. tdt_route_bind also returns 500001 if the route
+   exists already or would close a cycle, if the queues hold messages of different sorts, if such messages cannot be
+   copied, or if no further route can be stored. tdt_route_unbind also returns 500001 if the route does not exist. */
 aclError tdt_route_bind(uint32_t source, uint32_t target);
 aclError tdt_route_unbind(uint32_t source, uint32_t target);
 typedef void (*TdtVisit)(uint32_t source, uint32_t target, void *argument);

@@ -1,6 +1,6 @@
 /* opattr.c: aclopAttr: an operator's attributes.
 
-   A handle points at a set. If queued calls share the set, setting an attribute copies it first. A handle is
+   A handle points at a set. If queued calls share the set, setting an attribute copies the set first. A handle is
    changed by one thread at a time. */
 #include <stdlib.h>
 #include <string.h>

@@ -239,7 +239,8 @@ void sim_aclopDestroyHandle(aclopHandle *handle)
     handle_retire(handle);
 }
 
-/* Fills in an operator handle. It shares the attributes with the user's handle until that changes. */
+/* Checks the descriptions and copies them into the operator handle. Its attributes are filled in already: opattr_copy
+   shares their set with the user's aclopAttr, which copies the set before it changes an attribute. */
 static aclError handle_fill(
     aclopHandle *handle, const aclTensorDesc *const *in, const aclTensorDesc *const *out)
 {

@@ -97,16 +97,18 @@ void event_discard(Event *event);
 /* Returns a mark of the event's last record, for a wait. The mark holds a reference; event_unmark drops it. */
 EventMark event_mark(Event *event);
 void event_unmark(EventMark *mark);
-/* Waits until the marked record is reached; `stream` is the stream whose task waits, NULL for the
- * host. False if the deadline passed first or the stream was aborted. */
+/* Waits until the marked record is reached or dropped. `stream` is the stream whose task waits; NULL: the host waits.
+ * If a stream waits for an event of the sort EVENT_FLAGGED, the event's flag must be set, too. False if the deadline
+ * passed first or the stream was aborted. */
 bool event_wait(Event *event, const EventMark *mark, Stream *stream, int64_t deadline_ns);
 
 /* ipc_event.c: gives the event a page that other processes can open. */
 aclError ipc_event_make(Event *event);
 /* Unmaps the shared page of an event that ends. */
 void ipc_event_drop(Event *event);
-/* ipc_event_open lists a new record in the shared page and gives its mark. ipc_event_close removes
- * it from the list; `time_ns` is the time at which it was reached, or 0 if it was dropped. */
+/* ipc_event_open lists a new record in the shared page and gives its mark; it fails if the list is full.
+ * ipc_event_close removes the record from the list; `time_ns` is the time at which the record was reached, or 0 if it
+ * was dropped. */
 aclError ipc_event_open(Event *event, EventMark *mark);
 void ipc_event_close(Event *event, const EventMark *mark, int64_t time_ns);
 EventMark ipc_event_mark(Event *event);

@@ -24,8 +24,8 @@ typedef struct ExceptionInfo {
 /* Called for each task that failed, on its stream's worker and before the callbacks;
  * tensors/opfailure.c sets this pointer when the library is loaded. */
 extern void (*exception_noticed)(int32_t device, uint32_t stream, uint32_t task);
-/* Called by a kernel's task before it returns its error: keeps the kernel for the next
- * exception_report. */
+/* Called by a kernel's task before it returns its error: keeps the kernel for the next exception_report in the calling
+ * thread. */
 void exception_note_kernel(const ExceptionKernel *failed);
 /* Calls the registered callbacks, on the stream's worker. */
 void exception_report(Stream *stream, const Task *task, aclError code);

@@ -84,7 +84,7 @@ aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream 
 aclError stream_open(Context *context, uint32_t priority, uint32_t flags, Stream **stream);
 /* Ends the stream; false if another thread did so first. */
 bool stream_end(Stream *stream, StreamEnd how);
-/* Called once by the worker at its end, and once by stream_end. */
+/* Called once by the worker at its end, and once by stream_end. The second of these calls frees the stream. */
 void stream_leave(Stream *stream);
 /* Drops all queued tasks. */
 void stream_abort(Stream *stream);
@@ -92,9 +92,10 @@ void stream_abort(Stream *stream);
 void stream_stop(Stream *stream);
 /* Drops only the running task. The caller makes sure that the task does not end during the call. */
 void stream_skip(Stream *stream);
-/* Waits until the tasks that are queued now are done; false if the deadline passed first. */
+/* Waits until the tasks that are queued now have run or were dropped; false if the deadline passed first. */
 bool stream_wait(const Stream *stream, int64_t deadline_ns);
-/* Waits for all streams of a context, and returns the first failure. */
+/* Waits for each stream of a context as stream_synchronize_until does, and returns the first status that is not
+ * success. Returns 107030 without waiting if a capture forbids the calling thread to wait. */
 aclError streams_synchronize(const Context *context, int64_t deadline_ns);
 /* Waits until all queued tasks of the context's streams are done or dropped, and ignores
  * failures. */

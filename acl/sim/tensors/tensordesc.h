@@ -29,11 +29,12 @@ const int64_t *dims_list(const Dims *dims);
 /* Copies `count` dimensions. Returns false if there is no host memory. */
 bool dims_set(Dims *dims, int count, const int64_t *values);
 
-/* Converts type and shape to a Tensor. Returns 100000, with `what` in the message, if there are too many
-   dimensions, one is unknown (-1), or the data type is not supported. */
+/* Converts type and shape to a Tensor. On failure the message begins with `what`. Returns 100000 if there are more than
+   TENSOR_RANK_MAX dimensions, if a dimension is unknown (-1), or if the tensor would be larger than 2^47 bytes; 100026
+   if the data type is not supported. */
 aclError tensordesc_read(const aclTensorDesc *desc, const char *what, Tensor *tensor);
 
-/* Sets the description's type and shape to those of a tensor. */
+/* Sets the description's type and shape to those of a tensor. Returns false if there is no host memory. */
 bool tensordesc_write(aclTensorDesc *desc, const Tensor *tensor);
 
 aclTensorDesc *tensordesc_new(aclDataType type, int count, const int64_t *dims, aclFormat format);

@@ -122,8 +122,8 @@ cdef struct Sample:
     uint64_t cpu            # ns of CPU time of this thread, without drawing
     uint64_t wall           # ns of the wall clock, without drawing
     uint64_t instructions   # 0: this machine cannot count them
-    uint64_t began          # wall clock in ns at the start of the run, as `ended` at its end;
-    uint64_t ended          # unlike `wall`, the time between them includes drawing
+    uint64_t began          # wall clock in ns at the start of the run
+    uint64_t ended          # wall clock in ns at its end; ended - began includes drawing
 
 
 cdef struct Worker:
@@ -519,7 +519,7 @@ cdef class Load:
 
     @property
     def live_peak(self):
-        """Most live bytes of a random load since it was made or touched; None for other loads."""
+        """Most live bytes of a random load since it began or was touched; None for other loads."""
         return None if self.plan.draw == NULL else self.plan.draw.live_peak
 
     def step(self, size_t first, size_t count):

@@ -39,15 +39,15 @@ typedef enum LoadKind {
 /* Random replacements are drawn in parts.  Each part is drawn before it is timed, and is played only once. */
 typedef struct Draw {
     uint64_t random;       /* state of the generator */
-    uint64_t first, step;  /* a size in bytes is first + step * k, 0 <= k < size_count, */
-    uint64_t *sizes;       /* or sizes[k] if this is not NULL */
+    uint64_t first, step;  /* if `sizes` is NULL: a size in bytes is first + step * k, 0 <= k < size_count */
+    uint64_t *sizes;       /* the `size_count` sizes in bytes to draw from, or NULL */
     uint64_t size_count;
     uint64_t *held;        /* bytes of the block in each slot */
     uint32_t *last_run;    /* for each slot, the number of the last run that replaced its block */
     uint32_t run;          /* number of the run, from 1 */
     size_t touched;        /* slots replaced in this run */
-    uint64_t live;         /* live bytes in all slots; the next field is their peak */
-    uint64_t live_peak;
+    uint64_t live;         /* live bytes in all slots */
+    uint64_t live_peak;    /* highest value of `live` since the load was made or touched (plan_touch) */
 } Draw;
 
 enum { RING_BLOCKS = 1024 };
@@ -64,7 +64,7 @@ typedef struct Plan {
     size_t count; /* pairs, replacements or events in one run */
     size_t pair_size;
     Event *events;
-    size_t event_count; /* replacements repeat the events, or draw this many at a time */
+    size_t event_count; /* length of `events`; a load of replacements that are drawn draws this many at a time */
     void **slots;
     size_t slot_count;
     Draw *draw; /* NULL if the events are given */

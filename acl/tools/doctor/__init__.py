@@ -99,7 +99,10 @@ def find_environment() -> list[Finding]:
 
 
 def find_outputs() -> list[Finding]:
-    """Return a finding for each file or socket that an environment variable asks for and that cannot be made."""
+    """Return a finding for each file that an environment variable asks for and that cannot be made.
+
+    If ACL_POOL_TOP asks for a socket, add the finding of `find_socket`.
+    """
     findings = []
     for name in REPORTS:
         file = os.environ.get(name, "").split(",")[0]
@@ -115,7 +118,8 @@ def find_outputs() -> list[Finding]:
 def find_socket(folder: Path) -> list[Finding]:
     """Return a finding if `aclpool top` could not see this user's processes, else an empty list.
 
-    It sees them if its folder belongs to the user and no other user can write to it, or if the user can make it.
+    It sees them if the folder of the sockets exists, is accepted by `check_folder` and can be written to by this user;
+    or if the folder does not exist and this user can make it.
     """
     try:
         if folder.exists():

@@ -125,7 +125,10 @@ print(digest.hexdigest())
 
 
 def test_hundreds_of_passes_with_changing_shapes(run) -> None:
-    """Results equal those with torch_npu's own allocator bit for bit; they are kept, so that early reuse is found."""
+    """The results equal those with torch_npu's own allocator bit for bit.
+
+    All results are kept until the end, so memory that is used again too early would change one of them.
+    """
     ours = run(HUNDREDS + """
 torch.npu.synchronize()
 assert acl.torch.pools()[0].check() == 0
@@ -431,7 +434,10 @@ assert states(address) != ["active_pending_free"]
 
 
 def test_tensors_recorded_on_another_stream_are_freed_without_a_synchronisation(run) -> None:
-    """Of 200 tensors of 4 MiB only a few are alive at a time, and no cache is emptied."""
+    """The test makes 200 tensors of 4 MiB and records each on a second stream; only a few are alive at a time.
+
+    Less than 200 MiB is ever reserved, so the memory of freed tensors is used again without a synchronisation.
+    """
     run("""
 side, kept = torch.npu.Stream(), []
 for step in range(200):

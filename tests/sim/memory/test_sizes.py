@@ -326,7 +326,7 @@ def test_blocks_below_a_page_have_addresses_for_the_whole_device() -> None:
 
 
 def test_a_device_that_grew_has_addresses_for_all_of_it() -> None:
-    """If the device has no live block, its addresses are reserved anew: at first they were for 1 GiB."""
+    """If a device without live blocks gets a higher capacity, its next request reserves addresses for that capacity."""
     done = run_python("""
         import ctypes
         from acl import sim

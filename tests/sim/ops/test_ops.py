@@ -585,7 +585,7 @@ VARIANTS: list[tuple[str, int, int, dict[str, Any], str]] = [
 def test_a_variant_that_is_missing_is_refused_at_load(
     kind: str, inputs: int, outputs: int, attributes: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused at load and not when it runs, because another engine may support it."""
+    """The model is refused at its load and not when it runs, because another engine may support the variant."""
     monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
     with pytest.raises(AssertionError, match=f"100013.*{kind}.*{words}"):
         run(kind, [np.zeros((1, 1, 1), np.float32)] * inputs, outputs=outputs, **attributes)

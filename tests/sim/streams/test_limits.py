@@ -107,7 +107,10 @@ def test_pinned_memory_above_its_limit_is_refused_with_what_is_left() -> None:
 
 @pytest.mark.subprocess_heavy
 def test_host_memory_of_each_kind_is_refused_by_the_limit_of_pinned_memory() -> None:
-    """Managed memory and physical host memory count too.  The error of the latter once named a wrong `device 64`."""
+    """Managed memory and physical host memory count too.
+
+    The error for physical host memory must not name `device 64`, the simulator's internal number of the host.
+    """
     done = run_python(MAKE + """
     from support.memory import Location, PhysicalProp
     wanted = PhysicalProp(attribute=4, location=Location(0, 0))
@@ -157,9 +160,9 @@ def ends(sim: ModuleType) -> tuple[int, int, int, int]:
 
 
 def test_copies_over_the_link_take_as_long_as_its_rate_says(sim: ModuleType, ends: tuple[int, int, int, int]) -> None:
-    """The test checks a lower bound, which holds on a busy machine.
+    """The test checks only the least time of a copy, which holds on a busy machine, too.
 
-    A copy without the model takes a hundredth of it.
+    Without the latency model, a copy takes a hundredth of this time.
     """
     device, pinned, other, stream = ends
     sim.configure(latency="pcie:10MB")

@@ -62,7 +62,7 @@ class Watched:
 
     @contextmanager
     def on(self, stream: int) -> Iterator[Watched]:
-        """Context manager: the allocator is registered for a stream in the block."""
+        """Context manager: register the allocator for a stream; unregister it at the end of the block."""
         desc, status = self.register(stream)
         must(status, "registering an allocator")
         try:
