@@ -56,7 +56,7 @@ cdef extern from "<pthread.h>" nogil:
 # guards `pools`; a thread that holds it may take the lock of an arena, but no other lock
 cdef SpinLock pools_lock
 cdef Pool *pools = NULL
-# threads that read pools which no Python Pool owns; while it is > 0, such pools are not destroyed
+# number of threads that read pools which no Python Pool owns; until it is 0, such pools are kept
 cdef uint32_t readers = 0
 cdef bint fork_watched = False
 

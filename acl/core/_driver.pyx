@@ -164,7 +164,7 @@ cdef size_t device_room(Pool *pool) noexcept nogil:
 
 
 cdef bint headroom_left(Pool *pool, size_t bytes) noexcept nogil:
-    """True if the headroom is 0 or stays free beside `bytes` more.  Otherwise note a refusal."""
+    """True if the pool may take `bytes` more without using the headroom; else note a refusal."""
     cdef size_t headroom = pool.options.headroom
     cdef size_t room
     if headroom == 0:
@@ -475,7 +475,7 @@ cdef aclError stream_ask(Arena *arena, bint wait, bint *complete) noexcept nogil
 
 
 cdef bint stream_complete(Arena *arena, bint wait) noexcept nogil:
-    """True if the stream has no work left, after a wait if `wait`, or if its context is gone.
+    """With `wait`, wait for the stream.  True if it has no work left, or if its context is gone.
 
     Ask in the stream's own context or, if that is unknown, in the current one.
     """

@@ -292,7 +292,10 @@ cdef bint window_clear(Climb *climb) noexcept nogil:
 
 
 cdef bint window_map(Climb *climb) noexcept nogil:
-    """Without locks: map `climb.frames` at the placement's missing pages; False if that fails."""
+    """Without locks: map `climb.frames` at the placement's missing pages; False if that fails.
+
+    Set `climb.refused` if the driver refuses to map an alias.
+    """
     cdef Pool *pool = climb.arena.pool
     cdef size_t granule = pool.options.granule
     cdef Range *span = range_of(climb.arena, climb.first)

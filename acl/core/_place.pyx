@@ -357,7 +357,10 @@ cdef void window_inside(Search *search, Block *hole, uint32_t page, uint32_t pag
 
 
 cdef uint32_t start_after(Range *span, uint32_t page, uint32_t end) noexcept nogil:
-    """Return the first page from `page` on whose bit in `marks` is set; `end` or more if none."""
+    """Return the first page from `page` on whose bit in `marks` is set.
+
+    A result of `end` or more means that no such page is below `end`.
+    """
     cdef uint32_t word = page >> 6
     cdef uint64_t marks
     if page >= end:

@@ -101,8 +101,9 @@ cdef enum:
     # the moves of pages.  So BORROWS_OFTEN decides if aliases are allowed, also for large arenas,
     # to which BORROWS_EVER applies otherwise.  Measured: "Aliases".  Target: convergence.
     PRICE_DEAR = 128
-    # A joint peak of fewer pages than this is priced as if it had this many; in a pool with several
-    # arenas, as if it had twice this many less its own.  Target: convergence.
+    # A joint peak of fewer pages than this is priced as if it had this many.  In a pool with
+    # several arenas, a joint peak of n pages, n < 256, is priced as one of 512 - n.  Target:
+    # convergence.
     PRICE_PAGES = 256
     # Without virtual memory: a new segment for large blocks has at least this many pages, if the
     # driver has so much memory.  With the option `exact_segments`, the minimum applies to segments

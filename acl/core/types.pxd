@@ -211,7 +211,7 @@ cdef struct Frame:
     View *holder                # the active mapping; NULL: the frame backs no page (I6)
     View *views                 # list of all mappings of the frame that are not retired (I13)
     View *home                  # the first mapping: `pages_home` makes it active again
-    # valid while `stamp` is the number of the last search: the FREE block that contains its page
+    # valid while `stamp` is the number of the last search: the FREE block that the frame backs
     Block *block
     # valid as `block` is: the HOLE that contains the page of `home`; NULL: no HOLE contains it
     Block *hole
