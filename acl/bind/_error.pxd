@@ -1,4 +1,4 @@
-"""`check` turns a status of the C API into an exception; every call goes through it.
+"""`check` turns a status of the C API into an exception.  All code that may raise uses it.
 
 See `_error.pyx`.
 """

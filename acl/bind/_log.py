@@ -58,7 +58,7 @@ def warning(name: str, text: str, *values: object) -> None:
 
 
 def error(name: str, text: str, *values: object, **fields: object) -> None:
-    """Log a failure; the record has each of `fields` as an attribute ``acl_NAME``."""
+    """Log a failure.  The log record has each of `fields` as an attribute, its name preceded by ``acl_``."""
     found = logger(name)
     if found is not None:
         found.error(text, *values, extra={f"acl_{key}": value for key, value in fields.items()})

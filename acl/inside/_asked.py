@@ -85,7 +85,10 @@ ends: dict[Callable[[int], object], int] = {}
 
 
 def at_sigterm(end: Callable[[int], object]) -> None:
-    """Call a function at SIGTERM, which does not run `atexit`, unless the program has a handler for SIGTERM."""
+    """Register a function to be called at SIGTERM, which does not run `atexit`.
+
+    It is not called if the program has a handler for SIGTERM, or if another thread than the main one calls this first.
+    """
     first = not ends
     ends.setdefault(end, os.getpid())
     if first and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

@@ -248,7 +248,10 @@ cdef void trip_end(Trip *trip, bint asleep, bint partly) noexcept nogil:
 
 
 cdef aclError trip_rest(Trip *trip) noexcept nogil:
-    """Wait for all work of the device, then for each stream whose pages will be unmapped."""
+    """Wait for all work of the device, then for each stream whose pages will be unmapped.
+
+    Return the first error, or 0.
+    """
     cdef aclError status
     cdef uint32_t index
     trip.call = b"aclrtSynchronizeDeviceWithTimeout"
