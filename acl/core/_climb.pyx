@@ -266,10 +266,10 @@ cdef void step_spare(Climb *climb) noexcept nogil:
 
 
 cdef void step_paid(Climb *climb) noexcept nogil:
-    """Fallback step: new frames, if enough allocations have moved pages since the last growth.
+    """Fallback step: new frames, if earlier moves of pages have paid for them.
 
-    `growth_price` says how many allocations are enough.  `growth_paid` returns the number of
-    frames: up to 1 % of the sum of the arenas' peaks, plus one.
+    They pay if enough allocations have moved pages since they last paid: see `growth_price`.  The
+    number of frames is at most 1 % of the sum of the arenas' peaks, plus one.
     """
     take_driver(climb, growth_paid(climb), RUNG_GROW)
 
@@ -345,8 +345,8 @@ cdef void step_driver(Climb *climb) noexcept nogil:
 cdef void step_others(Climb *climb) noexcept nogil:
     """Fallback step: free pages of other arenas, after a wait for their streams.
 
-    If that is not enough: aliases of pages of this arena that become free when its cache is
-    flushed.
+    If that is not enough and aliases are allowed: aliases of this arena's own free pages, for which
+    its cache is flushed.
     """
     turn_take(climb, True)
     if climb.found < climb.missing:

@@ -308,7 +308,7 @@ cdef enum Rung:                 # what served a slow allocation; WAITING and NON
     RUNG_IDLE                   # wholly free pages of other arenas whose streams are idle
     RUNG_DRIVER                 # new frames, up to the limit
     RUNG_OTHERS                 # wholly free pages of other arenas, after a wait for their streams
-    RUNG_NONE                   # no frames were needed, or none were found
+    RUNG_NONE                   # no frames were needed, or none have been found yet
     RUNGS                       # the number of Rungs
 
 # Counts of what an arena has done since it was made. Part of the Arena. Written under the arena's

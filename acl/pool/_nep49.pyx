@@ -6,8 +6,8 @@ So arrays stay valid after the block, and may be freed by any thread.  The four 
 handler are C.  They use Python objects only if an asynchronous copy of the array may still be in
 progress.
 
-In front of the data is a header of 64 bytes: the block, and the works of such copies.  By this
-header `acl.copy_async` recognises these arrays as pinned memory.
+In front of the data is a header of 64 bytes with the block and the works of asynchronous copies.
+By this header `acl.copy_async` recognises these arrays as pinned memory.
 
 NumPy's function table is read at run time, so no module is built against NumPy.  A test compares
 the two slots used here with the installed headers.  Importing this module imports NumPy.
