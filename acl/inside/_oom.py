@@ -143,7 +143,7 @@ class OomReport:
     joint_requested_peak : int
         The most bytes that were asked for at one time over all streams, when the report was read.
     other_processes : int
-        Bytes of the device that other processes and the system held; -1 if the driver does not report them, or if it was not
+        Bytes of the device that other processes and the system held; -1 if the driver does not report them, or was not
         asked because the device was not the reason.
     processes : tuple of OomProcess
         The processes among them that `aclpool top` can see, those that hold the most first.  They are asked when a
