@@ -533,7 +533,7 @@ cdef inline bint arena_vacant(Arena *arena, aclrtStream stream, uint32_t role) n
     """True if a new stream may inherit the arena: `stream`, in the role `role`.
 
     The arena must have this role, its stream must have been destroyed, and no work, block or graph
-    of it may be left.  The default stream (NULL) inherits only from `arena_offer`.
+    of it may be left.  A default stream (NULL) may inherit only an arena of `arena_offer`.
     """
     # Read `by_device` before `live`.  It is set when the stream is destroyed, after all allocations
     # for the stream.  So if it is 1, the value of `live` that is read next counts all of them.

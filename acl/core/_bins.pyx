@@ -50,9 +50,10 @@ cdef Arena *arenas_free = NULL  # list of returned arenas, linked by `slab`
 # --- the zone -----------------------------------------------------------------------------------
 
 cdef bint zone_open() noexcept nogil:
-    """Under the zone's lock: reserve its addresses, at the first call.
+    """Under the zone's lock: reserve the zone's addresses, at the first call.
 
-    If the system refuses, try it for half as many slabs, and so on.  False if no slab is possible.
+    If the system refuses, try it for half as many slabs, and so on.  False if no slab is possible,
+    or if `acl._core` was not imported.
     """
     global zone_slabs
     cdef size_t slabs = ZONE_SLABS

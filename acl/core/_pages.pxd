@@ -28,7 +28,7 @@ cdef struct Climb:
     bint at_once                # streams are concurrent: do not take pages for a whole burst
     size_t live                 # requested bytes of all arenas, with this request; 0: not read yet
     size_t own                  # the sum of the arenas' own peaks, in bytes
-    size_t joint                # the highest joint peak that slow allocations saw, in bytes
+    size_t joint                # the pool's joint peak, with this request, in bytes: `peaks_read`
     uint32_t rung               # the last Rung that brought a frame
     bint views                  # free pages of the arena may be aliased
     bint asked                  # `climb_moves` was called, so `moves` is valid

@@ -2,7 +2,8 @@
 
 The count of each size costs the fast path nothing: it counts each hit once, in the count of the
 hit's size.  Allocations that the cache does not serve are counted by the bin of their size; there
-are 32 bins for each power of two.  Only slow allocations are timed.
+are 32 bins for each power of two.  Only slow allocations are timed, and allocations that flush the
+cache or reactivate mappings.
 
 The composition of the peak of live bytes over all streams is noted at slow allocations, and when
 the peak of one stream has risen by 1/64 and by 1 MiB since it was last noted.  So at the time of

@@ -285,7 +285,7 @@ cdef struct Use:
     Block *block                # the used block
     aclrtStream stream          # the stream that uses the block
     aclrtContext context        # the stream's context; NULL: unknown, or the driver has no contexts
-    aclrtEvent event  # while WAITING: recorded behind the stream's work; NULL: none recorded
+    aclrtEvent event  # while WAITING: an event behind the work, or a queue marker; NULL: none
     uint64_t moment             # while WAITING: `Source.moment` when the block was freed
     bint whole                  # the Use waits for all work of the context, not only of the stream
     bint ended                  # the stream was destroyed: no event can be recorded on it
