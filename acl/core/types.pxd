@@ -20,7 +20,7 @@ Glossary (all words: docs/glossary.md).  A name in brackets is the word's name i
     bin       a list of the free blocks of one class of sizes
     cache     lists of free small blocks, one for each exact size; these blocks are not coalesced
 
-Invariants (`arena_check` returns the number of the first one that is broken)
+Invariants (`arena_check` and `pool_check` return the number of the first one that is broken)
     I1   contiguity   b.next.addr == b.addr + b.size and b.next.prev == b; the blocks of a range
                       start at its base and their sizes sum to its bytes
     I2   coalesced    no two neighbours are both FREE, nor both HOLE
@@ -52,9 +52,9 @@ Invariants (`arena_check` returns the number of the first one that is broken)
                       last synchronisation that began.  `arena_check` checks this last condition;
                       debug builds check v.vacated < maps.rested at each unmap
     I15  sleep        if a page is missing and is not in a HOLE, each block in it is asleep (LIVE
-                      and BLOCK_ASLEEP) or VOID; VOID blocks lie in such pages only, except during
-                      a sleep batch; asleep == sum of the sizes of blocks that are asleep, each of
-                      which has one Nap
+                      and BLOCK_ASLEEP), VOID or MOVING; VOID blocks lie in such pages only, except
+                      during a sleep batch; asleep == sum of the sizes of blocks that are asleep,
+                      each of which has one Nap
 
 Lock order: a thread that holds the lock of an arena, of a source, of a pool or of the list of pools
 calls no driver function, never waits for a stream and takes no other lock.  One exception: a thread

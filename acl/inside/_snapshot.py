@@ -211,7 +211,7 @@ class PoolStats:
     driver_calls : dict of str to int
         Driver calls by function; `driver_failures` are those that returned an error.
     ooms : int
-        Allocations that failed for lack of memory.
+        Allocations that failed with an `OomReport`: for lack of memory, or because of a budget or a capture.
     asleep : int
         Bytes of live blocks that are asleep: only pages that they share with other blocks have memory.
     budgets : dict of str to BudgetStats

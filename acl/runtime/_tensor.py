@@ -26,11 +26,11 @@ class TensorInfo(NamedTuple):
     Attributes
     ----------
     name : str
-        Its name in the model.
+        The name of the input or output in the model.
     dtype : str
-        Its element type, such as ``"float32"``.
+        The element type, such as ``"float32"``.
     shape : tuple of int
-        Its dimensions; -1 for a dimension that may change from run to run.
+        The dimensions; -1 for a dimension that may change from run to run.
     """
 
     name: str
