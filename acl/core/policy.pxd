@@ -85,8 +85,8 @@ cdef enum:
     # If reserved bytes would exceed 1095 thousandths of the joint peak, the pool waits for a stream
     # before it grows.  Measured: "Sharing that waits".  Target: page sharing.
     GROW_WAITING = 1095
-    # The longest wait for a stream before the pool grows beyond GROW_WAITING, in ms.  Target: page
-    # sharing.
+    # The longest time that an allocation waits for other streams before the pool grows beyond
+    # GROW_WAITING, in ms.  Target: page sharing.
     SHARING_MS = 20
     # Up to this many reserved pages (or one for each arena, if that is more) the pool grows rather
     # than moves a page.  Target: convergence.

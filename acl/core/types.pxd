@@ -155,8 +155,8 @@ cdef enum ArenaMode:            # bits; each of them except ARENA_TAGGED turns t
 
 # The host addresses of all arenas and of all block descriptors of the process. `_core` has the only
 # Zone. `_bins` reserves the addresses when the first arena is made; they are never freed. The two
-# counts only grow and are stored atomically, so any thread may test without a lock if an address is
-# that of an arena or descriptor.
+# counts only grow, and each is stored as one word. So any thread may test without a lock if an
+# address is that of an arena or descriptor.
 cdef struct Zone:
     char *arenas                # slots of 2^ARENA_SHIFT bytes, one for each arena
     size_t arenas_made  # number of slots that are or were arenas; these stay readable for ever
@@ -404,7 +404,7 @@ cdef struct Ordering:
     uint32_t polling  # number of threads that now hold Uses or WAITING blocks off all lists (I10)
 
 # The end of the arena's stream, and the reuse of the arena for another stream. Part of the Arena.
-# Under the arena's lock.
+# No lock guards all of it: each field is one word, which any thread may read at any time.
 cdef struct Ending:
     uint32_t by_device  # atomic; 1: the stream was destroyed (wait for its context), or `offered`
     bint settled                # the stream was destroyed, and all its work is complete
@@ -414,7 +414,7 @@ cdef struct Ending:
     bint registered             # the arena is registered with ACL for `stream`
 
 # The capture in progress on the stream, or the graph to which the blocks belong. Part of the Arena.
-# Under the arena's lock.
+# No lock guards all of it: each field is one word, which any thread may read at any time.
 cdef struct Captured:
     # set by `owners_mark`: a capture's arena that is still in use has this arena as its `owner`
     bint owns
@@ -430,8 +430,8 @@ cdef struct Sleep:
     Nap **naps                  # hash table of NAP_BEDS lists; NULL until a block first sleeps
     Nap *naps_over              # list of Naps of blocks that woke or were freed; see `naps_reclaim`
 
-# Which blocks of an arena are guarded. Part of the Arena. Under the arena's lock.
-# Written by `_guard`, `pool/_guarded`.
+# Which blocks of an arena are guarded. Part of the Arena. No lock: if threads race, a few blocks
+# more or less are guarded. Written by `_guard`, `pool/_guarded`.
 cdef struct Guards:
     uint32_t guard_every        # N: one block in N is guarded
     uint32_t guard_left         # number of allocations until a block is guarded, including that one
@@ -691,10 +691,10 @@ cdef struct OomReport:
     uint32_t hold_count         # number of entries in `holds`
 
 # What is recorded of a pool. A user is a recording or a tracking in progress. Part of the Pool.
-# Written under the pool's lock with the GIL held; arenas read single fields without a lock.
+# Written with the GIL held; arenas read single fields without a lock.
 cdef struct Notes:
     uint32_t users              # number of users
-    uint32_t python             # number of users that want Python stacks
+    uint32_t python             # number of users that want Python stacks, and 1 for guards
     uint32_t native             # number of users that want C stacks
     uint32_t steps              # number of model executions so far
     uint32_t recordings         # number of users that keep events
