@@ -46,7 +46,7 @@ WAIT = "aclrtSynchronizeStreamWithTimeout"
 
 
 class Row(NamedTuple):
-    """The measurements of one row: the median seconds of a round, and two numbers of the loop's lags, in seconds."""
+    """The measurements of one row, in seconds: the median time of a round, and two values of the event loop's lags."""
 
     seconds: float
     late: float                 # the 99th percentile of the lags

@@ -7,8 +7,8 @@ allocator is measured once.  The table has the least time of the rounds, and the
 * `live peak`: most bytes of tensors at one time, as this package's pool counts them.
 * `peak RSS`: the most by which the process's resident memory exceeded its size after the sessions had run one small
   request (VmHWM, after a reset).
-* `after`: by how much it exceeds that size at the end.
-* `trimmed`: the same after `trim()` or, for the arenas, after a run for which ONNX Runtime shrinks its arena.
+* `after`: by how much the resident memory exceeds that size when all requests are done.
+* `trimmed`: as `after`, but measured after `trim()` or, for ONNX Runtime's arenas, after a run that shrinks the arena.
 * `time`: CPU seconds of the requests, operators included.
 
 Not measured: several threads, GPU or NPU providers.

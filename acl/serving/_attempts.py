@@ -147,8 +147,8 @@ def recover(engine: Engine, lane: Lane, batch: list[Job], error: Exception) -> b
     """Get a new stream for a lane after a fault of the device, and fail the requests that are not tried again.
 
     These are the requests for which `weary` is true, and a request that failed `Options.tries` times alone although the
-    device works.  Return True if the batch is to be tried again as it is; False if the requests of it that have not
-    failed, if any, are to be served in two halves.
+    device works.  Return True if the whole batch is to be tried again.  Return False if it is not: then the requests of
+    the batch that have not failed, if there are any, are to be served in two halves.
     """
     log.warning("lane %d: %s", lane.number, str(error))
     lane.faults += 1

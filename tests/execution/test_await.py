@@ -23,7 +23,7 @@ X = np.ones((2, 8), np.float32)
 
 
 class Gate:
-    """Stops a stream's work until `open` is called, or to the end of its `with` block."""
+    """Stops a stream's work until `open` is called or its `with` block ends, but for `LIMIT` seconds at most."""
 
     def __init__(self, stream: acl.Stream) -> None:
         self.opened = threading.Event()

@@ -54,7 +54,7 @@ def random(seed: int) -> np.random.Generator:
 
 
 class Gate:
-    """Stops a stream's work until `open` is called."""
+    """Stops a stream's work until `open` is called, but for 30 s at most."""
 
     def __init__(self, stream: acl.Stream) -> None:
         self.event = threading.Event()

@@ -135,7 +135,7 @@ def test_metrics_give_the_peak_and_its_time(opened: tuple[acl.Pool, acl.Stream, 
     assert value("aclpool_peak_live_bytes", pool="service") == peak.live
     assert value("aclpool_peak_tag_bytes", pool="service", tag="kv") == peak.tags["kv"] == 20 * MIB + 512
     moment = min(value("aclpool_peak_timestamp_seconds", pool="service") for _ in range(5))
-    assert began - 0.1 <= moment <= ended + 0.1     # least of 5: it is late if the thread stops between two clocks
+    assert began - 0.1 <= moment <= ended + 0.1     # least of 5: suspending the thread makes a value too late
 
 
 def test_sleeping_bytes_count_as_unused(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:

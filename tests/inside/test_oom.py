@@ -385,7 +385,11 @@ def test_out_of_memory_report_does_not_count_blocks_asleep_as_in_use(stream: acl
 
 
 def test_each_failed_allocation_is_found_with_its_own_report(stream: acl.Stream) -> None:
-    """If another thread's allocation fails between an allocation and its exception, the newest report is wrong."""
+    """The newest report does not always belong to the allocation whose exception is made.
+
+    The allocation of another thread may fail before the exception of the first failure is made.  Then the newest report
+    is that of the other thread.
+    """
     with acl.Pool(0, "16MiB") as pool, acl.Stream(0) as other:
         for size, on in ((20, stream), (20, other), (30, other), (20, stream), (40, stream)):
             refused(pool, size * MIB, on)

@@ -203,7 +203,7 @@ def test_failures_beyond_the_stored_reasons_are_all_recorded() -> None:
 
 
 def test_ring_of_a_stream_made_during_a_recording_causes_no_page_fault() -> None:
-    """If a stream is made while a recording runs, its first events cause no page fault of the host."""
+    """A new stream's first 20,000 events cause fewer than 100 page faults more than 20,000 later events."""
     with acl.Pool(0) as pool, pool.record(capacity=1 << 16), acl.Stream(0) as stream:
         pool.register(stream)
         door = Door(stream)

@@ -1,6 +1,7 @@
-"""Every driver call of a slow allocation fails once: the invariants hold, nothing leaks, and the pool still works.
+"""Every driver call of a scenario fails once: the invariants hold, nothing leaks, and the pool still works.
 
-Each scenario runs once to count its driver calls, then once for each of these calls, with that call failing.
+Each scenario first runs without a failing call, to count its calls of the functions in DRIVER.  Then it runs once for
+each of these calls (at most the first 40 of a function), with that call failing.
 An allocation may then return NULL.  Errors are a broken invariant, a leak, or a pool that cannot serve the next
 allocation.
 """
@@ -108,9 +109,9 @@ def books() -> tuple[dict[str, int], int]:
 
 
 def attempt(step: Step, options: dict[str, object], rule: tuple[str, int] | None) -> dict[str, int]:
-    """Run a scenario with a failing call; `rule` is its function and number.
+    """Run a scenario on a new pool; if `rule` is (function, n), the nth call of the function fails.
 
-    Return the number of calls by function.
+    Check the pool after the scenario.  Return the number of calls by function.
     """
     with open_door(limit="64MiB", **options) as (pool, stream, door):
         acl.sim.reset_counters()

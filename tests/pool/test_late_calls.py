@@ -173,7 +173,10 @@ def test_null_pointers_are_refused_by_every_callback(debug: str | None) -> None:
 
 @pytest.mark.release_only      # a sanitizer maps memory of its own, which VmSize counts too
 def test_many_destroyed_pools_leave_little_host_memory_behind() -> None:
-    """Of each pool, only arenas to which ACL has pointers are kept: one page each, and addresses for later pools."""
+    """Of a destroyed pool only the arenas to which ACL has pointers are kept, with one host page each.
+
+    Later pools use the addresses of the slabs of such arenas.
+    """
     def mapped() -> int:
         with open("/proc/self/status") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("VmSize"))

@@ -54,7 +54,7 @@ class Held:
 
 
 def mark(held: Held, write: bool) -> None:
-    """Write or compare both ends of a block.  That shows every overlap, because an overlap has an end of a block."""
+    """Write or compare both ends of a block.  If two blocks overlap, one of these ends lies in the other block."""
     want = held.pattern.to_bytes(8, "little") * 16
     length = held.size if held.size < 128 else 64
     for at in {held.address, held.address + held.size - length}:

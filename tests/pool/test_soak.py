@@ -74,7 +74,10 @@ def whole(pool: acl.Pool) -> bool:
 
 
 def empty(pool: acl.Pool) -> bool:
-    """Return True if all memory was returned to the driver.  Try several times, because a decay step may be running."""
+    """Trim the pool until it has no memory left; return False if 1,000 trims do not suffice.
+
+    One trim may not suffice, because a decay step may be running.
+    """
     for _ in range(1000):
         pool.trim()
         if pool.stats().reserved == 0 == physical():

@@ -139,7 +139,10 @@ def test_pages_of_a_busy_arena_are_taken_only_after_a_wait_for_its_stream() -> N
 
 
 def test_streams_that_work_concurrently_keep_their_pages() -> None:
-    """Streams that allocate alternately would share 160 MiB; streams that allocate at the same time get own pages."""
+    """Two streams that allocate in turn share pages of 160 MiB.
+
+    Streams that allocate at the same time get pages of their own, so the pool holds more.
+    """
     stop, turns = threading.Event(), 0
     with open_door() as (pool, stream, door), acl.Stream() as second:
         pool.register(second)

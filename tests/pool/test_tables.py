@@ -202,7 +202,7 @@ def test_cache_miss_queries_at_most_2_events_of_a_busy_stream(pool: acl.Pool) ->
 
 @pytest.mark.release_only      # a sanitizer makes mappings of its own
 def test_200_destroyed_pools_leave_fewer_than_50_host_mappings_behind(pool: acl.Pool) -> None:
-    """Arenas to which ACL has pointers are kept in one mapping, because a process may have a limited number."""
+    """Arenas to which ACL has pointers are kept in one mapping, because a process has a limited number of mappings."""
     def turn() -> None:
         with acl.Stream() as stream:
             other = acl.Pool(0)

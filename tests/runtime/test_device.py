@@ -209,7 +209,7 @@ def test_acl_initialised_earlier_by_foreign_code_is_accepted() -> None:
 # ---- calls that keep the thread's context -------------------------------------------------------
 
 def in_a_thread(body: Callable[[], None]) -> None:
-    """Run a function in a new thread, which has no context, and raise its exception in this one."""
+    """Run a function in a new thread, which has no context; raise the function's exception in the calling thread."""
     errors: list[BaseException] = []
 
     def run() -> None:

@@ -12,7 +12,7 @@ from acl.runtime import _stream
 
 
 def hold(stream: acl.Stream) -> threading.Event:
-    """Keep a stream busy until the event is set."""
+    """Keep a stream busy until the returned event is set, but for 30 s at most."""
     gate = threading.Event()
     stream.launch(gate.wait, 30)
     return gate

@@ -23,7 +23,7 @@ LIMIT_SECONDS = 30
 
 
 class Gate:
-    """Stops a stream's work until `open` is called, or to the end of its `with` block."""
+    """Stops a stream's work until `open` is called or its `with` block ends, but for `LIMIT_SECONDS` at most."""
 
     def __init__(self, stream: acl.Stream) -> None:
         self.event = threading.Event()
@@ -200,9 +200,9 @@ def test_view_of_a_closed_buffer_is_closed(stream: acl.Stream) -> None:
 def test_garbage_collection_in_a_callback_waits_for_no_copy(
     stream: acl.Stream, pinned: acl.PinnedPool, no_leaks: None
 ) -> None:
-    """A callback may drop objects that work behind it on its stream uses.
+    """A callback may drop the last reference to an object that later work of the callback's stream uses.
 
-    So the deletion must not wait for that work.
+    The object's deletion must not wait for this work, which cannot begin before the callback has returned.
     """
     device = acl.Buffer(4096, stream=stream)
     inside, gate, taken = threading.Event(), threading.Event(), []

@@ -45,7 +45,10 @@ class Client:
         return self.ask("POST", "/v1/embeddings", {"input": text})
 
     def burst(self, count: int) -> Counter[int]:
-        """Send `count` requests while the server is stopped, so that it finds all at once; return the statuses."""
+        """Send `count` requests while the server's process is stopped, so that it finds all of them at once.
+
+        Return how often each status was answered.
+        """
         os.kill(self.process.pid, signal.SIGSTOP)
         try:
             waiting = [http.client.HTTPConnection("127.0.0.1", self.port, timeout=300) for _ in range(count)]
@@ -63,7 +66,7 @@ class Client:
         return found
 
     def load(self, threads: int, each: int) -> Counter[int]:
-        """Send requests of changing lengths from several threads; return the statuses."""
+        """Send requests of changing lengths, `each` from every thread; return how often each status was answered."""
         found: Counter[int] = Counter()
 
         def work(seed: int) -> None:
@@ -231,7 +234,10 @@ def test_histograms_of_latency_and_queueing(serve: Callable[..., Client]) -> Non
 
 
 def requests_accepted(server: Client, count: int) -> tuple[Counter[int], list[threading.Thread]]:
-    """Send requests from threads and wait until the service has accepted all; return the answers' codes so far."""
+    """Send `count` requests, each from its own thread, and wait until the service has accepted all of them.
+
+    Return the threads too, and how often each status was answered; the threads still update these counts.
+    """
     found: Counter[int] = Counter()
 
     def ask() -> None:

@@ -47,7 +47,7 @@ async def one(port: int, length: int) -> int:
 
 
 def load(port: int, clients: int, each: int) -> Counter[int]:
-    """Run clients that each send requests one after the other; return how often each status was answered."""
+    """Run clients that each send requests one after the other; return how often `one` returned each status."""
     found: Counter[int] = Counter()
 
     async def client(seed: int) -> None:

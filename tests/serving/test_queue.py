@@ -97,7 +97,7 @@ def test_request_with_a_deadline_that_has_passed_does_not_run(
 ) -> None:
     service, task = held
     with monkeypatch.context() as patch:
-        patch.setattr(service.timed, "notify", lambda: None)        # the timer does not wake: the lane finds it
+        patch.setattr(service.timed, "notify", lambda: None)        # the clock does not wake: the lane finds `late`
         late = service.submit(ids(1), deadline_s=0)
         future = service.submit(ids(2))
         task.gate.set()

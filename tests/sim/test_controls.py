@@ -603,7 +603,10 @@ def test_device_has_the_numbers_of_its_card() -> None:
 
 
 def test_devices_of_other_numbers_are_one_card_in_two_processes(tmp_path: Path) -> None:
-    """Device 0 of a process that sees card 1 only shares its memory with device 1 of one that sees both."""
+    """One process can use only card 1, as its device 0; another process can use both cards.
+
+    Memory that the first process takes on its device 0 is missing on device 1 of the other process.
+    """
     done = run_python("""
         import os, subprocess, sys
         import acl

@@ -27,7 +27,7 @@ def stream() -> Iterator[int]:
 
 
 class Gate:
-    """A host function that stops a stream until the event `open` is set."""
+    """A host function that stops a stream until the event `open` is set, but for 60 s at most."""
 
     def __init__(self) -> None:
         self.open = threading.Event()

@@ -240,7 +240,7 @@ def test_fault_rule_that_made_no_call_fail_is_reported_at_the_end(rule: str, tol
 
 @pytest.mark.subprocess_heavy
 def test_fault_rule_that_the_program_removed_is_not_reported() -> None:
-    """The pytest plugin removes all rules before each test, and adds the rules of the environment again."""
+    """`sim.reset` removes all rules, and a removed rule that hit no call is not reported at the end of the process."""
     done = run_python("    from acl import sim\n    sim.reset()" + CALLS, ACL_SIM_FAULTS="aclrtMalloc:nth=1")
     assert done.stderr == ""
 

@@ -128,9 +128,9 @@ def blocks_at(pool: acl.Pool, stream: acl.Stream | int | None, state: str) -> li
 
 
 class Slow:
-    """Work that keeps a stream busy until `go_on` is called: the stream waits for a notify.
+    """Work that keeps a stream busy until `go_on` is called or its `with` block ends: the stream waits for a notify.
 
-    It uses neither Python nor the only thread for host callbacks, so several streams can be busy at the same time.
+    The wait uses neither Python nor the only thread for host callbacks, so several streams can be busy at one time.
     """
 
     def __init__(self, stream: acl.Stream) -> None:

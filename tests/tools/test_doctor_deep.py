@@ -31,7 +31,7 @@ def questions_that_go_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def silent(text: str) -> None:
-    """Say nothing."""
+    """Ignore the progress of a question."""
 
 
 def asked(name: str, limit: float = 60, **environment: str) -> Answer:

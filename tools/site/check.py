@@ -51,7 +51,7 @@ def complaints(site: Path) -> list[str]:
                     found.append(f"{name}: <{tag} {attribute}> loads {value} from another host")
                 continue
             if name.name == "404.html":
-                continue                # its links begin at the root of the host
+                continue                # the links of this page begin at the root of the host, not at the page
             led = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             led = led / "index.html" if led.is_dir() else led
             if not led.is_file():

@@ -64,6 +64,7 @@ def fill(scope: griffe.Module | griffe.Class, built: Any) -> None:
 def property_of(found: object) -> bool:
     """Return True for a property or another data descriptor.
 
-    Its docstring was written for it.  The docstring of a constant is that of its type, so it is not used.
+    The docstring of such an object was written for the object itself.  A constant only has the docstring of its type,
+    which the site does not show.
     """
     return isinstance(found, property) or inspect.isdatadescriptor(found)

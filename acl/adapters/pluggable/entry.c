@@ -99,7 +99,7 @@ SEAT(15, _15)
 
 EXPORT void aclpool_reset(bool check_error);
 EXPORT void aclpool_reset(bool check_error) {
-    /* If it is false, the framework calls this at exit, where nothing needs to be freed. */
+    /* If `check_error` is false, the framework calls this function at exit, where nothing needs to be freed. */
     if (check_error && door_calls.empty != NULL) {
         door_calls.empty(0);
     }

@@ -27,7 +27,7 @@ class Scene(MemoryScene):
         self._hold = HOST_FUNCTION(lambda _: self.gate.wait(20) and None)
 
     def hold(self) -> None:
-        """Let the stream wait until `release` is called."""
+        """Let the stream wait until `release` or `close` is called, but for 20 s at most."""
         self.gate.clear()
         assert api.aclrtLaunchHostFunc(self.stream, ctypes.cast(self._hold, ctypes.c_void_p), None) == 0
 

@@ -262,7 +262,7 @@ def test_a_long_block_is_split_for_a_short_request(scene: Scene) -> None:
     assert scene.free(long, scene.stream) == 0
     short = scene.malloc(2 * MIB, scene.stream)
     assert (scene.attribute(USED), scene.attribute(RESERVED)) == (2 * MIB, 64 * MIB)
-    rest = scene.malloc(62 * MIB, scene.stream)  # the free is not reached: only this stream may reuse it
+    rest = scene.malloc(62 * MIB, scene.stream)  # the stream has not reached the free: no other stream may do so
     assert (scene.attribute(USED), scene.attribute(RESERVED)) == (64 * MIB, 64 * MIB)
     assert {short, rest} == {long, long + 2 * MIB}
     assert scene.free(rest, scene.stream) == scene.free(short, scene.stream) == 0

@@ -155,7 +155,10 @@ def test_output_size_that_depends_on_data_is_0(tmp_path: Path) -> None:
 
 
 def run(number: int, x: np.ndarray, descs: list[tuple[int, list[int], int]]) -> tuple[int, np.ndarray, list[int]]:
-    """Set several descriptions, each destroyed at once, and run; return the code, the output and its dimensions."""
+    """Set the input's description to each of `descs` in turn, then run the model.
+
+    Each description is destroyed after it was set.  Return the run's status, the output, and the output's dimensions.
+    """
     source, target = np.ascontiguousarray(x), np.zeros(x.size, x.dtype)
     device, _ = acl.rt.malloc(x.nbytes, 0)
     place, _ = acl.rt.malloc(x.nbytes, 0)
