@@ -77,8 +77,8 @@ cdef inline uint32_t bin_of_wide(size_t units) noexcept nogil:
 cdef inline uint32_t bin_of_bytes(size_t size) noexcept nogil:
     """Return the bin for `size` bytes, which must be a multiple of the unit.
 
-    It has few dependent instructions, as an allocation that directly follows a free waits for the
-    result.
+    The computation has few dependent instructions, as an allocation that directly follows a free
+    waits for the result.
     """
     cdef uint32_t shift
     if size < 32 << UNIT_SHIFT:

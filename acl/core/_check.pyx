@@ -26,7 +26,7 @@ cdef struct Sums:               # sums over the blocks of an arena, to compare w
     size_t requested            # bytes that callers asked for
     size_t asleep               # bytes of LIVE blocks that are asleep
     uint64_t blocks[8]          # number of blocks by BlockState
-    uint64_t uses  # number of Uses of WAITING blocks: `requested` of such a block is its number
+    uint64_t uses               # number of Uses of WAITING blocks: the sum of their `requested`
     uint64_t waiting_by_use     # number of WAITING blocks that have Uses
     uint64_t pages              # number of backed pages
     uint64_t shadows            # number of inactive mappings

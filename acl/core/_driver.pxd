@@ -99,9 +99,9 @@ cdef bint device_wait(Pool *pool) noexcept nogil
 # Waits for all work of the contexts for which WAITING blocks of one arena wait.  Returns the first
 # error, or 0.
 cdef aclError waiting_contexts_sync(Arena *arena) noexcept nogil
-# `capture_status` sets `active` to true if the stream is being captured, and `graph` to its graph,
-# and returns the driver's status.  `stream_captured` returns `active`, which is false if the driver
-# fails.
+# `capture_status` sets `active` to true if the stream is being captured, and `graph` to its graph.
+# It returns the driver's status, or 0 if the chip has no graphs or the stream is of another
+# context. `stream_captured` returns `active`, which is false if the driver fails.
 cdef aclError capture_status(Pool *pool, aclrtStream stream, void **graph,
                              bint *active) noexcept nogil
 cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept nogil

@@ -638,7 +638,7 @@ cdef enum Stop:                 # bits: what kept a slow allocation from getting
     STOP_LIMIT = 1
     STOP_HEADROOM = 2
     STOP_DRIVER = 4
-    STOP_SYNC = 8  # a wait failed: the stream was busy too long or captured, or an error came
+    STOP_SYNC = 8  # a wait failed: the stream was busy too long or captured, or ACL refused it
     STOP_TABLE = 16             # the arena already has MAX_RANGES ranges
     STOP_BUDGET = 32            # the budget of the block's tag has no room for the block
     STOP_DEVICE = 64  # the size exceeds the device's memory, or the part that is not live
