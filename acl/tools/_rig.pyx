@@ -15,7 +15,7 @@ from acl._core cimport arena_alloc, arena_free, arena_try, on_alloc, on_free, on
 from acl.core.types cimport (
     aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtDrvMemHandle, aclrtEvent,
     aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy, aclrtPhysicalMemProp, aclrtStream,
-    aclrtStreamStatus, Arena, ArenaStats, Block, BLOCK_ASLEEP, BLOCK_HOLE, BLOCK_LIVE,
+    aclrtStreamStatus, Arena, ARENA_RECORDED, ArenaStats, Block, BLOCK_ASLEEP, BLOCK_HOLE, BLOCK_LIVE,
     CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_MAP,
     CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP,
     CALLS, Driver, OomReport, Pool, PoolOptions, Range, View,
@@ -26,6 +26,8 @@ from acl.core._tally cimport arena_stats
 from acl.core._check cimport arena_check, pool_check
 from acl.core._lock cimport SpinLock, count_read, lock_drop, lock_take, spin_enter, spin_leave
 from acl.core._order cimport block_share, waiting_poll, waiting_sync
+from acl.core._events cimport Event
+from acl.core._record cimport ring_copy, ring_head
 from acl.core._captures cimport capture_begin, capture_end, capture_release
 from acl.core._pages cimport pages_home
 
@@ -587,6 +589,20 @@ cdef class Rig:
     def set_mode(self, size_t stream=1, set=0, clear=0):
         """Set and clear bits of ArenaMode."""
         arena_set_mode(self.find(stream), set, clear)
+
+    def record(self, uint64_t capacity, size_t stream=1):
+        """Record the stream's events in a ring of `capacity` events, a power of 2."""
+        self.pool.notes.capacity = capacity
+        arena_set_mode(self.find(stream), ARENA_RECORDED, 0)
+
+    def recorded(self, uint64_t first, size_t stream=1):
+        """Copy the events from number `first` on, and return the first copied number and the sizes."""
+        cdef Arena *arena = self.find(stream)
+        cdef uint64_t head = ring_head(arena)
+        cdef bytearray events = bytearray((head - first) * sizeof(Event))
+        cdef Event *out = <Event *> <char *> events
+        cdef uint64_t start = ring_copy(arena, out, first, head)
+        return start, [out[i].size for i in range(head - start)]
 
     def capture_begin(self, size_t stream=1):
         """Begin a capture, and return the address of its arena as a number."""
