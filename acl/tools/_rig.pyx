@@ -15,8 +15,8 @@ from acl._core cimport arena_alloc, arena_free, arena_try, on_alloc, on_free, on
 from acl.core.types cimport (
     aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtDrvMemHandle, aclrtEvent,
     aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy, aclrtPhysicalMemProp, aclrtStream,
-    aclrtStreamStatus, Arena, ARENA_RECORDED, ArenaStats, Block, BLOCK_ASLEEP, BLOCK_HOLE, BLOCK_LIVE,
-    CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_MAP,
+    aclrtStreamStatus, Arena, ARENA_RECORDED, ArenaStats, Block, BLOCK_ASLEEP, BLOCK_HOLE,
+    BLOCK_LIVE, CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_MAP,
     CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP,
     CALLS, Driver, OomReport, Pool, PoolOptions, Range, View,
 )
@@ -596,7 +596,7 @@ cdef class Rig:
         arena_set_mode(self.find(stream), ARENA_RECORDED, 0)
 
     def recorded(self, uint64_t first, size_t stream=1):
-        """Copy the events from number `first` on, and return the first copied number and the sizes."""
+        """Copy the events from number `first` on; return the first copied number and the sizes."""
         cdef Arena *arena = self.find(stream)
         cdef uint64_t head = ring_head(arena)
         cdef bytearray events = bytearray((head - first) * sizeof(Event))
