@@ -1631,14 +1631,18 @@ cdef extern from "acl/error_codes/ge_error_codes.h" nogil:
     const int ACL_ERROR_GE_MODEL_EXECUTE_TIMEOUT
     const int ACL_ERROR_GE_REDEPLOYING
 
-# The loader: any thread, with or without the GIL.
-cdef bint libacl_open() noexcept nogil                  # opens the library; false if there is none
-cdef bint libacl_has(const char *name) noexcept nogil   # opens; whether the library has it
-cdef const char *libacl_missing() noexcept nogil        # this thread's last call in vain, then NULL
-cdef const char *libacl_backend() noexcept nogil        # "cann", "sim", or NULL if not open
-cdef const char *libacl_path() noexcept nogil           # of the open library, or NULL
-cdef const char *libacl_failure() noexcept nogil        # what was tried, or NULL if one is open
-cdef const char *libacl_code_name(int code) noexcept nogil   # NULL for a number without a name
+# The loader.  Any thread may call these functions, with or without the GIL.
+# Open the library if none is open.  Return False if none could be opened.
+cdef bint libacl_open() noexcept nogil
+# Open the library, and return True if it has the function of that name.
+cdef bint libacl_has(const char *name) noexcept nogil
+# Return the missing function that this thread called last, or NULL; a second call returns NULL.
+cdef const char *libacl_missing() noexcept nogil
+cdef const char *libacl_backend() noexcept nogil    # "cann" or "sim"; NULL if no library is open
+cdef const char *libacl_path() noexcept nogil       # the path of the open library, or NULL
+# Return why no library could be opened, a line for each place tried; NULL if one is open.
+cdef const char *libacl_failure() noexcept nogil
+cdef const char *libacl_code_name(int code) noexcept nogil  # NULL if the code has no name
 
 # The functions, by header.
 
