@@ -13,7 +13,7 @@ from support.memory import made, read, write
 from acl import sim
 
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-EXTERNAL, MAPPED, PINNED, D2D = 0x20, 2, 0x10000000, 3
+SYNC, EXTERNAL, MAPPED, PINNED, D2D = 1, 0x20, 2, 0x10000000, 3
 
 
 @pytest.fixture
@@ -97,6 +97,105 @@ def test_a_graph_records_an_external_event_for_the_outside(stream: int) -> None:
     assert api.aclmdlRIDestroy(graph) == 0
     assert api.aclrtDestroyStream(other) == 0
     assert api.aclrtDestroyEvent(event) == 0
+
+
+class Step:
+    """A host function of a graph: each run waits until `passes` is given one more pass."""
+
+    def __init__(self) -> None:
+        self.begun, self.passes = threading.Semaphore(0), threading.Semaphore(0)
+        self._function = HOST_FUNCTION(self._run)
+        self.function = ctypes.cast(self._function, ctypes.c_void_p)
+
+    def _run(self, _: object) -> None:
+        self.begun.release()
+        self.passes.acquire(timeout=60)
+
+
+class Handshake:
+    """A graph on one stream that records an event for the outside after a step, and another stream."""
+
+    def __init__(self, stream: int) -> None:
+        self.stream, self.other, self.step = stream, made("aclrtCreateStream"), Step()
+        self.event = made("aclrtCreateEventExWithFlag", SYNC)
+        assert api.aclmdlRICaptureBegin(stream, 2) == 0
+        assert api.aclrtLaunchHostFunc(stream, self.step.function, None) == 0
+        assert api.aclrtRecordEventWithFlag(self.event, stream, 1) == 0, api.aclGetRecentErrMsg()
+        self.graph = captured(stream)
+
+    def launch(self) -> None:
+        assert api.aclmdlRIExecuteAsync(self.graph, self.stream) == 0
+
+    def close(self) -> None:
+        self.step.passes.release(8)
+        assert api.aclrtSynchronizeStream(self.stream) == 0
+        assert api.aclrtSynchronizeStream(self.other) == 0
+        assert api.aclmdlRIDestroy(self.graph) == 0
+        assert api.aclrtDestroyStream(self.other) == 0
+        assert api.aclrtDestroyEvent(self.event) == 0
+
+
+@pytest.fixture
+def handshake(stream: int) -> Iterator[Handshake]:
+    two = Handshake(stream)
+    yield two
+    two.close()
+
+
+def is_done(stream: int) -> bool:
+    status = out(ctypes.c_int)
+    assert api.aclrtStreamQuery(stream, ctypes.byref(status)) == 0
+    return status.value == 0
+
+
+def test_wait_after_a_graphs_launch_is_for_its_external_record(handshake: Handshake) -> None:
+    handshake.launch()
+    assert api.aclrtStreamWaitEvent(handshake.other, handshake.event) == 0
+    assert not is_done(handshake.other)
+    handshake.step.passes.release()
+    assert api.aclrtSynchronizeStreamWithTimeout(handshake.other, 20000) == 0
+
+
+def test_external_wait_in_a_graph_is_for_the_record_before_its_launch(handshake: Handshake) -> None:
+    before = Step()
+    assert api.aclmdlRICaptureBegin(handshake.other, 2) == 0
+    assert api.aclrtLaunchHostFunc(handshake.other, before.function, None) == 0
+    assert api.aclrtStreamWaitEventWithFlag(handshake.other, handshake.event, 0, 1) == 0, api.aclGetRecentErrMsg()
+    waits = captured(handshake.other)
+    handshake.launch()
+    assert api.aclmdlRIExecuteAsync(waits, handshake.other) == 0
+    handshake.launch()
+    handshake.step.passes.release()                 # the second execution stays at its step
+    before.passes.release()
+    code = api.aclrtSynchronizeStreamWithTimeout(handshake.other, 20000)
+    handshake.step.passes.release()
+    assert api.aclrtSynchronizeStream(handshake.other) == 0
+    assert api.aclmdlRIDestroy(waits) == 0
+    assert code == 0
+
+
+def test_wait_ends_if_the_graph_is_aborted_before_its_external_record(handshake: Handshake) -> None:
+    handshake.launch()
+    assert api.aclrtStreamWaitEvent(handshake.other, handshake.event) == 0
+    assert handshake.step.begun.acquire(timeout=60)
+    assert api.aclmdlRIAbort(handshake.graph) == 0
+    handshake.step.passes.release()
+    assert api.aclrtSynchronizeStreamWithTimeout(handshake.other, 20000) == 0
+
+
+def test_nested_graph_records_its_external_event_each_time(handshake: Handshake) -> None:
+    assert api.aclmdlRICaptureBegin(handshake.stream, 2) == 0
+    handshake.launch()
+    outer = captured(handshake.stream)
+    assert api.aclrtStreamWaitEvent(handshake.other, handshake.event) == 0      # nothing is recorded yet
+    assert is_done(handshake.other)
+    handshake.step.passes.release(2)
+    for _ in range(2):
+        assert api.aclmdlRIExecuteAsync(outer, handshake.stream) == 0
+        assert api.aclrtSynchronizeStream(handshake.stream) == 0
+        assert api.aclrtStreamWaitEvent(handshake.other, handshake.event) == 0
+        assert api.aclrtSynchronizeStreamWithTimeout(handshake.other, 20000) == 0
+    assert api.aclmdlRIDestroy(outer) == 0
 
 
 class CondParams(ctypes.Structure):

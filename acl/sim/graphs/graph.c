@@ -253,21 +253,35 @@ aclError graph_execute(Graph *graph, Stream *on)
     return status;
 }
 
+/* A queued execution. */
+typedef struct Launch {
+    Graph *graph;
+    EventBounds *bounds; /* NULL: no task is bound */
+} Launch;
+
 static aclError graph_run(Stream *stream, const void *payload)
 {
-    return graph_execute(*(Graph *const *)payload, stream);
+    const Launch *launch = payload;
+    const EventBounds *before = event_bounds_use(launch->bounds);
+    aclError status = graph_execute(launch->graph, stream);
+    (void)event_bounds_use(before);
+    return status;
 }
 
 static void graph_drop(void *payload)
 {
-    Graph *graph = *(Graph **)payload;
-    graph_finish(graph);
-    graph_release(graph);
+    Launch *launch = payload;
+    for (size_t i = 0; launch->bounds != NULL && i < launch->bounds->count; i++) {
+        event_unbind(&launch->bounds->at[i]);
+    }
+    free(launch->bounds);
+    graph_finish(launch->graph);
+    graph_release(launch->graph);
 }
 
 static void graph_touch(const void *payload, Touch *touch)
 {
-    touch_graph(touch, *(Graph *const *)payload);
+    touch_graph(touch, ((const Launch *)payload)->graph);
 }
 
 static const TaskClass graph_task = {
@@ -277,13 +291,49 @@ static const TaskClass graph_task = {
     .touch = graph_touch,
 };
 
+static bool task_binds(const GraphTask *task)
+{
+    return !task->disabled && event_task_binds(task->task.sort, task_payload(&task->task));
+}
+
+/* Binds the external records and waits; on failure graph_drop ends what is bound. */
+static aclError launch_bind(Launch *launch)
+{
+    const Graph *graph = launch->graph;
+    size_t count = 0;
+    for (size_t i = 0; i < graph->count; i++) {
+        count += task_binds(graph->tasks[i]);
+    }
+    if (count == 0) {
+        return ACL_SUCCESS;
+    }
+    launch->bounds = calloc(1, sizeof *launch->bounds + count * sizeof *launch->bounds->at);
+    if (launch->bounds == NULL) {
+        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+    }
+    for (size_t i = 0; i < graph->count; i++) {
+        const Task *task = &graph->tasks[i]->task;
+        if (task_binds(graph->tasks[i])) {
+            TRY(event_bind(task->sort, task_payload(task), &launch->bounds->at[launch->bounds->count]));
+            launch->bounds->count++;
+        }
+    }
+    return ACL_SUCCESS;
+}
+
 aclError graph_submit(Graph *graph, Stream *stream)
 {
+    Launch launch = {.graph = graph};
     TRY(handle_begin(graph));
     atomic_fetch_add(&graph->users, 1);
-    aclError status = stream_submit(stream, &graph_task, &graph, sizeof graph);
+    /* An execution that goes into another graph is not bound: that graph may run it many times. */
+    bool is_task = atomic_load_explicit(&stream->graph, memory_order_relaxed) != NULL;
+    aclError status = is_task ? ACL_SUCCESS : launch_bind(&launch);
+    if (status == ACL_SUCCESS) {
+        status = stream_submit(stream, &graph_task, &launch, sizeof launch);
+    }
     if (status != ACL_SUCCESS) {
-        graph_drop(&graph);
+        graph_drop(&launch);
     }
     return status;
 }

@@ -274,7 +274,7 @@ typedef struct EventTask {
     Event *event;
     EventMark mark;     /* for a record task: that record; for a wait task: the record to wait for */
     int64_t timeout_ns; /* of a wait task: how long it may wait; FOREVER: no limit */
-    bool in_graph;      /* in a graph: each execution makes a new record, or waits for the last one */
+    bool in_graph;      /* in a graph: each execution makes a new record, or waits for the last one (EventBound) */
     const Stream *on;   /* for a record task while the order check is on: its stream; else NULL */
 } EventTask;
 
@@ -296,7 +296,8 @@ static aclError record_run(Stream *stream, const void *payload)
     if (task->event->ipc != NULL) {
         ipc_event_close(task->event, &task->mark, now_ns());
     } else {
-        record_end(task->event, &task->mark, now_ns());
+        const EventMark *bound = event_bound_mark(payload);
+        record_end(task->event, bound != NULL ? bound : &task->mark, now_ns());
     }
     return ACL_SUCCESS;
 }
@@ -372,16 +373,25 @@ static aclError record_queue_ipc(Event *event, Stream *stream)
     return status;
 }
 
+/* Returns a record that its task and its event will hold; NULL without memory. */
+static EventRecord *record_new(void)
+{
+    EventRecord *record = malloc(sizeof *record);
+    if (record != NULL) {
+        atomic_init(&record->users, 2);
+        atomic_init(&record->reached, false);
+    }
+    return record;
+}
+
 /* Queues a record. Holds the event's lock until `last` is this record: a worker that runs the task
  * at once waits for the lock. */
 static aclError record_queue(Event *event, Stream *stream)
 {
-    EventRecord *record = malloc(sizeof *record);
+    EventRecord *record = record_new();
     if (record == NULL) {
         return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
     }
-    atomic_init(&record->users, 2); /* the references of the task and of the event */
-    atomic_init(&record->reached, false);
     pthread_mutex_lock(&event->lock);
     EventTask task = {.event = event, .timeout_ns = FOREVER};
     task.mark = (EventMark){record, atomic_load(&event->own.recorded) + 1, 0};
@@ -595,8 +605,9 @@ static aclError wait_run(Stream *stream, const void *payload)
 {
     const EventTask *task = payload;
     int64_t deadline = task->timeout_ns < 0 ? FOREVER : now_ns() + task->timeout_ns;
-    EventMark fresh = task->in_graph ? event_mark(task->event) : (EventMark){NULL, 0, 0};
-    const EventMark *mark = task->in_graph ? &fresh : &task->mark;
+    const EventMark *mark = task->in_graph ? event_bound_mark(payload) : &task->mark;
+    EventMark fresh = mark == NULL ? event_mark(task->event) : (EventMark){NULL, 0, 0};
+    mark = mark == NULL ? &fresh : mark;
     bool reached = event_wait(task->event, mark, stream, deadline);
     event_unmark(&fresh);
     bool expired = !reached && deadline >= 0 && now_ns() >= deadline;
@@ -624,10 +635,11 @@ static void wait_touch(const void *payload, Touch *touch)
 static bool wait_waits(const void *payload)
 {
     const EventTask *task = payload;
-    EventMark mark = event_mark(task->event);
-    Reached wait = {task->event, &mark, task->event->sort == EVENT_FLAGGED};
+    const EventMark *bound = event_bound_mark(payload);
+    EventMark fresh = bound == NULL ? event_mark(task->event) : (EventMark){NULL, 0, 0};
+    Reached wait = {task->event, bound == NULL ? &fresh : bound, task->event->sort == EVENT_FLAGGED};
     bool waits = !wait_is_over(&wait);
-    event_unmark(&mark);
+    event_unmark(&fresh);
     return waits;
 }
 
@@ -656,6 +668,41 @@ static const TaskClass wait_task = {
     .describe = wait_describe,
     .waits = wait_waits,
 };
+
+bool event_task_binds(const TaskClass *sort, const void *payload)
+{
+    const EventTask *task = payload;
+    return (sort == &record_task || sort == &wait_task) && task->in_graph && task->event->sort == EVENT_EX;
+}
+
+aclError event_bind(const TaskClass *sort, const void *payload, EventBound *bound)
+{
+    Event *event = ((const EventTask *)payload)->event;
+    *bound = (EventBound){.payload = payload};
+    if (sort == &wait_task) {
+        bound->mark = event_mark(event);
+        return ACL_SUCCESS;
+    }
+    EventRecord *record = record_new();
+    if (record == NULL) {
+        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+    }
+    pthread_mutex_lock(&event->lock);
+    bound->mark = (EventMark){record, atomic_fetch_add(&event->own.recorded, 1) + 1, 0};
+    last_set(event, record);
+    pthread_mutex_unlock(&event->lock);
+    return ACL_SUCCESS;
+}
+
+void event_unbind(EventBound *bound)
+{
+    const EventTask *task = bound->payload;
+    bool is_record = bound->mark.number != 0; /* the mark of a wait has no number */
+    if (is_record && !atomic_load(&bound->mark.record->reached)) {
+        record_end(task->event, &bound->mark, 0);
+    }
+    event_unmark(&bound->mark);
+}
 
 static aclError wait_queue(Event *event, Stream *stream, int64_t timeout_ns, bool in_graph)
 {

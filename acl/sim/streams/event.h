@@ -102,6 +102,29 @@ void event_unmark(EventMark *mark);
  * passed first or the stream was aborted. */
 bool event_wait(Event *event, const EventMark *mark, Stream *stream, int64_t deadline_ns);
 
+/* An execution of a graph has one EventBound for each external record and wait in the graph. Both are bound when the
+ * execution is queued: from then on the event is recorded for other streams, and the wait is for the event's last record
+ * at that time. */
+typedef struct EventBound {
+    const void *payload; /* the task's */
+    EventMark mark;      /* of the record that the task reaches, or for which it waits */
+} EventBound;
+
+typedef struct EventBounds {
+    size_t count;
+    EventBound at[];
+} EventBounds;
+
+/* True for a task of a graph that is an external record or wait of an EVENT_EX event. */
+bool event_task_binds(const TaskClass *sort, const void *payload);
+/* Binds one such task; its mark holds a reference until event_unbind, which also ends a record that was not reached. */
+aclError event_bind(const TaskClass *sort, const void *payload, EventBound *bound);
+void event_unbind(EventBound *bound);
+/* Sets the bounds of the execution that the calling thread runs (NULL: none), and returns those before. */
+const EventBounds *event_bounds_use(const EventBounds *bounds);
+/* Returns the mark of a task in the execution that the calling thread runs; NULL if the task is not bound there. */
+const EventMark *event_bound_mark(const void *payload);
+
 /* ipc_event.c: gives the event a page that other processes can open. */
 aclError ipc_event_make(Event *event);
 /* Unmaps the shared page of an event that ends. */
