@@ -241,8 +241,49 @@ void check_forget_parent(void)
     }
 }
 
+static const void *interpreter(void)
+{
+    return dlsym(RTLD_DEFAULT, "Py_IsInitialized");
+}
+
+/* True if the frame is the interpreter's or an extension module's: a library that has PyInit_NAME for its own name. */
+static bool is_python(const Dl_info *frame)
+{
+    Dl_info python;
+    const char *slash = strrchr(frame->dli_fname, '/');
+    const char *file = slash != NULL ? slash + 1 : frame->dli_fname;
+    char symbol[256];
+    snprintf(symbol, sizeof symbol, "PyInit_%.*s", (int)strcspn(file, "."), file);
+    if (dladdr(interpreter(), &python) != 0 && python.dli_fbase == frame->dli_fbase) {
+        return true;
+    }
+    void *library = dlopen(frame->dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    bool found = library != NULL && dlsym(library, symbol) != NULL;
+    if (library != NULL) {
+        dlclose(library);
+    }
+    return found;
+}
+
+/* True if the program made the current call, and not a framework's library in a process with Python: such a library calls
+ * when the interpreter ends, while Python still holds objects. ctypes calls through libffi. */
+static bool called_by_program(void)
+{
+    const RaceSite *site = interpreter() != NULL ? site_of_stack() : NULL;
+    Dl_info frame = {0};
+    for (int i = 0; site != NULL && i < site->depth; i++) {
+        if (dladdr(site->at[i], &frame) == 0 || strstr(frame.dli_fname, "/libffi") == NULL) {
+            break;
+        }
+    }
+    return interpreter() == NULL || (frame.dli_fname != NULL && is_python(&frame));
+}
+
 void check_leaks_of_device(int32_t device)
 {
+    if (!called_by_program()) {
+        return;
+    }
     char when[64];
     snprintf(when, sizeof when, "at the last reset of device %d", device);
     handles_tell(device, true, when);
@@ -250,7 +291,7 @@ void check_leaks_of_device(int32_t device)
 
 void check_finalized(void)
 {
-    if (strcmp(check_call(), "aclFinalize") == 0) {
+    if (strcmp(check_call(), "aclFinalize") == 0 && called_by_program()) {
         atomic_store(&finalized, true);
     }
 }
@@ -275,7 +316,7 @@ static void unfinished_tell(const char *when)
 void check_leaks_of_process(void)
 {
     static const char when[] = "at the end of the process";
-    if (dlsym(RTLD_DEFAULT, "Py_IsInitialized") == NULL || atomic_load(&finalized)) {
+    if (interpreter() == NULL || atomic_load(&finalized)) {
         unfinished_tell(when);
         handles_tell(-1, false, when);
         check_leaks_of_blocks(when);

@@ -90,7 +90,7 @@ void check_destroyed_in_use(const void *handle, HandleKind kind);
 /* Called at the device's last reset: reports its streams that were not destroyed. */
 void check_leaks_of_device(int32_t device);
 /* Reports leaks at the end of the process.  In a process with Python the interpreter may still own objects at this
- * time; such a process gets the report only if it has called aclFinalize. */
+ * time; such a process gets the report only if the program itself has called aclFinalize. */
 void check_leaks_of_process(void);
 void check_finalized(void);
 void check_leaks_of_blocks(const char *when); /* check_blocks.c */
