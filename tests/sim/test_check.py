@@ -16,6 +16,8 @@ from support.child import run_python
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "c"))
 import programs
 
+import acl
+from acl import sim
 from acl.tools import sim_check
 
 HERE = Path(__file__).resolve().parent
@@ -224,6 +226,42 @@ def test_objects_of_python_at_its_end_are_not_leaks(tmp_path: Path) -> None:
     script.write_text("import acl\nstream, memory = acl.Stream(0), acl.Buffer(4096)\n")
     done = check("--", sys.executable, script)
     assert (done.returncode, done.stderr) == (0, "aclpool sim check: no reports\n")
+
+
+FRAMEWORK = """
+#include "acl/acl.h"
+void begin(void)
+{
+    aclrtStream stream;
+    aclInit(NULL);
+    aclrtSetDevice(0);
+    aclrtCreateStream(&stream);
+}
+void end(void)
+{
+    aclrtResetDevice(0);
+    aclFinalize();
+}
+"""
+
+
+@pytest.mark.parametrize(("end", "rules"), [
+    ("framework.end()", []),
+    ("runtime.aclrtResetDevice(0)", ["leak"]),
+    ("runtime.aclFinalize()", ["leak"]),
+    ("import acl; acl.finalize()", ["leak"]),
+])
+def test_objects_of_python_are_leaks_if_the_program_ends_acl_and_not_a_framework(
+    end: str, rules: list[str], tmp_path: Path
+) -> None:
+    source, library, script = tmp_path / "framework.c", tmp_path / "libframework.so", tmp_path / "program.py"
+    source.write_text(FRAMEWORK)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", f"-I{acl.include_dir()}", "-o", library, source,
+                    f"-L{sim.library_dir()}", "-lascendcl"], check=True)
+    script.write_text(f"import ctypes\nframework = ctypes.CDLL({str(library)!r})\nframework.begin()\n"
+                      f"runtime = ctypes.CDLL('libascendcl.so')\n{end}\n")
+    done = check("--report", tmp_path / "found", "--", sys.executable, script)
+    assert [one["rule"] for one in reports(tmp_path / "found")] == rules, done.stderr
 
 
 def test_interrupt_ends_the_program_and_the_reports_stay(program: Path, tmp_path: Path) -> None:
@@ -466,3 +504,54 @@ def test_wrong_call_made_by_a_tag_function_is_reported() -> None:
     done = run_python(TAG_CALLS, ACL_SIM_CHECK="mem", timeout=60)
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
     assert done.stderr.count("check: double-free") == 2
+
+
+OPERATORS = """
+import ctypes, numpy as np
+from support.calls import api
+from support.memory import made
+from support.models import device_array, tensor_desc
+def call(name, inputs, out):
+    for memory, x, constant in inputs:
+        desc = tensor_desc(x)
+        assert not constant or api.aclSetTensorConst(desc, x.ctypes.data, x.nbytes) == 0
+        descs.append(desc)
+        buffers.append(api.aclCreateDataBuffer(memory, x.nbytes))
+    made_out = tensor_desc(out[1]), api.aclCreateDataBuffer(out[0], out[1].nbytes)
+    n = len(inputs)
+    assert api.aclopExecuteV2(name, n, pointers(descs), pointers(buffers), 1, pointers(made_out[:1]),
+                              pointers(made_out[1:]), None, stream) == 0, api.aclGetRecentErrMsg()
+    assert api.aclrtSynchronizeStream(stream) == 0
+    for desc in (*descs, made_out[0]):
+        api.aclDestroyTensorDesc(desc)
+    for buffer in (*buffers, made_out[1]):
+        assert api.aclDestroyDataBuffer(buffer) == 0
+def pointers(values):
+    return (ctypes.c_void_p * len(values))(*values)
+def ints(*values):
+    return None, np.array(values, np.int64), True
+descs, buffers = [], []
+api.aclInit(None)
+api.aclrtSetDevice(0)
+stream, memory, y = made("aclrtCreateStream"), made("aclrtMalloc", 64, 0), np.ones(16, np.float32)
+x = device_array(y)
+{code}
+"""
+
+
+@pytest.mark.parametrize(("code", "rules"), [
+    ('call(b"ZerosLike", [(memory, y, False)], (memory, y))', []),
+    ('call(b"Neg", [(memory, y, False)], (memory, y))', ["uninitialised"]),
+    ('rows = ints(4), ints(4), ints(0)\n'
+     'call(b"ViewCopy", [(memory, y, False), *rows, (x, y[:4], False), ints(4), ints(1), ints(0)], (memory, y))', []),
+    ('rows = ints(4), ints(4), ints(0)\n'
+     'call(b"ViewCopy", [(x, y, False), *rows, (memory, y[:4], False), ints(4), ints(1), ints(0)], (x, y))',
+     ["uninitialised"]),
+])
+def test_operator_that_does_not_use_the_values_of_an_input_does_not_read_it(
+    code: str, rules: list[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r})\n" + OPERATORS.replace("{code}", code))
+    done = check("--tool", "init", "--report", tmp_path / "found", "--", sys.executable, script)
+    assert (done.returncode, [one["rule"] for one in reports(tmp_path / "found")]) == (bool(rules), rules), done.stderr

@@ -84,6 +84,7 @@ enum {
     OP_IN_PLACE = 4,   /* output 0 uses input 0's memory; the caller sets its type and shape */
     OP_STRIDED = 8,    /* inputs 1 to 3 are a view of input 0 (size, stride, offset), 5 to 7 one of input 4 */
     OP_DATA_SIZED = 2, /* infer needs all values: the outputs' sizes depend on them */
+    OP_SHAPED = 16,    /* only the shapes of the inputs matter: their values are not read */
 };
 
 /* Returns the operator of this name and domain, or NULL. */

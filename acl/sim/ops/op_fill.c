@@ -490,14 +490,14 @@ static bool pad_run(const OpCall *call)
 }
 
 const OpKind ops_make[] = {
-    {"Shape", OP_ONNX, 1, 1, 1, 0, shape_infer, NULL, shape_run, 0, 0},
-    {"Size", OP_ONNX, 1, 1, 1, 0, size_infer, NULL, size_run, 0, 0},
+    {"Shape", OP_ONNX, 1, 1, 1, 0, shape_infer, NULL, shape_run, 0, OP_SHAPED},
+    {"Size", OP_ONNX, 1, 1, 1, 0, size_infer, NULL, size_run, 0, OP_SHAPED},
     {"ConstantOfShape", OP_ONNX, 1, 1, 1, 1, constant_infer, NULL, constant_run, 0, 0},
     {"Fill", OP_ACL, 2, 2, 1, 1, fill_infer, NULL, fill_run, 0, 0},
     {"FillD", OP_ACL, 1, 1, 1, 0, fill_infer, NULL, fill_run, 0, 0},
-    {"ZerosLike", OP_ACL, 1, 1, 1, 0, like_infer, NULL, like_run, 0, 0},
-    {"OnesLike", OP_ACL, 1, 1, 1, 0, like_infer, NULL, like_run, 1, 0},
-    {"EyeLike", OP_ONNX, 1, 1, 1, 0, eye_infer, NULL, eye_run, 0, 0},
+    {"ZerosLike", OP_ACL, 1, 1, 1, 0, like_infer, NULL, like_run, 0, OP_SHAPED},
+    {"OnesLike", OP_ACL, 1, 1, 1, 0, like_infer, NULL, like_run, 1, OP_SHAPED},
+    {"EyeLike", OP_ONNX, 1, 1, 1, 0, eye_infer, NULL, eye_run, 0, OP_SHAPED},
     {"Range", OP_BOTH, 3, 3, 1, 7, range_infer, NULL, range_run, 0, 0},
     {"OneHot", OP_ONNX, 3, 3, 1, 2, onehot_infer, NULL, onehot_run, 0, 0},
     {"Trilu", OP_ONNX, 1, 2, 1, 0, trilu_infer, NULL, trilu_run, 0, 0},

@@ -121,11 +121,24 @@ static void op_task_drop(void *payload)
     task_free(*(OpTask **)payload);
 }
 
+/* True if the operator uses the values of an input; those of an input that it writes into count only as written. */
+static bool input_counts(const OpTask *task, int i)
+{
+    bool written = (task->kind->flags & OP_IN_PLACE) != 0 && i == 0 && task->output_count > 0
+        && task->tensors[0].data == task->tensors[task->input_count].data;
+    return !written && (task->kind->flags & OP_SHAPED) == 0;
+}
+
 static void op_touch(const void *payload, Touch *touch)
 {
     const OpTask *task = *(OpTask *const *)payload;
-    for (int i = 0; i < task->input_count + task->output_count; i++) {
-        touch_tensor(touch, &task->tensors[i], i < task->input_count ? TOUCH_READ : TOUCH_WRITE);
+    for (int i = 0; i < task->input_count; i++) {
+        if (input_counts(task, i)) {
+            touch_tensor(touch, &task->tensors[i], TOUCH_READ);
+        }
+    }
+    for (int i = 0; i < task->output_count; i++) {
+        touch_tensor(touch, &task->tensors[task->input_count + i], TOUCH_WRITE);
     }
     touch_bytes(touch, task->workspace, task->workspace_bytes, TOUCH_WRITE);
 }
