@@ -186,7 +186,7 @@ def differing(rows: dict[str, Logs], first: int) -> set[str]:
 
 
 def interval(old: Logs, new: Logs) -> tuple[float, float, float]:
-    """Return the factor between two rows, and its 95 % interval from resampling their rounds."""
+    """Return the new row's time over the old row's, and the 95 % interval of this factor, by resampling their rounds."""
     chance = random.Random(2)
 
     def difference(old: Logs, new: Logs) -> float:
@@ -213,7 +213,7 @@ def unsure(old: Row, new: Row) -> str | None:
 
 
 def machine_factor(old: Row, new: Row) -> float:
-    """Return the factor by which the time of the empty loop changed; it is measured before and after every row."""
+    """Return by which factor the time of the empty loop changed, as measured around every row; 1 if a file lacks it."""
     floors = [[value for row in each["rows"].values() for pair in row.get("floor_around_ns", ()) for value in pair]
               for each in (old, new)]
     return statistics.median(floors[1]) / statistics.median(floors[0]) if all(floors) else 1.0
@@ -317,7 +317,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare and report. Return the exit status."""
+    """Compare and report.
+
+    Return the exit status: 1 if a row of `--allocator` is slower, needs more memory or vanished; 2 if the files cannot
+    be compared; else 0.
+    """
     try:
         if not arguments.threshold >= 1:
             raise NotComparable(f"--threshold: expected a factor of at least 1, got {arguments.threshold}")

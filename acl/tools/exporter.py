@@ -129,12 +129,12 @@ def told_by(path: Path) -> dict[str, Family] | None:
 
 
 def page(folder: Path | None = None) -> tuple[str, int]:
-    """Return the metrics of all services in Prometheus's text format, and how many services answered.
+    """Return the metrics of all other services in Prometheus's text format, and how many services answered.
 
     Raises
     ------
     PermissionError
-        The sockets' folder belongs to another user.
+        The sockets' folder belongs to another user, or another user can write to it.
     """
     from acl.tools.top.sample import sockets
 
@@ -215,7 +215,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until interrupted, or print the page once; return the exit status."""
+    """Serve until interrupted, or print the page once.
+
+    Return the exit status: 0; 1 if no service answered `--once`, or if the address cannot be used; 2 if the port is
+    wrong or the sockets' folder is refused.
+    """
     if not 0 <= arguments.port <= 65535:
         print(f"aclpool exporter: --port: expected 0 to 65535, got {arguments.port}", file=sys.stderr)
         return 2

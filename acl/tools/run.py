@@ -110,9 +110,9 @@ def watched(pools: Pools, function: Callable[..., Any], made: bool) -> Callable[
 
 @contextlib.contextmanager
 def serving(pools: Pools | None) -> Iterator[None]:
-    """Context manager: replace the functions of `acl.rt` that make or destroy streams.
+    """Context manager: replace the functions of `acl.rt` that make or destroy streams, if `pools` is given.
 
-    The new ones also call `pools`.
+    The new functions also call `pools`.
     """
     before = {name: getattr(acl.rt, name) for name in CREATE + DESTROY} if pools is not None else {}
     for name, function in before.items():
@@ -155,7 +155,10 @@ def ours(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
 
 
 def program_code(program: str, arguments: list[str]) -> int:
-    """Run the program as `__main__`. Return its exit code."""
+    """Run the program as `__main__`, and wait for its threads.
+
+    Return its exit code; after an exception 1, after Ctrl-C 130.
+    """
     sys.argv = [program, *arguments]
     sys.path[0] = str(Path(program).resolve().parent)
     try:
@@ -184,7 +187,10 @@ def wait_for_threads() -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the program. Return its exit code, or 2 if it cannot be started."""
+    """Run the program.
+
+    Return its exit code; 2 if it cannot be started; 1 if it ended with 0, but no stream could be served by a pool.
+    """
     chosen, command = ours(arguments)
     if not command:
         print("aclpool run: which program? (aclpool run PROGRAM.py ARGS)", file=sys.stderr)

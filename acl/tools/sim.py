@@ -60,6 +60,12 @@ def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, 
     Returns
     -------
     dict
+        All variables of the environment.
+
+    Raises
+    ------
+    ValueError
+        If an option has a wrong value; the message names the option.
     """
     made = dict(base)
     folder = sim.library_dir()
@@ -85,9 +91,9 @@ def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, 
 
 
 def setting(option: str, value: str) -> str:
-    """Return the variable's value for an option.
+    """Return the value of an option's variable: the option's value, in the form that the library reads.
 
-    File names are made absolute, because the program may change folder.
+    Sizes are written in bytes.  File names are made absolute, because the program may change its folder.
     """
     if option in ("capacity", "pinned"):
         return value if value == "unlimited" else sim.parse_sizes(value, option)
@@ -95,7 +101,7 @@ def setting(option: str, value: str) -> str:
 
 
 def tried(option: str, value: str) -> None:
-    """Raise ValueError if the library refuses a value.  It is called in this process, before the program starts."""
+    """Raise ValueError if the simulator in this process refuses a value, or if an output file cannot be written."""
     if option in FILES and option != "shared":
         check_output(f"--{option}", value)
     try:

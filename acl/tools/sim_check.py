@@ -80,7 +80,10 @@ def look(options: argparse.Namespace) -> None:
 
 
 def patterns(path: str | None) -> list[tuple[str, str]]:
-    """Return the rules and patterns of a file of suppressions."""
+    """Return the rules and patterns of a file of suppressions; none if `path` is None.
+
+    Raise ValueError if the file cannot be read or a line is wrong.
+    """
     if path is None:
         return []
     try:
@@ -98,7 +101,7 @@ def patterns(path: str | None) -> list[tuple[str, str]]:
 
 
 def pattern_of(line: str) -> tuple[str, str]:
-    """Return the rule and the pattern of a line RULE:PATTERN."""
+    """Return the rule and the pattern of a line RULE:PATTERN; raise ValueError if RULE matches no rule and no tool."""
     rule, colon, pattern = line.strip().partition(":")
     if not colon or not any(fnmatch.fnmatchcase(name, rule) for name in (*RULES, *TOOLS)):
         raise ValueError(f"expected RULE:PATTERN, got {line!r}")
@@ -116,7 +119,7 @@ class Lines:
         self._known: dict[tuple[str, int], str | None] = {}
 
     def find(self, frame: list[Any]) -> str | None:
-        """Return the frame's source line, or None if the file has no line numbers."""
+        """Return the frame's source line; None if addr2line is not installed or does not find the line."""
         path, offset, address = frame
         at = (address if fixed(path) else offset) - 1       # minus 1: inside the call instruction, not after it
         if (path, at) not in self._known:
@@ -286,7 +289,11 @@ def wait(child: subprocess.Popen[bytes]) -> int:
 
 
 def run(path: str, line: list[str], env: dict[str, str], options: argparse.Namespace) -> int:
-    """Run the program and report. Return the exit status."""
+    """Run the program and report.
+
+    Return the program's exit status, as a shell gives it.  But if there are reports and `--error-exitcode` is not 0,
+    return that number.
+    """
     reports = Reports(patterns(options.suppressions), sys.stderr)
     with tempfile.TemporaryDirectory(prefix="aclpool-check-") as folder:
         found = Path(folder, "found")

@@ -122,7 +122,7 @@ class Program:
         return done
 
     def disturbed(self, rule: str) -> Run:
-        """Run the program with one failing call, and return the outcome."""
+        """Run the program with one failing call; return the run, with its outcome and its leaks."""
         with tempfile.TemporaryDirectory(prefix="aclpool-faults-") as folder:
             done = self._run(Run(rule), Path(folder), {"ACL_SIM_FAULTS": rule})
             name, nth = rule.split(":")[:2]
@@ -203,7 +203,7 @@ def outcome(run: Run, reached: bool) -> str:
 
 
 def rules(calls: dict[str, int], only: str, code: str | None) -> list[str]:
-    """Return a rule for the first, the second and the last call of each function."""
+    """Return a rule for the first, the second and the last call of each function whose name matches `only`."""
     tail = "" if code is None else f":code={code}"
     return [f"{name}:nth={nth}{tail}" for name, count in calls.items() if fnmatch.fnmatchcase(name, only)
             for nth in sorted({1, min(2, count), count})]
@@ -231,7 +231,11 @@ def stopped_early(program: Program) -> Iterator[None]:
 
 
 def sweep(path: str, line: list[str], env: dict[str, str], options: argparse.Namespace) -> int:
-    """Run the program for each rule and report. Return the exit status."""
+    """Run the program for each rule and report.
+
+    Return the exit status: 0; 1 if a run crashed, hung or leaked; 2 if the program fails without a fault, or if no
+    function that it calls matches `--only`.
+    """
     program = Program(path, line, env, float(options.timeout))
     usual = program.undisturbed()
     if usual.status != 0:

@@ -64,7 +64,7 @@ def pools_of(document: Any, pid: int) -> list[dict[str, Any]]:
 
 
 def ask_process(pid: int) -> list[dict[str, Any]]:
-    """Let a process return idle memory to the driver; return the result of each of its pools."""
+    """Let a process return idle memory to the driver; return each pool's result, or raise Refused with the reason."""
     from acl.tools.top.sample import exchange, sockets
 
     check_process(pid)

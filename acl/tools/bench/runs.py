@@ -109,9 +109,10 @@ def check_slots(loads: Sequence[Load]) -> None:
 # ---- one thread ----
 
 def measured(job: Job, load: Load, events: int = 0, **more: Any) -> list[Row]:
-    """Measure a load on one thread (samples, then percentiles and memory), close it, and return its row in a list.
+    """Measure a load on one thread, close it, and return its row in a list.
 
-    `events` is the length of the load's list of events, 0 for other loads.  Under callgrind the load only runs.
+    First the samples are measured, then, not for foreign threads, percentiles and resident memory.  `events` is the
+    length of the load's list of events, 0 for other loads.  Under callgrind the load only runs.
     """
     if job.counted:
         run_here(load, job.counted)
@@ -164,7 +165,8 @@ def memory(job: Job, peak: int) -> Row:
 def touched(job: Job, load: Load) -> Row:
     """Write to all blocks, and return the peak of the resident bytes and its ratio to the live peak.
 
-    Return nothing for allocators whose blocks are not host memory, and only the reason if too much would be written.
+    Return an empty dict if the blocks are not memory of this process, or if the load has fewer than two slots or no
+    live peak.  Return only the reason if too much would be written, or if the machine has too little free memory.
     """
     peak = load.live_peak or job.live_peak
     if not job.opened.host or not peak or load.slots < 2:

@@ -94,7 +94,7 @@ svg .asked { fill: none; stroke: var(--asked); stroke-width: 1.2; }
 
 
 def steps(top: float) -> list[int]:
-    """Return round numbers of MiB from 0 to about `top`, for an axis."""
+    """Return at most six numbers of MiB from 0 to `top`, for an axis: multiples of a power of two."""
     step = 1
     while top / step > 5:
         step *= 2

@@ -245,7 +245,10 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings; return 1 if one is bad, else 0."""
+    """Print the findings; return 1 if one is bad, 2 if an option needs `--deep`, else 0.
+
+    With `--deep`, ask the deep questions instead; the status is then that of `deep.report.run`.
+    """
     if arguments.deep:
         return deep_report.run(arguments)
     if given := deep_report.meant_for_deep(arguments):

@@ -53,7 +53,7 @@ def mapped_libraries() -> list[str]:
 
 
 def find_libraries() -> list[Finding]:
-    """Find the libraries of CANN that were loaded, and whether all of them are from one installation."""
+    """Find the libraries of CANN that were loaded, and whether more than one `libascendcl.so` is among them."""
     paths = mapped_libraries()
     folders = sorted({os.path.dirname(os.path.realpath(path)) for path in paths})
     text = f"{len(paths)} of CANN's in this process, from {', '.join(folders) or 'nowhere'}"
@@ -75,7 +75,10 @@ def version_of(path: Path) -> str:
 
 
 def find_driver() -> list[Finding]:
-    """Find the versions of the driver and the firmware, which the simulator does not need."""
+    """Find the versions of the driver and the firmware, and whether this user can open the devices' files.
+
+    On the simulator none of them is needed, so the finding is ok.
+    """
     found = []
     for name in DRIVER_FILES:
         try:

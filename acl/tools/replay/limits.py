@@ -21,7 +21,7 @@ def pages(size: int, granule: int) -> int:
 
 
 def failures_with(trace: Trace, passes: int, options: Mapping[str, Any]) -> int:
-    """Return how many allocations of the trace a fresh pool with these options cannot serve."""
+    """Return how many allocations fail in `passes` passes over the trace, on a new pool with these options."""
     replay = PoolReplay(trace, trace.events(), options)
     try:
         for _ in range(passes):
@@ -33,7 +33,7 @@ def failures_with(trace: Trace, passes: int, options: Mapping[str, Any]) -> int:
 
 def suggested_limit(trace: Trace, numbers: Mapping[str, Any], granule: int, *, passes: int = 1,
                     options: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Return the limit that the trace needs; None if the device is too small, or if `TRIES` limits were all too low.
+    """Return the limit that the trace needs; None if allocations fail without a limit, or with each of `TRIES` limits.
 
     The limit is the joint live peak of all streams, plus the waste that the replay measured, in whole pages.  A pool
     with a limit may place blocks differently.  So the limit is tested, and raised until all allocations succeed.

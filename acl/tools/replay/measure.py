@@ -153,7 +153,7 @@ Parts = list[tuple[float, float]]
 
 
 def timed_passes(trace: Trace, events: bytes, passes: int, options: Mapping[str, Any]) -> list[Parts]:
-    """Play the passes on a fresh pool; return, for each part of each pass, the time in driver calls and outside."""
+    """Play the passes on a new pool; return for each part of each pass the nanoseconds in driver calls and outside."""
     replay = PoolReplay(trace, events, options)
     timings = [timed_pass(replay.load, len(trace)) for _ in range(passes)]
     replay.close()
@@ -167,7 +167,11 @@ def whole_passes(run: Sequence[Parts], events: int) -> list[tuple[float, float]]
 
 
 def timing_of(runs: Sequence[Sequence[tuple[float, float]]]) -> tuple[list[tuple[float, float]], dict[str, Any]]:
-    """Return the passes of the median run (a real run, not a mean), and the numbers of all runs."""
+    """Return the passes of the median run (a real run, not a mean), and the nanoseconds of an event by key.
+
+    `ns_per_event` and `ns_per_event_host` (without driver calls) are of the median run, the other two keys of the best
+    run and of all runs.
+    """
     host = [statistics.mean(outside for _, outside in run) for run in runs]
     middle = runs[host.index(statistics.median_low(host))]
     return list(middle), {
@@ -185,7 +189,10 @@ def with_total(numbers: dict[str, Any]) -> dict[str, Any]:
 
 
 def pauses(times: PoolHistograms) -> dict[str, Any]:
-    """Return times that the pool itself measured; slow allocations include reactivations and flushes here."""
+    """Return the share of slow allocations and the longest times in microseconds, as the pool itself measured them.
+
+    Here slow allocations include reactivations and flushes of the cache.
+    """
     return {
         "slow_path_share": round(times.slow_ns.total / max(times.sizes.total, 1), 6),
         "p999_us": round(times.time_ns(0.999) / 1e3, 1),
@@ -196,7 +203,7 @@ def pauses(times: PoolHistograms) -> dict[str, Any]:
 
 def replay_pool(trace: Trace, prices: Mapping[str, tuple[float, float]], *, passes: int = 1, runs: int = 3,
                 options: Mapping[str, Any] | None = None) -> Replay:
-    """Replay the trace with the pool: in `runs` fresh pools for the time, and in one more for the other numbers."""
+    """Replay the trace on `runs` new pools for the times, and on one more pool for all other numbers."""
     options = options or {}
     events = trace.events()
     timings = [timed_passes(trace, events, passes, options) for _ in range(runs)]

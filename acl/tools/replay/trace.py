@@ -157,7 +157,7 @@ def assign_slots(trace: Trace) -> NDArray[Any]:
 
 
 def check_trace(trace: Trace) -> Trace:
-    """Return the trace after a check that every free matches an allocation in size and stream.
+    """Return the trace after a check: a block is allocated once and freed at most once, with the same size and stream.
 
     Raises
     ------

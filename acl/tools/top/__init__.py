@@ -75,7 +75,10 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 
 def check_sockets() -> None:
-    """Raise PermissionError if the folder of sockets belongs to another user; called before the screen is drawn."""
+    """Raise PermissionError if the folder of sockets belongs to another user, or another user can write to it.
+
+    Called before the screen is drawn.
+    """
     from acl.inside._top import check_folder, top_folder
 
     with contextlib.suppress(FileNotFoundError):
@@ -102,7 +105,11 @@ def print_once(arguments: argparse.Namespace, pids: set[int] | None) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the pools. Return the exit status."""
+    """Show the pools.
+
+    Return the exit status: 2 if an argument, the sockets' folder or the terminal cannot be used; 1 if text or JSON is
+    printed and no process answered; else 0.
+    """
     try:
         check_arguments(arguments)
         check_sockets()

@@ -232,7 +232,7 @@ def sockets(pids: set[int] | None = None, folder: Path | None = None) -> list[Pa
     Raises
     ------
     PermissionError
-        The folder of sockets belongs to another user.
+        The folder of sockets belongs to another user, or another user can write to it.
     """
     folder = folder or top_folder()
     try:
@@ -251,7 +251,7 @@ def ask_all(pids: set[int] | None = None, folder: Path | None = None) -> list[An
     Raises
     ------
     PermissionError
-        The folder of sockets belongs to another user.
+        The folder of sockets belongs to another user, or another user can write to it.
     """
     answers = []
     for path in sockets(pids, folder):

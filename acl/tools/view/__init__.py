@@ -109,7 +109,7 @@ class Progress:
 
 
 def read_history(arguments: argparse.Namespace, progress: Progress) -> History:
-    """Return the file's history, with addresses from a replay if the file has none."""
+    """Return the file's history; if the file has no addresses, with those of a replay, unless `--no-replay` is given."""
     from acl.tools.view.replayed import place_blocks
     from acl.tools.view.sources import load_history
 
@@ -152,7 +152,7 @@ def write_outputs(arguments: argparse.Namespace, history: History, progress: Pro
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the file, then write the outputs. Return the exit status."""
+    """Read the file, then write the outputs. Return the exit status: 2 if an argument or the file is wrong, else 0."""
     progress = Progress(arguments.quiet)
     began = time.monotonic()
     try:
