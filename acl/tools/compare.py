@@ -186,7 +186,7 @@ def differing(rows: dict[str, Logs], first: int) -> set[str]:
 
 
 def interval(old: Logs, new: Logs) -> tuple[float, float, float]:
-    """Return the new row's time over the old row's, and the 95 % interval of this factor, by resampling their rounds."""
+    """Return the new row's time over the old row's, and the 95 % interval of this factor, by resampling the rounds."""
     chance = random.Random(2)
 
     def difference(old: Logs, new: Logs) -> float:

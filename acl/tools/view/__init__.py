@@ -109,7 +109,7 @@ class Progress:
 
 
 def read_history(arguments: argparse.Namespace, progress: Progress) -> History:
-    """Return the file's history; if the file has no addresses, with those of a replay, unless `--no-replay` is given."""
+    """Return the file's history; if the file has no addresses, with those of a replay unless `--no-replay` is given."""
     from acl.tools.view.replayed import place_blocks
     from acl.tools.view.sources import load_history
 
