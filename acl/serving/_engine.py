@@ -199,7 +199,10 @@ class Engine:
             lane.drop()
 
     def retire(self, old: Version | None) -> None:
-        """Wait until the requests of a replaced or removed version are over, and unload it."""
+        """Wait until the requests of a replaced or removed version are over, and unload it.
+
+        If hanging work may still use a model, or the unload fails, the next load, unload or close tries again.
+        """
         if old is None:
             return
         with self.changed:
@@ -269,8 +272,9 @@ class Engine:
         Raises
         ------
         Refused
-            Its status is 404 if the model is not loaded, 413 if the request needs more memory than the pool's limit,
-            429 if the queue is full, and 503 if other programs use the device's memory or the engine is draining.
+            Its status is 404 if the model is not loaded, or none is named while several are; 413 if the request needs
+            more memory than the pool's limit; 429 if the queue is full; 503 if other programs use the device's memory,
+            the engine is draining, or the threads of all lanes have ended.
         """
         number_checked("priority", priority, least=-(2**31), whole=True)
         number_checked("deadline_s", deadline_s, least=0, none=True)

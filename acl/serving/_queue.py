@@ -53,7 +53,7 @@ class Job:
 
     @property
     def place(self) -> tuple[int, float, int]:
-        """Sort key of the queue: priority, latest beginning, arrival."""
+        """Sort key of the queue: highest priority first, then earliest `due`, then earliest arrival."""
         due = self.due
         return -self.priority, float("inf") if due is None else due, self.number
 

@@ -94,7 +94,10 @@ def missing_symbols(mindspore: str | os.PathLike[str]) -> list[str]:
 
 
 def _stubs(names: list[str]) -> str:
-    """Return C source that defines each name: functions return 0, data (tables of virtual functions) is zeros."""
+    """Return C source that defines each name, except `_STATUS_SYMBOL`, which `_STATUS` defines.
+
+    Functions return 0; data (tables of virtual functions) is zeros.
+    """
     lines = []
     for number, name in enumerate(names):
         if name.startswith("_ZT"):

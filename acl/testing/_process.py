@@ -60,7 +60,11 @@ class Nursery:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def _reports(self, item: pytest.Item) -> list[pytest.TestReport]:
-        """Run a test in a child and return its reports; if it sent none, a report of how the child ended."""
+        """Run a test in a child and return its reports.
+
+        If the child did not exit with 0, return one report, of how it ended.  If a child could not use a device, return
+        one report that says so, without a child.
+        """
         if self.refusal is not None:
             return [failure(item, "setup", self.refusal)]
         os.write(self._orders, self._numbers[id(item)].to_bytes(8, "little"))

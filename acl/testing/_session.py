@@ -154,7 +154,10 @@ class Session:
         self._live = self._count() if self._looks_for_leaks(item) else None
 
     def _restart(self) -> None:
-        """Reset the simulator: end faults and traces, set counts to 0, and add the environment's faults again."""
+        """Reset the simulator: end faults and traces, and set the counts of calls to 0.
+
+        Then restore the latency of the run, add the environment's faults again, and reset the peaks of memory.
+        """
         sim.reset()
         sim.configure(latency=self._base["latency"])
         for rule in filter(None, os.environ.get("ACL_SIM_FAULTS", "").split(",")):
@@ -178,7 +181,10 @@ class Session:
         self._world = world
 
     def _leave_devices(self) -> None:
-        """Reset all devices, because settings can be changed only while no device is in use."""
+        """Reset all devices, because settings can be changed only while no device is in use.
+
+        Fail the test if torch_npu uses a device, or if fixtures or earlier tests still have objects on one.
+        """
         if torch_in_use():
             pytest.fail("acl_world: torch_npu uses a device of this process and never gives it back; "
                         "acl_fresh = process gives each test a process of its own", pytrace=False)
@@ -222,7 +228,10 @@ class Session:
             item.add_report_section("call", "acl", text)
 
     def after(self, item: pytest.Item) -> list[str]:
-        """After a test function that passed: clean up, and return messages by which the test fails."""
+        """After a test function that passed: clean up, and return messages by which the test fails.
+
+        One of them is about each `acl_fault` that has made no call fail.
+        """
         faults = list(self._faults)
         texts = self._disarm(item)
         return texts + [f"acl_fault: {fault.rule}: no call failed" for fault in faults if fault.hits == 0]

@@ -176,7 +176,7 @@ cdef CorePool *pool_make(int32_t device) noexcept nogil:
 
 
 cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogil:
-    """Return the seat's front for a device; if none exists, make it, with `pool` or a new pool."""
+    """Return a device's front, made with `pool` or a new pool if none exists; NULL on failure."""
     cdef Front *front
     cdef Front *made
     front = <Front *> pointer_read(&seat.fronts[device])
@@ -269,7 +269,7 @@ cdef void on_mark_drop(void *mark) noexcept nogil:
 
 
 cdef bint pages_reclaim(CorePool *pool, size_t bytes) noexcept nogil:
-    """Empty the framework's queue, take free pages for `bytes` of its arenas; False on failure."""
+    """Empty the framework's queue (False if that fails), then take free pages for `bytes`."""
     cdef uint64_t want = bytes // pool.options.granule + 2
     cdef uint64_t found = 0
     cdef uint32_t index
@@ -284,7 +284,7 @@ cdef bint pages_reclaim(CorePool *pool, size_t bytes) noexcept nogil:
 # ---- the functions that the exported symbols call -----------------------------------------------
 
 cdef Block *alloc_slow(Front *front, Arena *arena, size_t bytes) noexcept nogil:
-    """Make the pool's device current, because the thread may use another, and allocate a block."""
+    """Allocate on the pool's device; if that fails, empty the framework's queue and try again."""
     cdef aclrtContext previous = NULL
     cdef Block *block
     if not device_enter(front.pool.options.device, &previous):
@@ -306,7 +306,7 @@ cdef Front *front_find(uint32_t seat, int device) noexcept nogil:
 
 
 cdef int device_of(uint32_t seat, int named) noexcept nogil:
-    """Return the device of a call: `named`, or the current device if the seat is blind."""
+    """Return `named`; but if the seat is blind and a device is current, return the current one."""
     cdef int32_t ordinal = named
     if seats[seat].blind and aclrtGetDevice(&ordinal) != 0:
         return named
@@ -314,7 +314,7 @@ cdef int device_of(uint32_t seat, int named) noexcept nogil:
 
 
 cdef Front *front_first(uint32_t seat, int device) noexcept nogil:
-    """Make and return the front at a device's first allocation; NULL if the seat makes no pools."""
+    """Make the front at a device's first allocation; NULL on failure, or if the seat makes none."""
     cdef aclrtContext previous = NULL
     cdef Front *front
     if not seats[seat].makes or device < 0 or device >= DOOR_DEVICES:
@@ -465,7 +465,7 @@ cdef void on_empty(uint32_t seat) noexcept nogil:
 
 
 cdef void *on_base(void *address, size_t *size) noexcept nogil:
-    """Return a block's address and size, not the driver's allocation, which belongs to the pool."""
+    """Return the address; set `size` to a live block's bytes, not to the driver allocation's."""
     cdef Address entry
     cdef Block *block
     if not address_find(address, &entry):

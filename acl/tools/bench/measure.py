@@ -92,7 +92,7 @@ def fitting_count(make: Callable[[int], Load], effort: Effort, most: int) -> int
 
 
 def fitting_passes(load: Load, effort: Effort) -> int:
-    """Return the number of passes over a list of events that together take about `run_ns`."""
+    """Return the number of passes over a list of events that together take about `run_ns`; at least one."""
     return max(1, effort.run_ns // max(1, *min(run_here(load, 2))[:2]))
 
 
@@ -129,9 +129,9 @@ def sample_together(loads: Sequence[Load], effort: Effort, foreign: bool, contex
                     join: Callable[[Sequence[float]], float] = statistics.mean, of: int | None = None) -> Sampled:
     """Return samples of loads that run at the same time, each on its own thread.
 
-    A sample is the time of thread `of`, or, if None, the result of `join` for all threads' times.  If the threads of
-    a run did not overlap, the run is repeated a few times.  If they still do not, its sample is kept, and `overlap`
-    shows it.
+    A sample is the time of thread `of`, or, if None, the result of `join` for all threads' times.  If all threads ran
+    together in less than `TOGETHER` of a run, more runs are made, up to three times as many, and those with the largest
+    shares are kept.  `overlap` has the shares of the kept runs.
     """
     def once(repeats: int) -> list[Run]:
         results, windows = run_together(loads, repeats, foreign, context)
@@ -185,7 +185,7 @@ def nanoseconds(ticks: int) -> float:
 
 
 def percentile(histogram: Sequence[tuple[int, int]], share: float) -> float | None:
-    """Return the nanoseconds that the fraction `share` of the calls did not exceed."""
+    """Return the nanoseconds that the fraction `share` of the calls did not exceed; None if there were no calls."""
     wanted = share * sum(count for _, count in histogram)
     seen = 0
     for ticks, count in histogram:
