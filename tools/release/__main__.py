@@ -81,7 +81,10 @@ def found_python(version: str) -> Path | None:
 
 
 def debian_python(out: Path, version: str) -> Path | None:
-    """Return Debian's interpreter of this version for this machine, with its headers, unpacked in a folder."""
+    """Return Debian's interpreter of this version for this machine, with its headers, unpacked in a folder.
+
+    Return None if no release of Debian in `SUITES` has this version, or if there is no apt-get.
+    """
     if version not in SUITES or shutil.which("apt-get") is None:
         return None
     machine = platform.machine()
@@ -98,7 +101,7 @@ def debian_python(out: Path, version: str) -> Path | None:
 
 
 def committed(folder: Path) -> Path:
-    """Copy the committed files into a folder."""
+    """Copy the committed files into a folder, which is emptied first; return the folder."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in run("git", "ls-files", "-z", cwd=ROOT).split("\0")[:-1]:
         target = folder / name
@@ -108,7 +111,7 @@ def committed(folder: Path) -> Path:
 
 
 def archive(out: Path, python: Path) -> Path:
-    """Make the source archive twice, compare both, and check that no committed file is missing in it."""
+    """Make the source archive twice, compare both, and check that no committed file is missing; return its path."""
     made = []
     for number in ("one", "two"):
         source = committed(out / "sources" / number)
@@ -140,7 +143,7 @@ def tools(out: Path, interpreter: Path, version: str) -> Path:
 
 
 def wheel(out: Path, sources: Path, python: Path, version: str, machine: str) -> Path:
-    """Build a wheel for an architecture from the unpacked sources, and check which glibc it needs."""
+    """Build a wheel for an architecture from the unpacked sources, check which glibc it needs, and return its path."""
     own = machine == platform.machine()
     compiler = shlex.split(os.environ.get("CC") or "gcc") if own else [f"{machine}-linux-gnu-gcc"]
     flags = glibc.prepare(out / "glibc" / machine, compiler, GLIBC)

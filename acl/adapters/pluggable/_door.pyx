@@ -772,7 +772,7 @@ cdef list range_runs(Arena *arena, Range *span):
 
 
 def segments(int device, *, int seat=0):
-    """Return the mapped memory of a seat's arenas on a device.
+    """Return the mapped memory of a seat's pool on a device; [] if the device was not used.
 
     Returns
     -------
