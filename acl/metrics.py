@@ -97,7 +97,7 @@ class Reading:
     distributions: dict[tuple[str, ...], Distribution] = field(default_factory=dict)
 
     def add(self, value: float, *labels: str) -> None:
-        """Add a value to a point.  Several parts of a pool may have equal labels, for example if a handle is reused."""
+        """Add a value to a point.  Several parts of a pool may have equal labels, for example streams with one name."""
         labels = tuple(map(printable, labels))
         self.points[labels] = self.points.get(labels, 0) + value
 
@@ -231,7 +231,7 @@ def read_pool(found: dict[str, Reading], name: str, device: str, told: dict[str,
         for call, count in told[calls].items():
             found[f"aclpool_{metric}_total"].add(count, *labels, call)
     for part in told["streams"]:
-        stream = (f"{part['stream']:#x}" if part["stream"] else "default") if streams else ""
+        stream = part["name"] if streams else ""
         read_stream(found, (*labels, stream, part["kind"]), part)
 
 
@@ -277,7 +277,7 @@ def read(device: int | None = None, *, streams: bool = True, device_memory: bool
     device : int, optional
         Read only the pools of this device.
     streams : bool
-        True for separate values of each stream, by its handle.  False for sums over all streams, with an empty
+        True for separate values of each stream, by its name.  False for sums over all streams, with an empty
         label ``stream``; this is for services that make many streams.
     device_memory : bool
         True to query the free memory of each device, with one driver call for each.

@@ -35,6 +35,7 @@ from acl.core._tally cimport arena_copy, arena_hits, arena_stats, peak_read
 
 from acl.runtime._device cimport fork_count
 from acl.runtime._device import Device
+from acl.runtime._names import ENDED, stream_name
 from acl.bind._error import CLASSES, DeviceLostError, OutOfMemoryError, error_for
 from acl.bind._log import error as error_log, heard, info as info_log, warning as warning_log
 from acl.inside._oom import OomHold, OomReport
@@ -130,11 +131,30 @@ cdef void asleep_sum(Sums *sums) noexcept nogil:
     sums.asleep = backed
 
 
+cdef object arena_name(Arena *arena):
+    if count_read(&arena.ending.by_device):
+        return ENDED
+    return stream_name(<size_t> arena.stream)
+
+
+cdef object name_in(CorePool *core, aclrtStream stream):
+    """Return the name of a stream of a pool; "ended" if the pool knows that it was destroyed."""
+    cdef uint32_t i
+    cdef bint ended = False
+    for i in range(count_read(&core.arena_count)):
+        if core.arenas[i].stream == stream:
+            if not count_read(&core.arenas[i].ending.by_device):
+                return stream_name(<size_t> stream)
+            ended = True
+    return ENDED if ended else stream_name(<size_t> stream)
+
+
 cdef object arena_lines(Arena *arena):
     """Return the sums of an arena as a tuple.
 
     It has the stream, the kind, the default tag, then in bytes: reserved, cached, waiting, largest
-    free, unmapped and asleep; and a list of (tag, live, requested, blocks, sleeping).
+    free, unmapped and asleep; a list of (tag, live, requested, blocks, sleeping); and the stream's
+    name.
     """
     cdef Sums sums
     cdef uint32_t tag
@@ -143,7 +163,8 @@ cdef object arena_lines(Arena *arena):
     tags = [(tag, sums.live[tag], sums.requested[tag], sums.blocks[tag], sums.sleeping[tag])
             for tag in range(<uint32_t> TAGS) if sums.blocks[tag] or sums.sleeping[tag]]
     return (<size_t> arena.stream, KINDS[arena.role], arena.default_tag, sums.reserved, sums.cached,
-            sums.waiting, sums.largest_free, sums.unmapped, sums.asleep, tags)
+            sums.waiting, sums.largest_free, sums.unmapped, sums.asleep, tags,
+            arena_name(arena))
 
 
 cdef object core_lines(CorePool *core):
@@ -190,7 +211,7 @@ def glance(Pool pool not None):
     for i in range(count_read(&core.arena_count)):
         arena = core.arenas[i]
         streams.append({
-            "stream": <size_t> arena.stream, "kind": KINDS[arena.role],
+            "stream": <size_t> arena.stream, "name": arena_name(arena), "kind": KINDS[arena.role],
             "default_tag": pool.tag_names[arena.default_tag],
             "handovers": arena.lock.revocations,
             "slow_ns": arena.tally.slow_ns, "slow_longest_ns": arena.tally.slow_longest_ns,
@@ -283,7 +304,8 @@ cdef object stream_stats(Arena *arena):
         requested_peak=stats.requested_peak, reserved=stats.reserved, cached=stats.cached,
         free=stats.free, waiting=stats.waiting, asleep=stats.asleep,
         largest_free=stats.largest_free,
-        live_blocks=stats.live_blocks, frees=stats.frees, **counters_dict(&stats.counters))
+        live_blocks=stats.live_blocks, frees=stats.frees, name=arena_name(arena),
+        **counters_dict(&stats.counters))
 
 
 cdef dict source_stats(CorePool *core):
@@ -452,10 +474,10 @@ def waits(Pool pool not None):
 
 # ---- out of memory ------------------------------------------------------------------------------
 
-cdef object hold_of(const CoreHold *hold):
+cdef object hold_of(CorePool *core, const CoreHold *hold):
     return OomHold(
         <size_t> hold.stream, KINDS[hold.role], bool(hold.donates), hold.reserved, hold.live,
-        hold.free, hold.largest_free, hold.whole, hold.waiting)
+        hold.free, hold.largest_free, hold.whole, hold.waiting, name_in(core, hold.stream))
 
 
 cdef dict tags_of(Pool pool, const size_t *tags):
@@ -523,7 +545,8 @@ cdef int oom_log(report) except -1:
     reports_logged[key] = (now, report.number, 0)
     since = f"\n  {kept_back} more like it since the last report" if kept_back else ""
     error_log("pool", "%s%s", report.details(), since, pool=report.pool, device=report.device,
-              tag=report.tag, stream=report.stream, size=report.size, report=report.number,
+              tag=report.tag, stream=report.stream, stream_name=report.stream_name,
+              size=report.size, report=report.number,
               kept_back=kept_back)
     return 0
 
@@ -563,7 +586,8 @@ cdef object report_of(Pool pool, CoreReport *told):
         device_total=pool.core.options.device_bytes or device_bytes(pool.device)[1],
         steals=bool(pool.core.options.steals),
         tried=tuple(tried), stopped=tuple(stopped), tags=tags_of(pool, report.tags),
-        holds=tuple([hold_of(&report.holds[i]) for i in range(report.hold_count)]),
+        holds=tuple([hold_of(pool.core, &report.holds[i]) for i in range(report.hold_count)]),
+        stream_name=name_in(pool.core, report.stream),
         number=report.number, granule=pool.core.options.granule,
         joint_requested_peak=joint_peak(pool.core),
         failed_runs=tuple(sorted(pool.failed_runs or ())), **others)

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from acl.inside._snapshot import lasting, number_of, readable
+from acl.inside._snapshot import lasting, number_of, readable, stream_text
 from acl.inside._text import printable
+from acl.runtime._names import stream_name
 
 if TYPE_CHECKING:
     from acl.pool._pool import Pool
@@ -237,7 +238,7 @@ class LeakReport:
         """Return the lines about pending frees."""
         return [f"  {readable(size)} more were freed, but wait for "
                 + ("a synchronisation of the device" if stream is None else
-                   f"the work of {stream_text(stream)}, where they are used too, to be complete")
+                   f"the work of {stream_text(stream_name(stream))}, where they are used too, to be complete")
                 for stream, size in self.waiting.items()]
 
     def caveat(self) -> str:
@@ -248,10 +249,6 @@ class LeakReport:
         if self.blocks and not self.tracked and not any(block.stack for block in self.blocks):
             text += "; where they were allocated is not known: use Pool.track(stacks='python')"
         return text
-
-
-def stream_text(stream: int) -> str:
-    return f"stream {stream:#x}" if stream else "the default stream"
 
 
 def holder_lines(group: LeakGroup, held: dict[int, str]) -> list[str]:

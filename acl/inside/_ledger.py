@@ -11,11 +11,11 @@ Counting takes each arena's lock once, for about 10 ns a block; it changes nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from acl.inside import _books
-from acl.inside._snapshot import readable
+from acl.inside._snapshot import readable, stream_text
 from acl.inside._text import printable
 from acl.pool._pool import open_pools
 from acl.runtime._device import Device, ordinal_of
@@ -58,6 +58,8 @@ class LedgerRow:
         Amount of memory.
     blocks : int
         Number of live blocks, in rows of state ``"requested"``.
+    stream_name : str
+        The name of `stream`, as in `StreamStats`; ``""`` in rows without a stream.
     """
 
     owner: str
@@ -68,6 +70,7 @@ class LedgerRow:
     tag: str = ""
     state: str = ""
     blocks: int = 0
+    stream_name: str = ""
 
 
 @dataclass(frozen=True)
@@ -179,17 +182,15 @@ def sleepers(arenas: Iterable[tuple[Any, ...]], names: tuple[str, ...]) -> dict[
 
 def block_rows(name: str, names: tuple[str, ...], line: tuple[Any, ...]) -> Iterator[LedgerRow]:
     """Return the rows of one stream's part."""
-    stream, kind, default, reserved, cached, waiting, _, _, asleep, tags = line
+    stream, kind, default, reserved, cached, waiting, _, _, asleep, tags, stream_name = line
     left = reserved - cached - waiting - asleep
     for tag, live, requested, blocks, _ in tags:
         called = name_of(names, tag or default)
         left -= live
-        yield LedgerRow("pool", requested, name, stream, kind, called, "requested", blocks)
-        yield LedgerRow("pool", live - requested, name, stream, kind, called, "slack")
-    yield LedgerRow("pool", asleep, name, stream, kind, "", "asleep")
-    yield LedgerRow("pool", cached, name, stream, kind, "", "cached")
-    yield LedgerRow("pool", waiting, name, stream, kind, "", "waiting")
-    yield LedgerRow("pool", left, name, stream, kind, "", "free")
+        yield LedgerRow("pool", requested, name, stream, kind, called, "requested", blocks, stream_name)
+        yield LedgerRow("pool", live - requested, name, stream, kind, called, "slack", 0, stream_name)
+    for state, size in (("asleep", asleep), ("cached", cached), ("waiting", waiting), ("free", left)):
+        yield LedgerRow("pool", size, name, stream, kind, "", state, 0, stream_name)
 
 
 def pool_rows(name: str, told: tuple[Any, ...]) -> tuple[list[LedgerRow], LedgerPool]:
@@ -208,10 +209,10 @@ def merged(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
     """Return the rows.  Rows that differ only in their amounts are added up: those of a tag and of a default tag."""
     found: dict[tuple[object, ...], LedgerRow] = {}
     for row in rows:
-        key = (row.name, row.stream, row.kind, row.tag, row.state)
+        key = (row.name, row.stream, row.kind, row.tag, row.state, row.stream_name)
         other = found.get(key)
         if other is not None:
-            row = LedgerRow(row.owner, row.bytes + other.bytes, *key, row.blocks + other.blocks)
+            row = replace(row, bytes=row.bytes + other.bytes, blocks=row.blocks + other.blocks)
         found[key] = row
     return list(found.values())
 
@@ -322,10 +323,10 @@ def share(part: int, whole: int) -> str:
     return f"{part / whole:6.1%}" if whole else ""
 
 
-def stream_lines(ledger: Ledger, pool: str, stream: int, kind: str) -> Iterator[tuple[str, int, str]]:
+def stream_lines(ledger: Ledger, pool: str, stream: int, kind: str, name: str) -> Iterator[tuple[str, int, str]]:
     """Return the lines of one stream: its sum, its tags, and its memory that is not in use."""
-    rows = list(ledger.select(owner="pool", name=pool, stream=stream, kind=kind))
-    called = f"stream {stream:#x}" if stream else "default stream"
+    rows = list(ledger.select(owner="pool", name=pool, stream=stream, kind=kind, stream_name=name))
+    called = stream_text(name, stream).removeprefix("the ")
     yield f"  {called}" + (f" ({kind})" if kind != "stream" else ""), sum(row.bytes for row in rows), ""
     for tag in dict.fromkeys(row.tag for row in rows if row.state == "requested"):
         mine = [row for row in rows if row.tag == tag and row.state in ("requested", "slack")]
@@ -345,8 +346,8 @@ def pool_lines(ledger: Ledger, pool: LedgerPool) -> Iterator[tuple[str, int, str
     notes += [f"{readable(pool.unmapped)} of addresses without memory"] if pool.unmapped else []
     yield f"pool {pool.name}", pool.reserved, ", ".join(notes)
     rows = list(ledger.select(owner="pool", name=pool.name))
-    for stream, kind in dict.fromkeys((row.stream, row.kind) for row in rows if row.state != "spare"):
-        yield from stream_lines(ledger, pool.name, stream, kind)
+    for part in dict.fromkeys((row.stream, row.kind, row.stream_name) for row in rows if row.state != "spare"):
+        yield from stream_lines(ledger, pool.name, *part)
     spare = sum(row.bytes for row in rows if row.state == "spare")
     if spare:
         yield "  [spare]", spare, ""

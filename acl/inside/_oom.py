@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from acl.inside._snapshot import readable
+from acl.inside._snapshot import readable, stream_text
 from acl.inside._text import printable
 
 __all__ = ["OomHold", "OomProcess", "OomReport"]
@@ -40,6 +40,8 @@ class OomHold:
         Bytes, as in `StreamStats`; `free` and `largest_free` include cached blocks.
     whole : int
         Bytes of `free` that are whole pages, which a trim would free.
+    name : str
+        The stream's name, as in `StreamStats`.
     """
 
     stream: int
@@ -51,6 +53,7 @@ class OomHold:
     largest_free: int
     whole: int
     waiting: int
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,8 @@ class OomReport:
     processes : tuple of OomProcess
         The processes among them that `aclpool top` can see, those that hold the most first.  They are asked when a
         call of this package fails; for memory that ACL asked for on its own, only under ``aclpool run``.
+    stream_name : str
+        The name of `stream`, as in `StreamStats`.
     """
 
     size: int
@@ -183,6 +188,7 @@ class OomReport:
     joint_requested_peak: int = 0
     other_processes: int = -1
     processes: tuple[OomProcess, ...] = ()
+    stream_name: str = ""
 
     @property
     def top_tag(self) -> str:
@@ -363,7 +369,7 @@ class OomReport:
     def headline(self) -> str:
         """Return the line about the failed request."""
         who = f" for {self.tag!r}" if self.tag else ""
-        where = f"stream {self.stream:#x}" if self.stream else "the default stream"
+        where = stream_text(self.stream_name, self.stream)
         of = f" of {self.pool}" if self.pool else ""
         return f"{readable(self.size)}{who} could not be had on {where}{of}"
 
@@ -399,7 +405,7 @@ class OomReport:
         lines += [f"  left by failed runs: {', '.join(left)}, until the model runs again or is closed"] if left else []
         for hold in self.holds[1:]:
             lines.append(
-                f"  stream {hold.stream:#x} ({hold.kind}): {readable(hold.reserved)} reserved, "
+                f"  {stream_text(hold.name, hold.stream)} ({hold.kind}): {readable(hold.reserved)} reserved, "
                 f"{readable(hold.live)} live, {readable(hold.whole)} free in whole pages")
         total = f" of {readable(self.device_total)}" if self.device_total else ""
         lines.append(f"  device {self.device}: {readable(self.device_free)}{total} free")
@@ -433,4 +439,4 @@ def held(holds: list[OomHold]) -> int:
 
 
 def names(holds: list[OomHold]) -> str:
-    return ", ".join(f"{readable(hold.whole)} on stream {hold.stream:#x}" for hold in holds[:3])
+    return ", ".join(f"{readable(hold.whole)} on {stream_text(hold.name, hold.stream)}" for hold in holds[:3])

@@ -10,7 +10,7 @@ from numbers import Real
 
 __all__ = [
     "RUNG_WORDS", "BlockInfo", "BudgetStats", "PinnedStats", "PoolStats", "SleepReport", "StreamStats", "lasting",
-    "number_of", "readable",
+    "number_of", "readable", "stream_text",
 ]
 
 #: Where a slow allocation looks for memory, in the order of `Rung` (acl/core/types.pxd): the name in statistics and
@@ -47,6 +47,13 @@ def readable(size: float) -> str:
             return f"{size:.0f} B" if unit == "B" else f"{size:.2f} {unit}"
         size /= 1024
     return f"{size:.2f} GiB"
+
+
+def stream_text(name: str, handle: int = 0) -> str:
+    """Return a stream in words, by its name, or by its handle if the name is not known."""
+    if name == "default" or not (name or handle):
+        return "the default stream"
+    return f"stream {name or hex(handle)}"
 
 
 def lasting(seconds: float) -> str:
@@ -136,6 +143,8 @@ class StreamStats:
         Slow allocations by the last fallback step that they needed.
     asleep : int
         Bytes of live blocks whose memory `Pool.sleep` released.
+    name : str
+        The stream's name (`Stream.name`); ``"ended"`` if the stream was destroyed.
     """
 
     stream: int
@@ -164,6 +173,7 @@ class StreamStats:
     refused: int
     rungs: dict[str, int] = field(default_factory=dict)
     asleep: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def peer_of(connection: socket.socket) -> int:
 
 def stream_numbers(one: StreamStats) -> dict[str, Any]:
     """Return the statistics of one stream as plain values."""
-    return {name: getattr(one, name) for name in STREAM_NUMBERS}
+    return {"name": one.name, **{name: getattr(one, name) for name in STREAM_NUMBERS}}
 
 
 def pool_numbers(pool: Pool) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from acl.runtime._later cimport End, end_later, in_callback
 cdef extern from "Python.h":
     PyObject *PyDict_GetItemWithError(object table, object key) except? NULL
 
-__all__ = ["watch_table"]
+__all__ = ["entries_end", "watch_table"]
 
 cdef enum:
     AT_ONCE = 64                # handles taken from the core in one call
@@ -35,6 +35,11 @@ def watch_table(dict table, dropper=None):
     """
     tables.append(table)
     droppers.append(dropper)
+
+
+def entries_end():
+    """Drop the entries of all streams that have ended."""
+    ended_drop()
 
 
 @cython.final

@@ -59,6 +59,7 @@ import time
 
 from acl.runtime._device import ordinal_of, timeout_checked
 from acl.bind._error import InvalidArgumentError, TimeoutError
+from acl.runtime._names import ENDED, name_drop, name_give, stream_name
 from acl.runtime._work import abort_error
 
 __all__ = ["Event", "Stream"]
@@ -185,16 +186,20 @@ cdef class Stream:
         The flags of `aclrtCreateStreamWithConfig`.
     stop_on_failure : bool
         True: after a failed task, the work queued behind it is dropped.  False: it still runs.
+    name : str, optional
+        Its name in metrics, reports and logs.  Default: a small number.  Metrics of streams with
+        the same name are added up.
     """
 
     def __init__(
-        self, device=None, *, priority=0, flags=0, bint stop_on_failure=False
+        self, device=None, *, priority=0, flags=0, bint stop_on_failure=False, name=None
     ):
         cdef uint32_t rank = word_of(priority, "priority"), bits = word_of(flags, "flags")
         cdef aclError status
         cdef aclrtStream raw = NULL
         if self.progress is not None:
             raise ValueError(f"{self!r} exists already")
+        name_check(name)
         if device is not None:
             callback_check()
             runtime_start()
@@ -219,6 +224,7 @@ cdef class Stream:
         self.device = self.progress.device
         self.context = self.progress.context
         alive_add(1)
+        name_give(<size_t> raw, name)
         if stop_on_failure:
             with nogil:
                 status = aclrtSetStreamFailureMode(raw, 1)
@@ -248,6 +254,14 @@ cdef class Stream:
         """The `aclrtStream` as an integer; 0 for the default stream."""
         stream_open(self)
         return <size_t> self.raw
+
+    @property
+    def name(self):
+        """The name in metrics, reports and logs: the one given, else a small number.
+
+        ``"default"`` for the default stream, ``"ended"`` once the stream is closed.
+        """
+        return ENDED if self.closed else stream_name(<size_t> self.raw)
 
     @property
     def closed(self):
@@ -385,7 +399,18 @@ cdef class Stream:
             return "<Stream closed>"
         if self.raw is NULL:
             return f"<Stream default of device {self.device}>"
-        return f"<Stream handle={<size_t> self.raw:#x}>"
+        return f"<Stream {self.name} handle={<size_t> self.raw:#x}>"
+
+
+cdef int name_check(object name) except -1:
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name must be a str, not {type(name).__name__}")
+    if name == "":
+        raise ValueError("name must not be empty")
+    return 0
+
+
+ended_hooks.append(name_drop)
 
 
 def raise_told(Stream stream not None):

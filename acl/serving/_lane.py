@@ -36,9 +36,9 @@ class Streams:
         self.lost: list[int] = []
         self.stuck: list[Stream] = []
 
-    def make(self) -> Stream:
-        """Return a new stream that allocates from the pool."""
-        stream = Stream(self.device)
+    def make(self, name: str | None = None) -> Stream:
+        """Return a new stream with this name that allocates from the pool."""
+        stream = Stream(self.device, name=name)
         try:
             if self.pool is not None:
                 self.pool.register(stream)
@@ -116,7 +116,7 @@ class Lane:
     def open(self) -> Stream:
         """Return the lane's stream; it is created if the lane has none."""
         if self.stream is None:
-            self.stream = self.streams.make()
+            self.stream = self.streams.make(f"lane-{self.number}")
             self.peak = self.measure()
         return self.stream
 

@@ -377,7 +377,7 @@ def test_leak_report_mentions_blocks_that_wait_for_another_stream(made: Made) ->
                 batch.close()
             report = pool.leaks()
             assert not report and report.waiting == {side.handle: 3 * (4 * MIB + 512)}
-            assert f"12.00 MiB more were freed, but wait for the work of stream {side.handle:#x}" in str(report)
+            assert f"12.00 MiB more were freed, but wait for the work of stream {side.name}" in str(report)
         side.synchronize()
         assert pool.leaks().waiting == {} and str(pool.leaks()) == "no blocks are live"
 

@@ -292,7 +292,7 @@ def test_ledger_can_be_written_as_a_table_and_as_a_dict(opened: tuple[acl.Pool, 
     assert sum(row["bytes"] for row in told["rows"]) == told["total"]
     assert "pool service" in text
     assert "kv" in text and "1 block, slack" in text
-    assert f"{stream.handle:#x}" in text
+    assert f"stream {stream.name} " in text
     assert text.splitlines()[0] == "device 0: 32.00 GiB"
 
 

@@ -42,7 +42,7 @@ def test_metric_values_agree_with_the_pool_statistics(opened: tuple[acl.Pool, ac
     block, buffer = door.alloc(3 * MIB), pool.alloc(1000, stream, tag="kv")
     stats = pool.stats()
     part = stats.streams[0]
-    here = {"pool": "service", "device": "0", "stream": f"{stream.handle:#x}", "kind": "stream"}
+    here = {"pool": "service", "device": "0", "stream": stream.name, "kind": "stream"}
     assert value("aclpool_reserved_bytes", pool="service", device="0") == stats.reserved
     assert value("aclpool_reserved_peak_bytes", pool="service") == stats.reserved_peak
     assert value("aclpool_limit_bytes", pool="service") == 64 * MIB
@@ -192,7 +192,7 @@ def test_prometheus_client_scrapes_all_metrics(opened: tuple[acl.Pool, acl.Strea
     collector = metrics.PrometheusCollector(registry)
     with pool.alloc(3 * MIB, stream, tag="kv"):
         text = client.generate_latest(registry).decode()
-        labels = f'device="0",kind="stream",pool="service",stream="{stream.handle:#x}",tag="kv"'
+        labels = f'device="0",kind="stream",pool="service",stream="{stream.name}",tag="kv"'
         (line,) = [line for line in text.splitlines() if line.startswith("aclpool_live_bytes{") and 'tag="kv"' in line]
         assert sorted(line[len("aclpool_live_bytes{"):line.index("}")].split(",")) == labels.split(",")
         assert float(line.split()[-1]) == 3 * MIB + 512

@@ -123,7 +123,7 @@ def test_out_of_memory_report_names_a_busy_stream_that_holds_memory(stream: acl.
         pool.alloc(20 * MIB, other).close()
         with Slow(other):
             report = refused(pool, 20 * MIB, stream)
-            assert f"{other.handle:#x}" in advised(report, "other streams of the pool hold memory")
+            assert f"on stream {other.name} free" in advised(report, "other streams of the pool hold memory")
             assert "busy" in report.stopped
         assert pool.trim() >= 20 * MIB
         pool.alloc(20 * MIB, stream).close()

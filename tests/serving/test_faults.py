@@ -12,7 +12,7 @@ from support.serving import HeldTask, engine_of, outcome
 import acl
 from acl.serving import Task
 from acl.serving._attempts import is_fault
-from acl.serving._lane import Streams
+from acl.serving._lane import Lane, Streams
 
 
 @pytest.mark.parametrize(("error", "fault"), [
@@ -105,3 +105,15 @@ def test_stream_of_a_device_that_stays_lost_is_destroyed_at_last(sim: Any, no_le
         assert len(streams.lost) == 1
     streams.sweep()
     assert streams.lost == []
+
+
+def test_stream_of_a_lane_has_the_name_of_the_lane_also_after_it_was_replaced(no_leaks: None) -> None:
+    streams = Streams(0, None)
+    lane = Lane(streams, 2, None)
+    first = lane.open()
+    assert first.name == "lane-2"
+    streams.destroy(first)
+    lane.stream = None
+    second = lane.open()
+    assert second is not first and second.name == "lane-2"
+    streams.destroy(second)

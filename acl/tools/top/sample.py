@@ -118,7 +118,7 @@ def tables_of(table: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 def stream_of(told: dict[str, Any]) -> dict[str, Any]:
     numbers = {name: number_of(told, name) for name in STREAM_NUMBERS if name != "kind"}
-    return {**numbers, "kind": text_of(told, "kind")}
+    return {**numbers, "kind": text_of(told, "kind"), "name": text_of(told, "name")}
 
 
 def pool_of(told: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from acl.inside._snapshot import readable
+from acl.inside._snapshot import readable, stream_text
 from acl.tools.top.sample import Answer, PoolRates, Rates, served, stream_key, total
 
 __all__ = ["SORTS", "Line", "Options", "lines"]
@@ -189,7 +189,7 @@ def pool_row(answer: Answer, pool: dict[str, Any]) -> str:
 
 def stream_row(stream: dict[str, Any], rates: Rates | None) -> str:
     """Return a stream's line under its pool, in the same columns."""
-    name = f"stream {stream['stream']:#x}" if stream["stream"] else "default stream"
+    name = stream_text(stream.get("name", ""), stream["stream"]).removeprefix("the ")
     if stream["kind"] != "stream":
         name += f" ({stream['kind']})"
     asleep = f"{readable(stream['asleep'])} asleep, " if stream.get("asleep") else ""
