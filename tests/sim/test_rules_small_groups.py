@@ -64,7 +64,7 @@ def scene() -> Iterator[Scene]:
 
 # A string is the name of a field of the scene; anything else is passed as it is.
 ROWS: list[tuple[str, list[Any], int]] = [
-    # allocator registration
+    # The next rows test the registration of allocators.
     ("aclrtAllocatorDestroyDesc", [NULL], P),
     ("aclrtAllocatorDestroyDesc", ["garbage"], P),
     ("aclrtAllocatorSetObjToDesc", [NULL, "out"], P),
@@ -87,7 +87,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtAllocatorGetByStream", [NULL, "out", NULL, NULL, NULL, NULL, NULL], P),
     ("aclrtAllocatorGetByStream", ["stream", NULL, NULL, NULL, NULL, NULL, NULL], P),
     ("aclrtAllocatorGetByStream", ["stream", "out", NULL, NULL, NULL, NULL, NULL], P),  # no allocator is registered
-    # versions and the chip
+    # The next rows test queries of versions and of what the chip has.
     ("aclrtGetVersion", [NULL, "out", "out"], P),
     ("aclrtGetVersion", ["out", NULL, "out"], P),
     ("aclrtGetVersion", ["out", "out", NULL], P),
@@ -129,7 +129,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtDeviceGetHostAtomicCapabilities", ["out", "garbage", 1, 99], DEVICE),
     ("aclrtDeviceGetP2PAtomicCapabilities", [NULL, "out", 1, 0, 1], RT),
     ("aclrtDeviceGetP2PAtomicCapabilities", ["out", "garbage", 1, 0, 99], DEVICE),
-    # parameters, timeouts
+    # The next rows test system parameters and the timeouts of operators.
     ("aclrtSetSysParamOpt", [-1, 0], P),
     ("aclrtSetSysParamOpt", [4, 0], P),
     ("aclrtSetSysParamOpt", [1, 2], RT),
@@ -144,7 +144,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtSetOpExecuteTimeOutV2", [1, NULL], P),
     ("aclrtGetOpExecuteTimeout", [NULL], P),
     ("aclrtGetOpTimeOutInterval", [NULL], P),
-    # limits
+    # The next rows test limits of devices, streams and threads.
     ("aclrtGetDeviceResLimit", [0, 0, NULL], P),
     ("aclrtGetDeviceResLimit", [-1, 0, "out"], DEVICE),
     ("aclrtGetDeviceResLimit", [99, 0, "out"], DEVICE),
@@ -176,7 +176,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtDeviceSetLimit", [2, HUGE], P),
     ("aclrtDeviceSetLimit", [4, 1024], UNSUPPORTED),
     ("aclrtDeviceL2CacheFlush", ["out"], P),
-    # overflow
+    # The next rows test the overflow mode and status.
     ("aclrtSetDeviceSatMode", [2], RT),
     ("aclrtSetDeviceSatMode", [99], RT),
     ("aclrtGetDeviceSatMode", [NULL], P),
@@ -190,7 +190,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtGetOverflowStatus", ["device", 64, "stream"], 0),
     ("aclrtResetOverflowStatus", ["dead"], HANDLE),
     ("aclrtResetOverflowStatus", [NULL], 0),
-    # peers
+    # The next rows test access from one device to another.
     ("aclrtDeviceCanAccessPeer", ["out", 0, 0], P),
     ("aclrtDeviceCanAccessPeer", [NULL, 99, 99], P),
     ("aclrtDeviceCanAccessPeer", [NULL, 0, 1], RT),
@@ -205,7 +205,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtDevicePeerAccessStatus", [0, 1, NULL], P),
     ("aclrtDevicePeerAccessStatus", [0, 99, "out"], RT),
     ("aclrtGetDevicesTopo", [0, 1, NULL], P),
-    # identity and state
+    # The next rows test identity and state of devices.
     ("aclrtGetLogicDevIdByUserDevId", [0, NULL], P),
     ("aclrtGetLogicDevIdByUserDevId", [-1, "out"], RT),
     ("aclrtGetLogicDevIdByUserDevId", [99, "out"], DEVICE),
@@ -232,7 +232,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtGetDeviceUtilizationRate", [0, NULL], P),
     ("aclrtQueryDeviceStatus", [0, NULL], P),
     ("aclrtQueryDeviceStatus", [99, "out"], DEVICE),
-    # groups
+    # The next rows test computing-power groups.
     ("aclrtGetGroupCount", [NULL], P),
     ("aclrtSetGroup", [1], RT),
     ("aclrtSetGroup", [-1], RT),
@@ -241,7 +241,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtGetAllGroupInfo", [NULL], P),
     ("aclrtGetGroupInfoDetail", [NULL, 0, 0, "out", 4, "out"], P),
     ("aclrtGetGroupInfoDetail", ["garbage", 0, 0, "out", 4, "out"], P),
-    # shared buffers
+    # The next rows test shared buffers (aclrtMbuf).
     ("aclrtAllocBuf", [NULL, 64], P),
     ("aclrtAllocBuf", ["out", 0], P),
     ("aclrtFreeBuf", [NULL], P),
@@ -266,7 +266,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtSetBufUserData", [NULL, "out", 1, 0], P),
     ("aclrtSetBufUserData", ["mbuf", "out", 90, 10], P),
     ("aclrtSetBufUserData", ["mbuf", "out", 86, 10], 0),
-    # health, hints, snapshots
+    # The next rows test health, hints, random numbers and snapshots.
     ("aclrtGetErrorVerbose", [0, NULL], P),
     ("aclrtGetErrorVerbose", [99, "out"], DEVICE),
     ("aclrtRepairError", [0, NULL], P),
@@ -295,18 +295,18 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtSnapShotCallbackRegister", [6, "out", NULL], RT),
     ("aclrtSnapShotCallbackRegister", [0, NULL, NULL], RT),
     ("aclrtSnapShotCallbackUnregister", [0, "out"], RT),
-    # data buffers
+    # The next rows test data buffers (aclDataBuffer).
     ("aclDestroyDataBuffer", [NULL], P),
     ("aclDestroyDataBuffer", ["garbage"], P),
     ("aclUpdateDataBuffer", [NULL, "out", 8], P),
     ("aclUpdateDataBuffer", ["data", NULL, 0], 0),
     ("aclGetDataBufferSize", [NULL], 0),
     ("aclGetDataBufferSizeV2", ["garbage"], 0),
-    # dumps
+    # The next rows test dumps.
     ("aclmdlSetDump", [NULL], 100045),
     ("aclmdlSetDump", [b"/nonexistent"], 100045),
     ("aclmdlFinalizeDump", [], 100045),
-    # events between processes
+    # The next rows test events that processes share.
     ("aclrtIpcGetEventHandle", [NULL, "out"], P),
     ("aclrtIpcGetEventHandle", ["out", NULL], P),
     ("aclrtIpcGetEventHandle", ["garbage", "out"], HANDLE),

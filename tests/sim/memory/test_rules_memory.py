@@ -30,7 +30,7 @@ def scene() -> Iterator[MemoryScene]:
 
 
 ROWS: list[tuple[str, list[Any], int]] = [
-    # malloc
+    # The next rows test calls that allocate device memory.
     ("aclrtMalloc", [NULL, 16, 0], P),
     ("aclrtMalloc", ["out", 0, 0], P),
     ("aclrtMalloc", ["out", MOST, 0], P),
@@ -46,7 +46,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMallocWithCfg", ["out", 0, 0, NULL], P),
     ("aclrtMallocForTaskScheduler", [NULL, 16, 0, NULL], P),
     ("aclrtMallocForTaskScheduler", ["out", 0, 0, NULL], P),
-    # free
+    # The next rows test calls that free device and host memory.
     ("aclrtFree", [NULL], P),
     ("aclrtFree", ["garbage"], RT),
     ("aclrtFree", ["device+64"], RT),
@@ -60,7 +60,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtFreeHost", ["pinned+64"], RT),
     ("aclrtFreeHostWithDevSync", [NULL], P),
     ("aclrtFreeHostWithDevSync", ["garbage"], RT),
-    # host memory
+    # The next rows test calls that allocate and register host memory.
     ("aclrtMallocHost", [NULL, 16], P),
     ("aclrtMallocHost", ["out", 0], P),
     ("aclrtMallocHostWithCfg", [NULL, 16, NULL], P),
@@ -87,7 +87,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtHostGetDevicePointer", ["page", NULL, 0], P),
     ("aclrtHostGetDevicePointer", ["page", "out", 1], P),
     ("aclrtHostGetDevicePointer", ["page", "out", 0], RT),
-    # queries
+    # The next rows test queries of memory, and the calls for its caches and for peers.
     ("aclrtGetMemInfo", [1, NULL, "out"], P),
     ("aclrtGetMemInfo", [1, "out", NULL], P),
     ("aclrtGetMemInfo", [-1, "out", "host"], MEMORY_TYPE),
@@ -119,7 +119,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemP2PMap", ["device", 64, 1, 1], P),
     ("aclrtMemP2PMap", ["device", 64, 99, 0], DEVICE),
     ("aclrtMemP2PMap", ["device", 64, 1, 0], 0),
-    # copies: 0 bytes are success before anything else
+    # The next rows test copies; a copy of 0 bytes succeeds before any other check.
     ("aclrtMemcpy", [NULL, 0, NULL, 0, 99], 0),
     ("aclrtMemcpy", [NULL, 64, "host", 64, 1], P),
     ("aclrtMemcpy", ["device", 64, NULL, 64, 1], P),
@@ -157,7 +157,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemcpyAsyncWithCondition", ["device", 64, "pinned", 64, 6, "stream"], P),
     ("aclrtMemcpyAsyncWithCondition", ["device", 63, "pinned", 64, 1, "stream"], RT),
     ("aclrtMemcpyAsyncWithCondition", ["device", 64, "pinned", 64, 1, "garbage"], HANDLE),
-    # rows
+    # The next rows test two-dimensional copies.
     ("aclrtMemcpy2d", [NULL, 64, "host", 64, 0, 4, 1], 0),
     ("aclrtMemcpy2d", [NULL, 64, "host", 64, 32, 0, 1], 0),
     ("aclrtMemcpy2d", [NULL, 64, "host", 64, 32, 4, 1], P),
@@ -178,7 +178,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemcpy2dAsync", ["device", 64, "pinned", 64, 32, 4, 5, "stream"], P),
     ("aclrtMemcpy2dAsync", ["device", 64, "pinned", 64, 32, 4, 1, "dead"], HANDLE),
     ("aclrtMemcpy2dAsync", ["device", 64, "pinned", 64, 32, 4, 1, NULL], 0),
-    # setting
+    # The next rows test calls that set memory to a value.
     ("aclrtMemset", [NULL, 0, 0, 0], 0),
     ("aclrtMemset", [NULL, 64, 0, 64], P),
     ("aclrtMemset", ["device", 63, 0, 64], RT),
@@ -202,7 +202,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemsetD32Async", ["device", 15, 1, 4, "stream"], P),
     ("aclrtMemsetD32Async", [NULL, 64, 1, 0, "stream"], 0),
     ("aclrtMemsetD32Async", ["device", 64, 1, 4, "dead"], HANDLE),
-    # addresses by pointer, and by descriptor
+    # The next rows test copies whose addresses are given by pointers with offsets, or by a descriptor.
     ("aclrtMemcpyAsyncWithOffset", [NULL, 0, 0, NULL, 0, 0, 99, "garbage"], 0),
     ("aclrtMemcpyAsyncWithOffset", [NULL, 64, 0, "device", 16, 0, 6, "stream"], RT),
     ("aclrtMemcpyAsyncWithOffset", ["device", 64, 0, NULL, 16, 0, 6, "stream"], RT),
@@ -235,7 +235,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemcpyAsyncWithDesc", ["device", 1, "stream"], UNSUPPORTED),
     ("aclrtMemcpyAsyncWithDesc", ["pinned", 6, "stream"], RT),
     ("aclrtMemcpyAsyncWithDesc", ["device", 6, "dead"], HANDLE),
-    # reduce
+    # The next rows test reductions.
     ("aclrtReduceAsync", [NULL, "other", 16, 10, 0, "stream", NULL], P),
     ("aclrtReduceAsync", ["device", NULL, 16, 10, 0, "stream", NULL], P),
     ("aclrtReduceAsync", ["device", "other", 16, 10, 0, "stream", "out"], P),
@@ -250,7 +250,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtReduceAsync", ["device", "other", 15, 10, 0, "stream", NULL], RT),
     ("aclrtReduceAsync", ["device", "other", 1 << 20, 10, 0, "stream", NULL], RT),
     ("aclrtReduceAsync", ["device", "other", 16, 10, 0, "dead", NULL], HANDLE),
-    # caches
+    # The next rows test cache operations.
     ("aclrtCmoAsync", [NULL, 64, 0, "stream"], P),
     ("aclrtCmoAsync", ["device", 0, 0, "stream"], P),
     ("aclrtCmoAsync", ["device", 64, 4, "stream"], RT),

@@ -46,7 +46,7 @@ def managed_location(kind: int, number: int) -> int:
 HERE, ON_HOST = managed_location(1, 0), managed_location(2, 0)
 
 ROWS: list[tuple[str, list[Any], int]] = [
-    # reserving
+    # The next rows test calls that reserve and release addresses.
     ("aclrtReserveMemAddress", [NULL, GRANULE, 0, NULL, 0], P),
     ("aclrtReserveMemAddress", ["out", 0, 0, NULL, 0], P),
     ("aclrtReserveMemAddress", ["out", GRANULE, 0, NULL, 2], P),
@@ -59,7 +59,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtReleaseMemAddress", ["garbage"], RT),
     ("aclrtReleaseMemAddress", ["reserved+2097152"], RT),
     ("aclrtReleaseMemAddress", ["reserved"], RT),  # something is mapped in it
-    # physical memory
+    # The next rows test calls for physical memory.
     ("aclrtMallocPhysical", [NULL, GRANULE, "prop", 0], P),
     ("aclrtMallocPhysical", ["out", GRANULE, NULL, 0], P),
     ("aclrtMallocPhysical", ["out", 0, "prop", 0], P),
@@ -78,7 +78,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemGetAllocationPropertiesFromHandle", ["handle", NULL], P),
     ("aclrtMemGetAllocationPropertiesFromHandle", ["garbage", "out"], HANDLE),
     ("aclrtMemGetAllocationPropertiesFromHandle", ["handle", "out"], 0),
-    # mapping
+    # The next rows test calls that map and unmap memory.
     ("aclrtMapMem", [NULL, GRANULE, 0, "handle", 0], P),
     ("aclrtMapMem", ["free_place", GRANULE, 0, NULL, 0], P),
     ("aclrtMapMem", ["free_place", 0, 0, "handle", 0], P),
@@ -102,7 +102,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemRetainAllocationHandle", ["mapped", NULL], P),
     ("aclrtMemRetainAllocationHandle", ["free_place", "out"], RT),
     ("aclrtMemRetainAllocationHandle", ["device", "out"], RT),
-    # access
+    # The next rows test access rights of mappings.
     ("aclrtMemSetAccess", [NULL, GRANULE, "readwrite", 1], RT),
     ("aclrtMemSetAccess", ["mapped", GRANULE, NULL, 1], RT),
     ("aclrtMemSetAccess", ["mapped", 0, "readwrite", 1], RT),
@@ -119,7 +119,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemGetAccess", ["mapped", "nowhere", "out"], RT),
     ("aclrtMemGetAccess", ["free_place", "here", "out"], RT),
     ("aclrtMemGetAccess", ["mapped", "here", "out"], 0),
-    # links
+    # The next rows test links between devices.
     ("aclrtMemMapSelectedLink", [NULL, 64, "mapped", 0], P),
     ("aclrtMemMapSelectedLink", ["free_place", 64, NULL, 0], P),
     ("aclrtMemMapSelectedLink", ["free_place", 0, "mapped", 0], P),
@@ -129,7 +129,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemMapSetLink", ["garbage", 0], HANDLE),
     ("aclrtMemMapSetLink", ["handle", 4], RT),
     ("aclrtMemMapSetLink", ["handle", 1], 0),
-    # shareable handles
+    # The next rows test shareable handles.
     ("aclrtMemExportToShareableHandle", [NULL, 0, 0, "out"], P),
     ("aclrtMemExportToShareableHandle", ["handle", 2, 0, "out"], P),
     ("aclrtMemExportToShareableHandle", ["handle", 0, 0, NULL], P),
@@ -158,7 +158,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemSetPidToShareableHandleV2", ["garbage", 1, NULL, 1], P),
     ("aclrtMemSetPidToShareableHandleV2", ["garbage", 1, "host", 0], P),
     ("aclrtMemSetPidToShareableHandleV2", ["garbage", 3, "host", 1], RT),
-    # IPC
+    # The next rows test keys by which processes share memory.
     ("aclrtIpcMemGetExportKey", [NULL, 64, "out", 65, 0], P),
     ("aclrtIpcMemGetExportKey", ["device", 64, NULL, 65, 0], P),
     ("aclrtIpcMemGetExportKey", ["device", 0, "out", 65, 0], RT),
@@ -185,7 +185,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtIpcMemSetAttr", [b"key", 1, 0], RT),
     ("aclrtIpcMemImportPidInterServer", [NULL, NULL, 0], RT),
     ("aclrtIpcMemImportPidInterServer", [b"key", "host", 1], UNSUPPORTED),
-    # pools
+    # The next rows test memory pools.
     ("aclrtMemPoolCreate", [NULL, "pool_props"], P),
     ("aclrtMemPoolCreate", ["out", NULL], P),
     ("aclrtMemPoolDestroy", [NULL], P),
@@ -222,7 +222,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemPoolTrimTo", ["garbage", 0], INTERNAL),
     ("aclrtMemPoolTrimTo", ["pool", 1 << 50], INTERNAL),
     ("aclrtMemPoolTrimTo", ["pool", 0], 0),
-    # managed memory
+    # The next rows test managed memory.
     ("aclrtMemAllocManaged", [NULL, 64, 1], P),
     ("aclrtMemAllocManaged", ["out", 64, 0], P),
     ("aclrtMemAllocManaged", ["out", 64, 2], P),

@@ -39,7 +39,7 @@ PRELUDE = """
 """
 
 SEQUENCES: dict[str, tuple[str, object]] = {
-    # init
+    # The next rows test aclInit and aclFinalize.
     "init twice": ("[L.aclInit(None), L.aclInit(None), L.aclFinalize(), L.aclFinalize()]", [0, 100002, 0, 100037]),
     "init again after finalize": ("[L.aclInit(None), L.aclFinalize(), L.aclInit(None), L.aclFinalize()]", [0] * 4),
     "references count down": (
@@ -56,7 +56,7 @@ SEQUENCES: dict[str, tuple[str, object]] = {
         "[L.aclInit(None), L.aclrtSetDevice(0), L.aclFinalize(), device(), L.aclrtResetDevice(0)]",
         [0, 0, 0, [0, 0], 0],
     ),
-    # init callbacks
+    # The next rows test callbacks of aclInit and aclFinalize.
     "init callbacks are one of a type": (
         "[L.aclInitCallbackRegister(0, f, None) for f in [C.CFUNCTYPE(C.c_int, C.c_char_p, C.c_size_t, vp)"
         "(lambda *a: 0)] for _ in (0, 1)]",
@@ -64,7 +64,7 @@ SEQUENCES: dict[str, tuple[str, object]] = {
     ),
     "a NULL init callback": ("[L.aclInitCallbackRegister(0, None, None), L.aclFinalizeCallbackRegister(0, None, None)]",
                              [100000, 100000]),
-    # devices
+    # The next rows test devices.
     "no device is set": ("[device(), L.aclrtSynchronizeDevice(), L.aclrtCreateStream(R(vp()))]",
                          [[107002, -7], 107002, 107002]),
     "devices that are not there": ("[L.aclrtSetDevice(d) for d in (-1, 2, 1000)]", [107001] * 3),
@@ -100,7 +100,7 @@ SEQUENCES: dict[str, tuple[str, object]] = {
         " L.aclrtGetPrimaryCtxState(0, None, None)] for a in [C.c_int32(-9)]][0]",
         [0, 0, 0, 0, 1, 107001, 100000, 100000],
     ),
-    # contexts
+    # The next rows test contexts.
     "a new context is current": (
         "[L.aclrtSetDevice(0), [a.value != b.value, context().value == b.value] if (a := context(), b := context(0)) "
         "else 0]", [0, [True, True]],
@@ -130,7 +130,7 @@ SEQUENCES: dict[str, tuple[str, object]] = {
         " L.aclrtDestroyStream(s), L.aclrtSynchronizeStream(s), L.aclrtCtxGetCurrentDefaultStream(None)]"
         " if (s := vp()) is not None else 0]", [0, [0, 0, 0, 107017, 100000]],
     ),
-    # the last error
+    # The next rows test the thread's last error.
     "the last error": (
         "[L.aclrtSetDevice(1000), L.aclrtPeekAtLastError(0), L.aclrtGetLastError(0), L.aclrtGetLastError(0),"
         " L.aclrtPeekAtLastError(1), L.aclrtGetLastError(-1)]",

@@ -91,7 +91,7 @@ def scene() -> Iterator[Scene]:
 
 # A text is the name of a field of the scene; other values are passed unchanged.
 ROWS: list[tuple[str, list[Any], int]] = [
-    # creating and destroying streams
+    # The next rows test calls that create and destroy streams.
     ("aclrtCreateStream", [NULL], P),
     ("aclrtCreateStream", ["out"], 0),
     ("aclrtCreateStreamWithConfig", [NULL, 0, 0], P),
@@ -125,7 +125,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtDestroyStreamForce", ["dead"], HANDLE),
     ("aclrtDestroyStreamForce", ["foreign"], OTHER_CONTEXT),
     ("aclrtDestroyStreamForce", ["second"], 0),
-    # waiting
+    # The next rows test calls that wait for streams or query whether they are done.
     ("aclrtSynchronizeStream", [NULL], 0),
     ("aclrtSynchronizeStream", ["garbage"], HANDLE),
     ("aclrtSynchronizeStream", ["dead"], HANDLE),
@@ -145,7 +145,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtStreamQuery", ["garbage", "out"], HANDLE),
     ("aclrtStreamQuery", ["dead", "out"], HANDLE),
     ("aclrtStreamQuery", ["foreign", "out"], 0),
-    # properties of a stream
+    # The next rows test queries of a stream's properties.
     ("aclrtStreamGetId", ["stream", NULL], P),
     ("aclrtStreamGetId", [NULL, "out"], 0),
     ("aclrtStreamGetId", ["dead", "out"], HANDLE),
@@ -161,7 +161,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtGetThreadLastTaskId", [NULL], P),
     ("aclrtGetThreadLastTaskId", ["out"], 0),
     ("aclrtCtxGetCurrentDefaultStream", [NULL], P),
-    # failure mode, attributes, stopping
+    # The next rows test the failure mode, attributes, and calls that stop a stream.
     ("aclrtSetStreamFailureMode", [NULL, 1], RT),
     ("aclrtSetStreamFailureMode", ["dead", 1], HANDLE),
     ("aclrtSetStreamFailureMode", ["stream", 99], 0),
@@ -185,7 +185,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtPersistentTaskClean", ["persistent"], 0),
     ("aclrtDeviceTaskAbort", [99, 100], 107001),
     ("aclrtDeviceTaskAbort", [0, 1000], 0),
-    # creating and destroying events
+    # The next rows test calls that create and destroy events.
     ("aclrtCreateEvent", [NULL], P),
     ("aclrtCreateEventWithFlag", [NULL, 1], P),
     ("aclrtCreateEventWithFlag", ["out", 0], RT),
@@ -204,7 +204,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtDestroyEvent", ["dead_event"], HANDLE),
     ("aclrtDestroyEvent", ["stream"], HANDLE),
     ("aclrtGetEventAvailNum", [NULL], P),
-    # recording, resetting, waiting for events
+    # The next rows test calls that record, reset and wait for events.
     ("aclrtRecordEvent", [NULL, "stream"], P),
     ("aclrtRecordEvent", ["garbage", "stream"], HANDLE),
     ("aclrtRecordEvent", ["notify", "stream"], HANDLE),
@@ -238,7 +238,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtStreamWaitEventWithFlag", ["stream", "recorded", 0, 2], P),
     ("aclrtStreamWaitEventWithFlag", ["stream", "recorded", 5, 1], P),
     ("aclrtStreamWaitEventWithFlag", ["stream", "recorded", 0, 0], 0),
-    # querying events
+    # The next rows test queries of events, and waits of the host for them.
     ("aclrtQueryEventStatus", [NULL, "out"], P),
     ("aclrtQueryEventStatus", ["event", NULL], P),
     ("aclrtQueryEventStatus", ["garbage", "out"], HANDLE),
@@ -271,7 +271,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtGetEventId", ["ex", "out"], INTERNAL),
     ("aclrtGetEventId", ["flagged", "out"], 0),
     ("aclrtGetEventId", ["recorded", "out"], 0),
-    # callbacks
+    # The next rows test callbacks.
     ("aclrtLaunchHostFunc", ["stream", NULL, NULL], RT),
     ("aclrtLaunchHostFunc", ["garbage", NULL, NULL], HANDLE),
     ("aclrtLaunchHostFunc", ["foreign", "function", NULL], OTHER_CONTEXT),
@@ -301,7 +301,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtRegDeviceStateCallback", [b"nobody", NULL, NULL], 0),
     ("aclrtSetDeviceTaskAbortCallback", [NULL, "function", NULL], P),
     ("aclrtSetDeviceTaskAbortCallback", [b"nobody", NULL, NULL], 0),
-    # notifies
+    # The next rows test notifies.
     ("aclrtCreateNotify", [NULL, 0], P),
     ("aclrtCreateNotify", ["out", 2], RT),
     ("aclrtCreateNotify", ["out", 1 << 40], RT),
@@ -341,7 +341,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtCntNotifyWaitWithTimeout", ["garbage", "stream", NULL], P),
     ("aclrtCntNotifyReset", [NULL, "stream"], RT),
     ("aclrtCntNotifyGetId", [NULL, "out"], RT),
-    # values
+    # The next rows test values in memory that streams write and wait for.
     ("aclrtValueWrite", [NULL, 1, 0, "stream"], P),
     ("aclrtValueWrite", ["memory", 1, 1, "stream"], RT),
     ("aclrtValueWrite", ["memory", 1, 0, "garbage"], HANDLE),
@@ -349,7 +349,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtValueWait", [NULL, 1, 0, "stream"], P),
     ("aclrtValueWait", ["memory", 1, 4, "stream"], RT),
     ("aclrtValueWait", ["memory", 1, 0, "foreign"], OTHER_CONTEXT),
-    # labels and switches
+    # The next rows test labels and switches.
     ("aclrtCreateLabel", [NULL], P),
     ("aclrtSetLabel", [NULL, "stream"], P),
     ("aclrtSetLabel", ["label", NULL], P),
@@ -374,7 +374,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtSwitchStream", ["memory", 0, "memory", 0, "second", NULL, "stream"], MODEL),
     ("aclrtSwitchStream", ["memory", 6, "memory", 0, "second", NULL, "stream"], RT),
     ("aclrtSwitchStream", ["memory", 0, "memory", 2, "second", NULL, "stream"], RT),
-    # captures
+    # The next rows test captures and graphs.
     ("aclmdlRICaptureBegin", [NULL, 0], P),
     ("aclmdlRICaptureBegin", ["stream", 3], RT),
     ("aclmdlRICaptureBegin", ["garbage", 0], HANDLE),
