@@ -548,6 +548,21 @@ static void unwritten_between_rows(void)
     }
 }
 
+/* A queued copy writes all of its rows, however many. */
+static void unwritten_after_rows(void)
+{
+    enum { WIDTH = 4, PITCH = 8, ROWS = 70000 };
+    char *many, *rows;
+    OK(aclrtMallocHost((void **)&rows, ROWS * WIDTH));
+    OK(aclrtMalloc((void **)&many, (ROWS + 1) * PITCH, ACL_MEM_MALLOC_HUGE_FIRST));
+    OK(aclrtMemcpy2dAsync(many, PITCH, rows, WIDTH, WIDTH, ROWS, ACL_MEMCPY_HOST_TO_DEVICE, one));
+    OK(aclrtSynchronizeStream(one));
+    copy_back(many + 5000 * PITCH, WIDTH);
+    copy_back(many + (right ? ROWS - 1 : ROWS) * PITCH, WIDTH);
+    OK(aclrtFree(many));
+    OK(aclrtFreeHost(rows));
+}
+
 /* A queued copy of rows within the device to another pitch copies an unwritten row as unwritten. */
 static void unwritten_rows_carried(void)
 {
@@ -655,6 +670,7 @@ static const struct {
     {"unwritten_async", unwritten_async},
     {"unwritten_again", unwritten_again},
     {"unwritten_between_rows", unwritten_between_rows},
+    {"unwritten_after_rows", unwritten_after_rows},
     {"unwritten_rows_carried", unwritten_rows_carried},
     {"unwritten_overlap", unwritten_overlap},
     {"unwritten_indirect", unwritten_indirect},

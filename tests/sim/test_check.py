@@ -43,8 +43,9 @@ RULES = {
     "leak_context": "leak", "unfinished": "unfinished", "leak_description": "leak", "leak_physical": "leak",
     "unwritten": "uninitialised", "unwritten_part": "uninitialised", "unwritten_carried": "uninitialised",
     "unwritten_async": "uninitialised", "unwritten_again": "uninitialised", "unwritten_between_rows": "uninitialised",
-    "unwritten_rows_carried": "uninitialised", "unwritten_overlap": "uninitialised",
-    "unwritten_indirect": "uninitialised", "unwritten_described": "uninitialised",
+    "unwritten_after_rows": "uninitialised", "unwritten_rows_carried": "uninitialised",
+    "unwritten_overlap": "uninitialised", "unwritten_indirect": "uninitialised",
+    "unwritten_described": "uninitialised",
 }
 #: Cases whose program is killed by the wrong access, as with a card.
 DEADLY = {"host_reads", "host_writes", "host_reads_freed"}
