@@ -241,7 +241,7 @@ def test_request_fails_if_the_device_stays_lost_beyond_the_patience(expected: li
 def test_patience_ends_for_each_request_separately(expected: list[Any], sim: Any) -> None:
     with engine(patience_s=60, lanes=1) as service:
         with sim.device_lost(0):
-            with service.changed:               # the lane takes both or none
+            with service.changed:               # until both are queued, the lane can take neither
                 jobs = [service.submit(TASK.item(TEXTS[0])) for _ in range(2)]
                 service.queue.first().arrived -= 100
             with pytest.raises(acl.AclError):

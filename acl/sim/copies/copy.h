@@ -12,7 +12,7 @@ typedef struct Copy {
     size_t width, height; /* bytes in a row, and number of rows; the pitches are ignored if there is one row */
 } Copy;
 
-/* What memory_check found for the destination and the source of a copy. */
+/* The results of memory_check for the destination and the source of a copy. */
 typedef struct CopyEnds {
     Seen dst, src;
 } CopyEnds;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a memory attribute of aclrtGetMemInfo counts. */
+/* The memory that an attribute of aclrtGetMemInfo counts. */
 typedef struct InfoPart {
     bool on_hbm, on_ddr; /* the attribute counts memory on chips with HBM; on chips without HBM */
     bool normal, huge, giant; /* the kinds of pages that the attribute counts */

@@ -29,7 +29,7 @@ typedef enum MemoryKind {
     MEMORY_HOLE        /* an address of the simulator without memory (freed, or not mapped) */
 } MemoryKind;
 
-/* What an address belongs to. */
+/* The memory to which an address belongs (memory_find). */
 typedef struct Memory {
     MemoryKind kind;
     int32_t device;   /* the device whose memory it is; -1: none */
@@ -117,7 +117,7 @@ void memory_config_changed(void);
 
 /* Describes what the address belongs to; false if the simulator does not know it. */
 bool memory_find(const void *address, Memory *memory);
-/* What memory_check found. */
+/* The result of memory_check. */
 typedef struct Seen {
     MemoryKind kind; /* kind of the memory to which the first byte belongs */
     void *inner;     /* the simulator's own pointer to the bytes */
