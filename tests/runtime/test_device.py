@@ -7,6 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from support.child import run_python
 from support.requests import small_model
 
 import acl
@@ -194,8 +195,6 @@ def test_a_borrowed_context_is_not_destroyed(no_leaks: None) -> None:
 
 
 def test_acl_initialised_earlier_by_foreign_code_is_accepted() -> None:
-    from support.child import run_python
-
     done = run_python("""
         import ctypes, acl
         library = ctypes.CDLL(acl.library())
@@ -345,19 +344,24 @@ def test_streams_of_a_context_that_acl_refuses_to_destroy_are_still_waited_for(s
     stream.close()
 
 
-def test_streams_of_a_new_context_with_the_handle_of_a_destroyed_one_go_on(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
-    context = acl.Context(0)
-    old, end, made = acl.Stream(), _device.streams_end, []
+def test_streams_of_a_new_context_with_the_handle_of_a_destroyed_one_go_on() -> None:
+    child = run_python("""
+        import acl
+        from acl.runtime import _device
 
-    def late(streams: list[object]) -> None:        # what another thread may do before the streams are ended
-        made.append((acl.Context(0), acl.Stream()))
-        end(streams)
+        context = acl.Context(0)
+        handle, old, end, made = context.handle, acl.Stream(), _device.streams_end, []
 
-    monkeypatch.setattr(_device, "streams_end", late)
-    context.close()
-    assert old.progress.ended and not made[0][1].progress.ended
+        def late(streams):                  # what another thread may do before the streams are ended
+            made.append((acl.Context(0), acl.Stream()))
+            end(streams)
+
+        _device.streams_end = late
+        context.close()
+        print(made[0][0].handle == handle, old.progress.ended, made[0][1].progress.ended)
+        _device.streams_end = end
+    """, ACL_SIM_REUSE_HANDLES="1")
+    assert child.stdout.split() == ["True", "True", "False"], child.stderr
 
 
 def test_device_used_during_its_first_question_is_not_reset_by_the_answer() -> None:
@@ -371,6 +375,8 @@ def test_device_used_during_its_first_question_is_not_reset_by_the_answer() -> N
 
 
 def test_device_whose_reset_failed_needs_no_further_reset(sim: ModuleType) -> None:
+    with acl.Device(1):
+        pass
     acl.Device(1).reset(force=True)                 # other tests may have used it
     with acl.Device(1):
         stream = acl.Stream(1)
