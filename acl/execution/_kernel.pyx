@@ -31,7 +31,7 @@ from acl.bind.generated._libacl cimport (
     aclrtLaunchKernelWithConfig, aclrtLaunchKernelWithHostArgs, aclrtParamHandle, aclrtStream,
 )
 from acl.runtime._stream cimport Stream, stream_default, stream_device_check, stream_raw
-from acl.runtime._work cimport Work, WorkEnd, work_begin, work_queued, works_add, works_settle
+from acl.runtime._work cimport Work, WorkEnd, works_add, works_settle
 
 from acl.runtime._array import Array
 from acl.runtime._copy import content_of
@@ -191,6 +191,15 @@ cdef class Module:
             raise ValueError("the Module is closed")
         return 0
 
+    cdef int note(self, Work work) except -1:
+        """Note that a work uses the module."""
+        while True:
+            before = self.used
+            after = works_add(before, work)
+            if self.used is before:             # another thread may launch a kernel meanwhile
+                self.used = after
+                return 0
+
     def kernel(self, name, types=None):
         """Return a function of the binary as a `Kernel`.
 
@@ -245,27 +254,26 @@ cdef class Launch:
     """
 
     cdef Uses uses
-    cdef Work work
 
-    def __cinit__(self, Kernel kernel, tuple arguments, Stream stream):
+    def __cinit__(self, Kernel kernel, tuple arguments, Stream stream, Buffer read=None):
         if stream is None:
             stream = stream_default()
-        self.uses = Uses()
+        self.uses = Uses(stream.progress, f"kernel {kernel.name}")
         for value in arguments:
             buffer = buffer_of(value)
             if buffer is not None:
                 stream_device_check(
                     stream, (<Buffer> buffer).device, f"an argument of kernel {kernel.name}")
                 self.uses.add(buffer, True)
-        self.work = work_begin(stream.progress, f"kernel {kernel.name}")
-        kernel.module.used = works_add(kernel.module.used, self.work)
+        if read is not None:
+            self.uses.add(read, False)
+        kernel.module.note(self.uses.work)
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, error, trace):
-        work_queued(self.work)
-        self.uses.end(self.work if kind is None else None)
+        self.uses.end(kind is None)
 
 
 @cython.final
@@ -371,8 +379,7 @@ timeout_s, timeout_us, profiling : int, optional
         arguments.open_check()
         if size > arguments.size:
             raise ValueError(f"nbytes must be at most {arguments.size}, not {nbytes}")
-        launch = Launch(self, (), stream)
-        launch.uses.add(arguments, False)
+        launch = Launch(self, (), stream, arguments)
         with launch:
             with nogil:
                 status = aclrtLaunchKernelV2(self.raw, count, address, size, cfg.raw, raw)

@@ -40,7 +40,7 @@ from acl.pool._refusals cimport books
 from acl.pool._stacks cimport stack_enter, stack_leave
 from acl.runtime._stream cimport Stream, stream_device_check, stream_raw
 from acl.runtime._work cimport (
-    Work, WorkEnd, left_of, until_of, work_begin, work_queued, works_add, works_settle,
+    WorkEnd, left_of, until_of, works_add, works_settle,
 )
 from acl.pool._tags cimport stream_name, tag_pop, tag_push
 
@@ -413,8 +413,7 @@ cdef class Model:
 
     cdef object run_until(self, list values, Stream stream, object out, int64_t until):
         """Queue a run and return it; its waits end at `until` (see `until_of` in `_work.pxd`)."""
-        cdef Uses uses = Uses()
-        cdef Work work
+        cdef Uses uses
         self.open_check()
         callback_check()
         stream = self.stream_of(stream)
@@ -428,20 +427,17 @@ cdef class Model:
             self.open_check()
             self.given_out = targets
             self.until = until
-            work = work_begin(stream.progress, f"a run of model {self.name!r}")
-            self.used = works_add(self.used, work)
+            uses = Uses(stream.progress, f"a run of model {self.name!r}")
             try:
+                self.used = works_add(self.used, uses.work)
                 results = self.run_locked(values, stream, uses)
-            except BaseException:
-                # A failed call may have queued work that still uses all of the run's buffers.
-                uses.end(work)
-                raise
             finally:
+                # Even after an error, as the call may have queued copies and the run.  The uses end
+                # first, because `close_batch` may be ended by Ctrl-C.
                 self.given_out = None
-                work_queued(work)
-                self.staging.close_batch(stream)    # even after an error: the copies are queued
-            uses.end(work)
-        return Run(results, work, stream)
+                uses.end(True)
+                self.staging.close_batch(stream)
+        return Run(results, uses.work, stream)
 
     cdef tuple run_locked(self, list values, Stream stream, Uses uses):
         arrays = [self.place(info, value, stream)
@@ -449,10 +445,7 @@ cdef class Model:
         for array in arrays:
             buffer_readable(array.buffer, False)
             uses.add(array.buffer, False)
-        results = self.execute(arrays, stream)
-        for array in results:
-            uses.add(array.buffer, True)
-        return results
+        return self.execute(arrays, stream, uses)
 
     cdef Stream stream_of(self, Stream stream):
         if stream is not None:
@@ -516,7 +509,7 @@ cdef class Model:
             self.staging.queue(array.buffer, value.reshape(-1).view("uint8"), stream)
         return array
 
-    cdef tuple execute(self, list arrays, Stream stream):
+    cdef tuple execute(self, list arrays, Stream stream, Uses uses):
         """Queue the run and return the outputs with their actual shapes."""
         cdef Dataset inputs = dataset_of(arrays, self.inputs)
         cdef Dataset outputs
@@ -525,12 +518,14 @@ cdef class Model:
         if buffers is None:
             predicted = self.shapes_by_running(inputs, shapes, stream)
             buffers = self.output_buffers(predicted, stream)
-        outputs = dataset_of_buffers(buffers)
+        outputs = written_dataset(buffers, uses)
         if self.queue(inputs, outputs, stream, must=False):
             # A buffer was too small, or another error occurred, which this synchronous run raises.
             predicted = self.shapes_by_running(inputs, shapes, stream)
+            buffers = None
+            uses.cut(len(arrays))               # frees them, as the stream was waited for
             buffers = self.output_buffers(predicted, stream)
-            outputs = dataset_of_buffers(buffers)
+            outputs = written_dataset(buffers, uses)
             self.queue(inputs, outputs, stream, must=True)
         found = outputs.shapes()
         if None in found:
@@ -688,24 +683,27 @@ cdef class Model:
         The caller holds the lock.
         """
         cdef aclError status
+        cdef list pools = list(self.pools)
+        cdef Py_ssize_t begun = 0
         works_settle(self.used)
         self.used = None
-        # Another thread may close a pool during each wait.
-        pools = [pool for pool in self.pools if not pool.closed]
-        for pool in pools:
-            pool.unload_begin()
-        with nogil:
-            status = aclmdlUnload(self.number)
-        for pool in pools:
-            if not pool.closed:
-                pool.unload_end()
+        try:
+            for pool in pools:
+                if not pool.closed:             # another thread may close a pool during each wait
+                    pool.unload_begin()
+                begun += 1
+            with nogil:
+                status = aclmdlUnload(self.number)
             if status == ACL_SUCCESS:
-                self.leave_note(pool, False)
+                self.loaded = False
+                alive_add(-1)
+                self.weights = None
+                for pool in pools:
+                    self.leave_note(pool, False)
+                self.pools.clear()
+        finally:
+            unloads_end(pools, begun)
         check(status, "aclmdlUnload")
-        self.loaded = False
-        self.weights = None
-        self.pools.clear()
-        alive_add(-1)
         self.staging.close()
         if self.own is not None:
             self.own.close()
@@ -753,6 +751,28 @@ cdef class Turn:
     def __exit__(self, *error):
         self.model.busy = False
         self.model.lock.release()
+
+
+cdef int unloads_end(list pools, Py_ssize_t begun) except -1:
+    """End the unloading in the first `begun` pools, and then raise the first error, if any."""
+    cdef object first = None
+    cdef Py_ssize_t i
+    for i in range(begun):
+        try:
+            if not pools[i].closed:
+                pools[i].unload_end()
+        except BaseException as error:          # Ctrl-C, for example
+            first = error if first is None else first
+    if first is not None:
+        raise first
+    return 0
+
+
+cdef Dataset written_dataset(list buffers, Uses uses):
+    """Return a dataset of buffers that the run writes, and note these buffers in `uses`."""
+    for buffer in buffers:
+        uses.add(buffer, True)
+    return dataset_of_buffers(buffers)
 
 
 cdef Buffer output_memory(Buffer given, size_t size, object info, Stream stream, str owner):

@@ -33,7 +33,6 @@ from acl.pool._refusals cimport books
 from acl.pool._stacks cimport stack_enter, stack_leave
 from acl.runtime._stream cimport Stream, stream_default, stream_device_check, stream_raw
 from acl.pool._tags cimport tag_pop, tag_push
-from acl.runtime._work cimport Work, work_begin, work_queued
 
 from acl.runtime._array import Array, extents_of, stream_memory
 from acl.runtime._copy import copy
@@ -316,8 +315,8 @@ cdef class Op:
         if self.kind is None:
             raise ValueError("the Op was not made by Op(...)")
         cdef Attributes attr = Attributes(self.attributes)
-        cdef Uses uses = Uses()
-        cdef Work work
+        cdef Uses uses
+        cdef bint wrote = False
         cdef aclrtStream raw
         if stream is None:
             stream = stream_default()
@@ -325,17 +324,18 @@ cdef class Op:
         arrays = [self.placed(value, i, stream) for i, value in enumerate(inputs)]
         for array in arrays:
             buffer_readable(array.buffer, False)
-            uses.add(array.buffer, False)
         results = self.targets(arrays, outputs, attr, stream)
-        for array in results:
-            uses.add(array.buffer, True)
-        work = work_begin(stream.progress, f"operator {self.kind!r}")
+        uses = Uses(stream.progress, f"operator {self.kind!r}")
         try:
+            for array in arrays:
+                uses.add(array.buffer, False)
+            for array in results:
+                uses.add(array.buffer, True)
             self.execute(ends_of(arrays), ends_of(results), attr, stream)
+            wrote = True
         finally:
-            work_queued(work)
-        uses.end(work)
-        return Run(results, work, stream)
+            uses.end(wrote)
+        return Run(results, uses.work, stream)
 
     cdef object placed(self, object value, int index, Stream stream):
         if not isinstance(value, (Array, Buffer)):

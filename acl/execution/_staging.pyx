@@ -55,8 +55,14 @@ cdef class Staging:
 
     def settle(self):
         """Free the buffers of all batches that are done."""
-        while self.busy and (<tuple> self.busy[0])[0].query():
-            batch_end(<tuple> self.busy.popleft())
+        while self.busy:
+            try:
+                if not (<tuple> self.busy[0])[0].query():
+                    return
+            except Exception:
+                self.busy.popleft()             # as in `close_batch`; a later query may fail too
+            else:
+                batch_end(<tuple> self.busy.popleft())
 
     def close(self):
         """Wait for the queued copies and free all buffers."""

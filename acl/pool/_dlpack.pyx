@@ -270,7 +270,7 @@ cdef int keeper_note(Buffer root, Stream stream) except -1:
     else:
         work = work_begin(stream.progress, "the work of a DLPack consumer")
         work_queued(work)
-        buffer_note(root, work, False, False)
+        buffer_note(root, work)
     return 0
 
 

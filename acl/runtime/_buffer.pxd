@@ -35,16 +35,24 @@ cdef class Buffer:
 
 @cython.final
 cdef class Uses:
+    cdef Work work                  # the work that the call queues
     cdef list roots                 # tuples (buffer, is it written?, is all of it written?)
 
+    # Note that the work will use a buffer.  Done before the work is queued, so that whatever fails
+    # afterwards, the memory is not used again before the work is done.
     cdef int add(self, Buffer buffer, bint written) except -1
-    cdef int end(self, Work work) except -1
+    # End the use of the buffers after the first `count`; the device is done with them.
+    cdef int cut(self, Py_ssize_t count) except -1
+    # End the call.  `wrote`: the work is queued, so it is a writer of the buffers that it writes.
+    cdef int end(self, bint wrote) except -1
 
 # Return the buffer that owns the memory of a view.
 cdef Buffer buffer_root(Buffer buffer)
-# Store in `root`, which is not a view, that a work uses its memory.  `written`: the work writes the
-# memory; `whole`: it writes all of the memory.
-cdef int buffer_note(Buffer root, Work work, bint written, bint whole) except -1
+# Store in the owner of memory that a work uses the memory.  A Buffer must not be a view.
+cdef int buffer_note(Buffer root, Work work) except -1
+cdef int host_note(HostBuffer buffer, Work work) except -1
+# Store in `root`, which is not a view, that a queued work writes its memory, or the `whole` of it.
+cdef int buffer_written(Buffer root, Work work, bint whole) except -1
 # Raise an error if a work that wrote the memory has failed.  With `wait`, first wait for these
 # works, until the time `until` (see `until_of` in `_work.pxd`).
 cdef int buffer_readable(Buffer buffer, bint wait, int64_t until=*) except -1

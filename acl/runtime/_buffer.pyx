@@ -29,7 +29,8 @@ from acl.runtime._device cimport (
 )
 from acl.runtime._later cimport end_later, end_soon, in_callback, later_made_room
 from acl.runtime._work cimport (
-    Work, WorkEnd, works_add, works_check, works_settle, works_written,
+    Progress, Work, WorkEnd, work_begin, work_queued, works_add, works_check, works_settle,
+    works_written,
 )
 from acl.bind._error cimport check
 from acl.bind.generated._libacl cimport (
@@ -73,47 +74,74 @@ cdef Buffer buffer_root(Buffer buffer):
     return buffer
 
 
+# A fused type, because a class with a base class cannot have a free list, which Buffer needs.
+ctypedef fused Memory:
+    Buffer
+    HostBuffer
+
+
 @cython.final
 cdef class Uses:
-    """The buffers that one call uses.
+    """A call that queues one work, and the buffers that it uses.
 
     If a buffer is closed during the call, the end of the call frees its memory.
     """
 
-    def __cinit__(self):
+    def __cinit__(self, Progress progress, str what):
         self.roots = []
+        self.work = work_begin(progress, what)
 
     cdef int add(self, Buffer buffer, bint written) except -1:
         cdef Buffer root = buffer_root(buffer)
         buffer.open_check()
-        buffer_use(root, 1)
         self.roots.append((root, written, written and root.size == buffer.size))
-        return 0
+        buffer_use(root, 1)
+        return buffer_note(root, self.work)
 
-    cdef int end(self, Work work) except -1:
-        """End the call's use of the buffers.
-
-        `work`: the work that the call has queued, which is stored in the buffers; None: none.
-        """
-        cdef list roots = self.roots
+    cdef int cut(self, Py_ssize_t count) except -1:
         cdef Buffer root
-        self.roots = []
-        if work is not None:
-            for root, written, whole in roots:
-                buffer_note(root, work, written, whole)
-        for root, _written, _whole in roots:
+        while len(self.roots) > count:
+            root = <Buffer> (<tuple> self.roots.pop())[0]
             buffer_use(root, -1)
         return 0
 
+    cdef int end(self, bint wrote) except -1:
+        cdef Buffer root
+        work_queued(self.work)
+        try:
+            if wrote:
+                for root, written, whole in self.roots:
+                    if written:
+                        buffer_written(root, self.work, whole)
+        finally:
+            self.cut(0)
+        return 0
+
     def __dealloc__(self):
-        if self.roots:                          # `end` was not called, because the call failed
-            self.end(None)
+        if self.work is not None and self.roots is not None:    # the call may have failed
+            self.end(False)
 
 
-cdef int buffer_note(Buffer root, Work work, bint written, bint whole) except -1:
-    root.pending = works_add(root.pending, work)
-    if written:
-        root.writers = work if whole else works_written(root.writers, work)
+cdef int memory_note(Memory memory, Work work) except -1:
+    while True:
+        # Meanwhile another thread, or the collector, may note a work too; then add ours to that.
+        before = memory.pending
+        after = works_add(before, work)
+        if memory.pending is before:
+            memory.pending = after
+            return 0
+
+
+cdef int buffer_note(Buffer root, Work work) except -1:
+    return memory_note(root, work)
+
+
+cdef int host_note(HostBuffer buffer, Work work) except -1:
+    return memory_note(buffer, work)
+
+
+cdef int buffer_written(Buffer root, Work work, bint whole) except -1:
+    root.writers = work if whole else works_written(root.writers, work)
     return 0
 
 
@@ -157,12 +185,6 @@ cdef Buffer buffer_wrap(
 
 
 # --- functions of both types --------------------------------------------------------------------
-# A fused type, because a class with a base class cannot have a free list, which Buffer needs.
-
-ctypedef fused Memory:
-    Buffer
-    HostBuffer
-
 
 cdef int memory_check(Memory memory) except -1:
     if memory.address is NULL:

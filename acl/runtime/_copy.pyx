@@ -29,8 +29,8 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 
 from acl.runtime._buffer cimport (
-    Buffer, HostBuffer, buffer_note, buffer_readable, buffer_root, buffer_use, bytes_given,
-    host_use,
+    Buffer, HostBuffer, buffer_note, buffer_readable, buffer_root, buffer_use, buffer_written,
+    bytes_given, host_note, host_use,
 )
 from acl.runtime._device cimport current_ensure
 from acl.bind._error cimport check
@@ -278,11 +278,15 @@ cdef int side_note(Side side, Work work) except -1:
     if side is None:
         return 0
     if side.device is not None:
-        return buffer_note(side.device, work, False, False)
+        return buffer_note(side.device, work)
     if side.pinned is not None:
-        side.pinned.pending = works_add(side.pinned.pending, work)
-    elif side.slot is not NULL:
-        slot_set(side.slot, works_add(works_of(side), work))
+        return host_note(side.pinned, work)
+    while side.slot is not NULL:
+        before = works_of(side)
+        after = works_add(before, work)
+        if works_of(side) is before:            # as in `memory_note`
+            slot_set(side.slot, after)
+            break
     return 0
 
 
@@ -292,15 +296,19 @@ cdef Work work_open(Side target, Side source, Stream stream, str what):
     Store it in the owners of both sides' memory.
     """
     cdef Work work = work_begin(stream.progress, what)
-    side_note(target, work)
-    side_note(source, work)
+    try:
+        side_note(target, work)
+        side_note(source, work)
+    except BaseException:
+        work_queued(work)
+        raise
     return work
 
 
 cdef int side_wrote(Side target, Work work, size_t count) except -1:
     """Store in the target's buffer that a queued work writes `count` bytes of it."""
     if target.device is not None:
-        buffer_note(target.device, work, True, count == target.device.size)
+        buffer_written(target.device, work, count == target.device.size)
     return 0
 
 

@@ -15,6 +15,13 @@ cdef class Span:
     cdef bint aborted               # True if the works failed because the stream was aborted
 
 
+# A work that a thread is queueing at this moment, in a ring with the other ones of its stream.
+cdef struct Entry:
+    uint64_t number
+    Entry *before
+    Entry *after                    # NULL if in no ring
+
+
 @cython.final
 cdef class Progress:
     cdef aclrtStream raw            # NULL for a default stream
@@ -25,7 +32,7 @@ cdef class Progress:
     cdef readonly bint ended        # True if the stream or its context is or will be destroyed
     cdef uint64_t queued           # number of the work that was queued last; the first has number 1
     cdef uint64_t done              # the device has finished the works up to this number
-    cdef list entering              # numbers of works that threads are queueing at this moment
+    cdef Entry entering             # ring of the works that threads are queueing; oldest is `after`
     cdef Span span                  # the span of the works that will be queued next
     cdef object untold             # error that a wait has found and no call has raised yet, or None
     cdef object callbacks           # the stream's Callbacks; None until the first launch
@@ -45,6 +52,7 @@ cdef class Work:
     cdef readonly Progress progress
     cdef Span span
     cdef uint64_t number            # the work's number on the stream; 0 if it was never queued
+    cdef Entry entry                # in the ring of `progress` from `work_begin` to `work_queued`
     cdef readonly str what          # the work's name in messages, such as "a run of model 'resnet'"
 
     cdef object failure(self)
@@ -69,8 +77,9 @@ cdef Progress progress_of(aclrtStream raw, aclrtContext context, int device)
 cdef Progress progress_new(aclrtStream raw, aclrtContext context, int device)
 
 # Return a new Work; the caller then queues the work, and calls `work_queued` even if that failed.
+# Until then a wait does not mark the stream's newer works as done.
 cdef Work work_begin(Progress progress, str what)
-cdef int work_queued(Work work) except -1
+cdef void work_queued(Work work) noexcept
 # Return a Work that is over when all work that was queued on the stream before is over.
 cdef Work work_mark(Progress progress)
 

@@ -122,7 +122,7 @@ cdef class Progress:
     def __cinit__(self):
         self.made = fork_count
         self.device = -1
-        self.entering = []
+        self.entering.before = self.entering.after = &self.entering
         self.span = Span()
         self.turn = PyThread_allocate_lock()
         if self.turn is NULL:
@@ -280,7 +280,9 @@ cdef object wait_turn(Progress self, int32_t slice_ms):
     cdef aclError status
     if self.ended:
         return None
-    target = min(self.entering) - 1 if self.entering else self.queued
+    target = self.queued
+    if self.entering.after is not &self.entering:
+        target = self.entering.after.number - 1
     with nogil:
         status = raw_ask(self, slice_ms, NULL)
     if status == 0:
@@ -372,6 +374,9 @@ _device.streams_end = progresses_end
 cdef class Work:
     """One run, launch or copy on a stream."""
 
+    def __dealloc__(self):
+        work_queued(self)                       # an exception may have come before
+
     @property
     def place(self):
         """The work's number on the stream."""
@@ -444,22 +449,29 @@ cdef object error_again(object error, str what):
 
 cdef Work work_begin(Progress progress, str what):
     cdef Work work = Work.__new__(Work)
+    cdef Entry *entry = &work.entry
     progress.queued += 1
     work.progress = progress
     work.span = progress.span
     work.number = progress.queued
     work.what = what
-    progress.entering.append(work.number)
+    entry.number = work.number
+    entry.after = &progress.entering
+    entry.before = progress.entering.before
+    entry.before.after = entry.after.before = entry
     return work
 
 
-cdef int work_queued(Work work) except -1:
-    """Note that a work is queued, or was refused.
+cdef void work_queued(Work work) noexcept:
+    """Note that a work is queued, or was refused; a second call does nothing.
 
     A refused work keeps its number, because buffers may have stored it in place of an older work.
     """
-    work.progress.entering.remove(work.number)
-    return 0
+    cdef Entry *entry = &work.entry
+    if entry.after is not NULL:
+        entry.before.after = entry.after
+        entry.after.before = entry.before
+        entry.after = NULL
 
 
 cdef Work work_mark(Progress progress):
