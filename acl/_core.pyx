@@ -268,7 +268,7 @@ cdef Block *alloc_fit_large(Arena *arena, size_t size, size_t units) noexcept no
 
 
 cdef Block *alloc_fit_own(Arena *arena, size_t size, size_t units, uint32_t index) noexcept nogil:
-    """Do as `alloc_fit_large`, if the bin of the requested size is not empty."""
+    """Finish `alloc_fit_large` when the bin of the requested size is not empty."""
     cdef Block *block = bin_best(&arena.bins.heads[index], units << UNIT_SHIFT)
     if block == NULL:
         block = bins_above(&arena.bins, index, RANGE_LARGE)
@@ -278,7 +278,7 @@ cdef Block *alloc_fit_own(Arena *arena, size_t size, size_t units, uint32_t inde
 
 
 cdef Block *alloc_spare(Arena *arena, size_t size, size_t units) noexcept nogil:
-    """Do as `alloc_fit_large`, if no descriptor is spare or `size` is 2**46 bytes or more."""
+    """Finish `alloc_fit_large` when no descriptor is spare or `size` is impossible."""
     cdef Block *spare
     if not size_possible(size):
         return alloc_miss(arena, size, 0)

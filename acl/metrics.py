@@ -417,7 +417,7 @@ class _Together:
         registry = self.registry()
         with self.lock:
             if any(member.device in (None, each.device) or each.device is None for each in self.members):
-                raise ValueError("Duplicated timeseries in CollectorRegistry: a collector of this device is there")
+                raise ValueError("Duplicated timeseries in CollectorRegistry: it has one of this device or of all")
             if not self.members and registry is not None:
                 registry.register(self)         # raises ValueError if another collector has a metric's name
             self.members.append(member)

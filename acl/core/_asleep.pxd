@@ -10,7 +10,7 @@ from acl.bind.generated._libacl cimport aclError
 cdef struct Turn:
     Arena *arena
     Block *only  # the only block that may join the batch; NULL: tags select the blocks
-    Nap *first                  # the batch in address order, linked by `Nap.hand`
+    Nap *first  # head of the list of the batch's Naps: range by range, by address within a range
     Nap *last
     uint64_t blocks             # number of blocks in the batch
     size_t bytes                # bytes of the blocks in the batch
@@ -38,8 +38,8 @@ cdef void turn_end(Turn *turn, bint asleep, bint partly) noexcept nogil
 
 # Called under the lock, after `block_count_back`: frees a block with BLOCK_ASLEEP.
 cdef void asleep_free(Arena *arena, Block *block) noexcept nogil
-# Called under the lock, after a graph was destroyed: frees the blocks that were freed while asleep
-# and then kept for the graph.
+# Called under the lock, after a graph was destroyed or when the pool closes: frees the blocks that
+# were freed while asleep and then kept for the graph.
 cdef void naps_let_go(Arena *arena) noexcept nogil
 # Called without locks: frees the host copies of blocks that woke or were freed while asleep.
 cdef void naps_reclaim(Pool *pool) noexcept nogil

@@ -16,9 +16,9 @@ cdef inline Arena *capture_of(Arena *arena) noexcept nogil:
     return <Arena *> pointer_read(<void **> &arena.captures.capture)
 
 
-# Asks the driver if the stream is being captured, and calls `capture_begin` or `capture_end`
-# accordingly.  Returns False if the stream is or may be captured and there is no arena for the
-# capture.
+# Asks the driver if the stream is being captured.  Calls `capture_end` and `capture_begin` if this
+# has changed.  Returns False if the driver does not answer, or if the stream is captured and no
+# arena could be made for the capture.
 cdef bint capture_look(Arena *arena) noexcept nogil
 # Called after the graph was destroyed: its blocks are ordinary memory again.  Returns the number of
 # pages that were given to the page source.

@@ -1,8 +1,9 @@
 """Captures: while a stream is captured, its allocations are made in an arena of the capture.
 
 The graph uses the addresses of these blocks whenever it is executed.  So the capture's arena gives
-no page away until the graph is destroyed.  `capture_begin` and `capture_end` open and close the
-capture's arena.  `capture_look` asks the driver about the stream and calls one of them.
+no page away until the graph is destroyed.  `capture_begin` directs the stream's allocations to such
+an arena, and `capture_end` ends this.  `capture_look` asks the driver, and calls them if the
+capture of the stream has changed.
 """
 
 from libc.stdint cimport uint32_t, uint64_t

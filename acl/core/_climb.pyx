@@ -242,7 +242,7 @@ cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
         # The moves are paid for, even if later steps fill the placement with moved pages.
         arena.growth.borrows = 0
         arena.growth.grown_at = arena_allocs(arena)
-    if price >= PRICE_DEAR:     # growth has not stopped the moves: aliases are allowed again
+    if price >= PRICE_DEAR:     # growth did not end the moves: see PRICE_DEAR
         climb.repeats = arena.iteration.emptied != 0 and not borrows_often(arena)
     lock_drop(&arena.lock)
     return pages

@@ -1,8 +1,9 @@
 """The mappings of a frame (`View`), of which at most one is active.
 
-A driver lets one physical handle be mapped at several addresses at the same time.  So if the memory
-of a free page is needed elsewhere in its arena, the page is not unmapped: its frame is mapped at
-the new address too, and the new mapping becomes the active one (`Frame.holder`).  The old page then
+A driver is assumed to let one physical handle be mapped at several addresses at the same time.  So
+if the memory of a free page is needed elsewhere in its arena, the page may be aliased instead of
+moved: its frame is mapped at the new address too, and the new mapping becomes the active one
+(`Frame.holder`).  The old page then
 counts as missing; its mapping stays and is inactive (a shadow in the code).  When the frame is free
 again, a later allocation can reactivate the old mapping without a driver call (`recall` in the
 code).

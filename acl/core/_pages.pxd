@@ -17,7 +17,7 @@ cdef struct Climb:
     View *cleared               # list of retired mappings in the placement that have been unmapped
     View *made                  # list of new mappings in the placement
     Frame *mapped               # the frames of `made`, in the same order
-    Frame *frames               # frames that the fallback steps have found, not mapped yet
+    Frame *frames  # frames that the fallback steps have found, not mapped in the placement yet
     uint64_t missing            # pages of the placement that need a frame
     uint64_t found              # number of frames that the fallback steps have found so far
     uint64_t held               # pages of the arena with memory when the allocation began

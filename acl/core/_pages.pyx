@@ -717,7 +717,7 @@ cdef void run_home(Arena *arena, Frame *frame, uint32_t length, Block **pieces) 
 
 
 cdef void pages_home(Arena *arena) noexcept nogil:
-    """Under the lock: make the first mapping of each frame without a live block active again.
+    """Under the lock: make the first mapping of each wholly free page's frame active again.
 
     Only a first mapping that lies in a hole becomes active.  No driver call is made.
     """

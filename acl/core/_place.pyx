@@ -428,7 +428,7 @@ cdef void run_offer(Search *search, Block *block) noexcept nogil:
 cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t demand) noexcept nogil:
     """Return the best placement that `demand` allows; `first` is NULL if there is none.
 
-    Visits only runs with holes, as no FREE block is large enough.
+    Visits only runs with holes, because the bins were searched for a FREE block before.
     """
     cdef Search search
     cdef Block *stop = links_block(&arena.bins.holes[kind])

@@ -97,9 +97,9 @@ cdef enum:
     # convergence.
     PRICE_BORROWS = 8
     PRICE_DOUBLINGS = 32
-    # The price reaches 128 when the pool is 4 % above its joint peak.  Then growth has not stopped
-    # the moves of pages.  So BORROWS_OFTEN decides if aliases are allowed, also for large arenas,
-    # to which BORROWS_EVER applies otherwise.  Measured: "Aliases".  Target: convergence.
+    # A price of 128 or more (the pool is 4 % above its joint peak) means that growth did not end
+    # the moves of pages.  From then on BORROWS_OFTEN decides in large arenas too whether aliases
+    # are useful, and not BORROWS_EVER.  Measured: "Aliases".  Target: convergence.
     PRICE_DEAR = 128
     # A joint peak of fewer pages than this is priced as if it had this many.  In a pool with
     # several arenas, a joint peak of n pages, n < 256, is priced as one of 512 - n.  Target:
@@ -120,9 +120,8 @@ cdef enum:
     # growth, the allocations do not recur, and an alias would not be used again.  Target: few slow
     # allocations.
     BORROWS_OFTEN = 100
-    # For an arena whose requested bytes ever reached PRICE_PAGES pages, the limit is 1 in 40 of all
-    # its allocations instead.  Measured: with 1 in 25, the workload W5 reserved 1.022 of its live
-    # peak; with 1 in 100, small loads had more slow allocations.  Target: low waste.
+    # In an arena whose requested bytes ever reached PRICE_PAGES pages, allocations do not recur if
+    # more than 1 in 40 of all its allocations have moved pages.  Target: low waste.
     BORROWS_EVER = 40
     # Until this many allocations have moved pages, BORROWS_OFTEN and BORROWS_EVER do not apply.
     BORROWS_FEW = 32

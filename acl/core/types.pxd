@@ -321,7 +321,7 @@ cdef struct Counters:
     uint64_t recalls            # allocations served by reactivated mappings, without a driver call
     uint64_t slow               # slow allocations, and allocations that were refused at once
     uint64_t failures           # allocations that returned NULL
-    uint64_t flushes            # how often cached blocks were moved into the bins
+    uint64_t flushes            # flushes of the cache into the bins, also of an empty cache
     # by Rung: slow allocations that got their last frame, or their block, from this source
     uint64_t rungs[RUNGS]
     uint64_t steals             # pages that were moved within the arena or aliased in it
@@ -330,7 +330,7 @@ cdef struct Counters:
     uint64_t sync_failures      # waits that expired, or that the driver refused
     uint64_t refused            # frees that were refused: of foreign pointers, and double frees
 
-# The bytes of one arena as a slow allocation last read them, or the sums of these over all arenas
+# The bytes of one arena as they were last read (`tally_look`), or the sums of these over all arenas
 # (`Source.shares`). Part of the Arena or the Source. Under the source's lock.
 cdef struct Share:
     size_t live                 # live bytes
@@ -544,8 +544,8 @@ cdef enum Views:                # the option `views`: when a free page may be al
     VIEWS_PAY                   # if shapes repeat, or if moving the page would need a wait
     VIEWS_ALWAYS                # whenever the page would be moved otherwise
 
-# The options of a pool. `options_fill` fills it; it is copied into the Pool when that is made.
-# `limit` and `headroom` may be set at any time, with one store; no other field changes afterwards.
+# The options of a pool. The maker of the pool fills them, `options_fill` for a Python Pool. `limit`
+# and `headroom` may be set at any time, with one store; no other field once the pool is in use.
 cdef struct PoolOptions:
     int32_t device              # the device's number
     size_t limit                # upper limit of bytes of frames and segments together; 0: none
@@ -641,7 +641,7 @@ cdef enum Stop:                 # bits: what kept a slow allocation from getting
     STOP_SYNC = 8  # a wait failed: the stream was busy too long or captured, or ACL refused it
     STOP_TABLE = 16             # the arena already has MAX_RANGES ranges
     STOP_BUDGET = 32            # the budget of the block's tag has no room for the block
-    STOP_DEVICE = 64  # the size exceeds the device's memory, or the part that is not live
+    STOP_DEVICE = 64  # the size exceeds what is free on the device and not live in the pool
     STOP_CAPTURE = 128          # the stream is or may be captured, and the capture has no arena
 
 # What one slow allocation tried, and what stopped it. It is kept in thread-local variables from

@@ -230,7 +230,7 @@ def test_pool_with_early_frees_makes_and_reuses_aliases_but_never_unmaps() -> No
     assert whole(rig)
 
 
-def test_captured_graph_gets_aliases_of_its_own_pages_only() -> None:
+def test_captured_graph_gets_no_alias_of_the_streams_pages() -> None:
     rig = Rig(views=2)
     keep = split_free(rig)
     capture = rig.capture_begin()

@@ -560,7 +560,7 @@ def test_model_close_waits_for_a_queued_run(pooled, model):
     np.testing.assert_array_equal(result.numpy(), np.full((6, 8), 2))
 
 
-def test_a_pool_may_be_closed_while_its_model_is(stream, model):
+def test_pool_may_be_closed_while_a_model_that_uses_it_is_being_closed(stream, model):
     x, pool = np.ones((6, 8), np.float32), acl.Pool(0)
     pool.register(stream)
     model(x, stream=stream)

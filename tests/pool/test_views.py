@@ -42,7 +42,7 @@ class Use:
 
 
 def turns(stream: acl.Stream, door: Door, count: int) -> list[Use]:
-    """Use some pages at changing addresses: two blocks of 10 MiB and one of 16 MiB alternate, with small blocks."""
+    """Use some pages at changing addresses: blocks of 10 and 2 MiB, then of 16 and 3 MiB, in turn."""
     uses: list[Use] = []
     keep: list[int] = []
     for turn in range(count):

@@ -1,9 +1,9 @@
 """Allocation traces that are hard on an allocator, made from a seed.
 
 Each function adds events to a `Recorder`, whose arrays have the form of `acl.tools.replay.trace.Trace`.  Sizes are
-those that GE requests: a tensor's bytes are rounded up to a multiple of 32, plus 32; workspaces are multiples of 512.
-The loads were found hard in simulations: deep nets, streams with peaks at different times, sizes that drift, tiny
-blocks that live long.
+those that GE, CANN's graph engine, requests: a tensor's bytes are rounded up to a multiple of 32, plus 32; workspaces
+are multiples of 512.  The loads were found hard in simulations: deep nets, streams with peaks at different times,
+sizes that drift, tiny blocks that live long.
 """
 
 from __future__ import annotations

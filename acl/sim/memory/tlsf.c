@@ -289,8 +289,8 @@ bool zone_hold(Zone *zone, size_t offset, ZoneView *view)
     }
     uint32_t first = (uint32_t)(offset / zone->unit);
     pthread_mutex_lock(&zone->lock);
-    /* The entry may be that of an older block, and its unit inside another live block now; so the
-     * bitmap of starts (Z4) is checked, too. */
+    /* `blocks[first]` may still describe an older block, while its unit now lies inside another live
+     * block. So the bitmap of starts (Z4) is checked, too. */
     bool live = zone->blocks[first].state == BLOCK_LIVE && start_before(zone, first) == first;
     if (live) {
         zone->blocks[first].state = BLOCK_HELD;

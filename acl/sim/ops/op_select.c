@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An element's index and key. Keys are unsigned integers in the order of the elements; the best
-   element has the highest key. */
+/* An element's index and key. Keys compare as the elements' values do, or inversely if the smallest
+   values are wanted. */
 typedef struct Ranked {
     uint64_t key;
     int64_t index;

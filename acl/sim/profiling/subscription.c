@@ -52,17 +52,16 @@ bool (*subscription_model_exists)(uint32_t id);
 aclprofSubscribeConfig *sim_aclprofCreateSubscribeConfig(
     int8_t timeInfoSwitch, aclprofAicoreMetrics aicoreMetrics, void *fd)
 {
-    aclprofSubscribeConfig *made = NULL;
-    if (fd != NULL && (timeInfoSwitch == 0 || timeInfoSwitch == 1)) {
-        made = handle_new(HANDLE_SUBSCRIPTION, sizeof *made);
-    }
-    if (made == NULL) {
+    if (fd == NULL || (timeInfoSwitch != 0 && timeInfoSwitch != 1)) {
         (void)fail(ACL_ERROR_INVALID_PARAM,
             "timeInfoSwitch is %d, fd is %p: expected 0 or 1, and a pointer to the file descriptor of "
             "a pipe's write end", (int)timeInfoSwitch, fd);
         return NULL;
     }
-    *made = (aclprofSubscribeConfig){timeInfoSwitch == 1, aicoreMetrics, fd};
+    aclprofSubscribeConfig *made = handle_new(HANDLE_SUBSCRIPTION, sizeof *made);
+    if (made != NULL) {
+        *made = (aclprofSubscribeConfig){timeInfoSwitch == 1, aicoreMetrics, fd};
+    }
     return made;
 }
 

@@ -129,9 +129,9 @@ def sample_together(loads: Sequence[Load], effort: Effort, foreign: bool, contex
                     join: Callable[[Sequence[float]], float] = statistics.mean, of: int | None = None) -> Sampled:
     """Return samples of loads that run at the same time, each on its own thread.
 
-    A sample is the time of thread `of`, or, if None, the result of `join` for all threads' times.  If all threads ran
-    together in less than `TOGETHER` of a run, more runs are made, up to three times as many, and those with the largest
-    shares are kept.  `overlap` has the shares of the kept runs.
+    A sample is the time of one allocation and free on thread `of`, or, if None, the result of `join` for the times of
+    all threads.  If all threads ran together for a share of a run below `TOGETHER`, more runs are made, up to three
+    times as many, and those with the largest shares are kept.  `Sampled.overlap` has these shares.
     """
     def once(repeats: int) -> list[Run]:
         results, windows = run_together(loads, repeats, foreign, context)

@@ -92,8 +92,8 @@ def work(stream: acl.Stream | None) -> None:
 def ask_streams(say: Say) -> Answer:
     """Question: if an allocator is registered for one stream, work of which streams calls it?
 
-    A stream that has worked without an allocator may keep its workspace.  So each row has new streams, and the row of
-    the default stream is first.
+    A stream that has worked without an allocator may keep its workspace.  So new streams are made for each
+    registration. No new default stream can be made, so it is registered first.
     """
     facts: dict[str, Any] = {}
     with acl.Device(0):
