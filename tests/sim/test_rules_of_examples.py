@@ -157,20 +157,23 @@ def test_wait_after_a_graphs_launch_is_for_its_external_record(handshake: Handsh
 
 
 def test_external_wait_in_a_graph_is_for_the_record_before_its_launch(handshake: Handshake) -> None:
-    before = Step()
+    """The waiting graph begins, after a notify, when the event's last record is a later one that is not reached."""
+    notify, third = made("aclrtCreateNotify", 0), made("aclrtCreateStream")
     assert api.aclmdlRICaptureBegin(handshake.other, 2) == 0
-    assert api.aclrtLaunchHostFunc(handshake.other, before.function, None) == 0
     assert api.aclrtStreamWaitEventWithFlag(handshake.other, handshake.event, 0, 1) == 0, api.aclGetRecentErrMsg()
     waits = captured(handshake.other)
+    assert api.aclrtWaitAndResetNotify(notify, handshake.other, 0) == 0
     handshake.launch()
     assert api.aclmdlRIExecuteAsync(waits, handshake.other) == 0
     handshake.launch()
+    assert api.aclrtRecordNotify(notify, third) == 0
     handshake.step.passes.release()                 # the second execution stays at its step
-    before.passes.release()
     code = api.aclrtSynchronizeStreamWithTimeout(handshake.other, 20000)
     handshake.step.passes.release()
     assert api.aclrtSynchronizeStream(handshake.other) == 0
     assert api.aclmdlRIDestroy(waits) == 0
+    assert api.aclrtDestroyStream(third) == 0
+    assert api.aclrtDestroyNotify(notify) == 0
     assert code == 0
 
 
