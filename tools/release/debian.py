@@ -72,6 +72,9 @@ def relocate(root: Path, python: Path, patchelf: Path) -> None:
     # --force-rpath: what the libraries load is found there, too.
     subprocess.run([patchelf, "--set-interpreter", loader, "--force-rpath", "--set-rpath", loader.parent, python],
                    check=True)
+    # Debian's pyconfig.h includes that of the architecture from /usr/include.
+    header = next((root / "usr/include").glob(f"*/{python.name}/pyconfig.h"))
+    (root / "usr/include" / python.name / "pyconfig.h").write_text(f'#include "{header}"\n')
     for data in (root / "usr/lib" / python.name).glob("_sysconfigdata_*.py"):
         data.write_text(data.read_text().replace("'/usr/share/python-wheels", f"'{root}/usr/share/python-wheels"))
 
