@@ -31,7 +31,7 @@ cdef struct Watch:
     Watch *next                 # in its bucket, or in the list of streams that have ended
 
 cdef SpinLock ends_lock         # guards the variables below; its holder takes no other lock
-cdef Watch *watches[1024]       # hash table of BUCKETS lists; the key is the stream's handle
+cdef Watch *watches[BUCKETS]    # hash table of BUCKETS lists; the key is the stream's handle
 cdef void *ended = NULL         # Watch pointer: the list of streams that have ended, newest first
 cdef uint64_t last_number = 0
 cdef bint asked = False         # ACL was asked to report ends
