@@ -13,7 +13,7 @@ from support.child import run_python
 import acl
 from acl.inside._snapshot import stream_text
 from acl.inside._top import pool_numbers
-from acl.runtime._names import names, stream_name
+from acl.runtime._names import name_drop, names, stream_name
 from acl.tools.top.sample import stream_of
 from acl.tools.top.text import stream_row
 
@@ -78,6 +78,8 @@ def test_name_of_a_stream_that_c_destroyed_is_dropped_with_the_next_question() -
             handles.add(handle)
             given.append(stream_name(handle))
             destroy(handle)
+        assert stream_name(handle) != given[-1]
+        name_drop(handle)
         with acl.Stream(0) as other:
             given.append(other.name)
             assert handles & names.keys() <= {other.handle}
@@ -87,16 +89,18 @@ def test_name_of_a_stream_that_c_destroyed_is_dropped_with_the_next_question() -
 def test_stream_with_the_handle_of_an_ended_stream_has_a_name_of_its_own() -> None:
     done = run_python("""
         import acl
+        from acl.runtime._names import stream_name
         first = acl.Stream(0, name="first")
         handle = first.handle
         first.close()
+        print(stream_name(handle))              # asked of a handle that no stream has
         second = acl.Stream(0)
         print(second.handle == handle, second.name)
         second.close()
         third = acl.Stream(0)
         print(third.handle == handle, third.name)
     """, ACL_SIM_REUSE_HANDLES="1")
-    assert done.stdout == "True 1\nTrue 2\n", done.stderr
+    assert done.stdout == "1\nTrue 2\nTrue 3\n", done.stderr
 
 
 def test_statistics_metrics_and_ledger_have_the_names_of_streams() -> None:
