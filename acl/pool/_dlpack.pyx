@@ -25,7 +25,7 @@ from libc.stdlib cimport calloc, free
 from acl.runtime._buffer cimport (
     Buffer, HostBuffer, buffer_note, buffer_readable, buffer_root, buffer_wrap,
 )
-from acl.runtime._device cimport current_device, leaving
+from acl.runtime._device cimport current_device, fork_count, leaving
 from acl.bind.generated._libacl cimport aclrtStream
 from acl.pool._registry cimport handle_of, stream_exists
 from acl.runtime._later cimport end_soon
@@ -95,6 +95,30 @@ def element_of(dtype):
 
 
 # --- out ----------------------------------------------------------------------------------------
+
+@cython.no_gc_clear                             # `__dealloc__` needs both
+cdef class Lent:
+    """A Buffer that no pool frees, until the consumer on a stream calls the deleter."""
+
+    cdef Buffer buffer
+    cdef Stream stream              # the consumer's stream
+
+    def __dealloc__(self):
+        # The export could only note the work that was queued by then.
+        if not leaving and self.buffer.made == fork_count and self.buffer.address is not NULL:
+            keeper_note(buffer_root(self.buffer), self.stream)
+
+
+cdef object lent_of(Buffer buffer, object stream):
+    """Return what an exported tensor keeps alive: the Buffer, in a `Lent` if no pool orders it."""
+    cdef Lent lent
+    if stream is None or stream == -1 or hasattr(buffer_root(buffer).keeper, "record_stream"):
+        return buffer
+    lent = Lent.__new__(Lent)
+    lent.buffer = buffer
+    lent.stream = consumers_stream(stream)
+    return lent
+
 
 cdef void keeper_drop(void *keeper) noexcept with gil:
     Py_XDECREF(<PyObject *> keeper)
@@ -339,7 +363,7 @@ def export(buffer, tuple shape, dtype, stream, max_version, dl_device, copy):
     elif stream is None:
         host_ready(buffer)
     # A HostBuffer with an open memoryview cannot be closed, so the consumer's memory stays valid.
-    keeper = memoryview(buffer) if isinstance(buffer, HostBuffer) else buffer
+    keeper = memoryview(buffer) if isinstance(buffer, HostBuffer) else lent_of(buffer, stream)
     address = buffer.address if size else 0
     if max_version is None or max_version[0] < MAJOR:
         return managed_make(keeper, address, device, shape, dtype)
@@ -405,9 +429,11 @@ cdef Buffer buffer_of(Foreign foreign):
         keeper = foreign.managed.context
     elif foreign.versioned is not NULL and foreign.versioned.deleter is versioned_delete:
         keeper = foreign.versioned.context
-    if keeper is NULL or not isinstance(<object> keeper, Buffer):
+    if keeper is NULL:
         return None
-    return <Buffer> keeper
+    if isinstance(<object> keeper, Lent):
+        return (<Lent> keeper).buffer
+    return <Buffer> keeper if isinstance(<object> keeper, Buffer) else None
 
 
 cdef Foreign foreign_take(object capsule):

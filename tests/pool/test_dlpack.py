@@ -266,6 +266,26 @@ def test_memory_given_to_a_consumer_waits_for_its_stream(pool: acl.Pool) -> None
         again.close()
 
 
+@pytest.mark.parametrize("own", [True, False], ids=["the buffer's stream", "another stream"])
+def test_memory_of_the_driver_waits_for_the_consumers_later_work(no_leaks: None, sim: Any, own: bool) -> None:
+    """The consumer queues work after the export, and calls the deleter before the work is done."""
+    with acl.Stream(0) as ours, acl.Stream(0) as theirs:
+        stream = ours if own else theirs
+        buffer = acl.Buffer(1000, stream=ours)
+        capsule = buffer.__dlpack__(stream=stream.handle)
+        stream.synchronize()
+        gate = threading.Event()
+        stream.launch(gate.wait, 30)
+        freed = sim.counters().get("aclrtFree", 0)
+        del capsule, buffer
+        assert sim.counters().get("aclrtFree", 0) == freed
+        gate.set()
+        stream.synchronize()
+        acl.Buffer(64).close()                  # frees what was dropped before
+        assert sim.counters()["aclrtFree"] == freed + 2
+    acl.pool._dlpack.marks_drop()
+
+
 def test_a_copys_memory_waits_for_the_consumers_stream(pool: acl.Pool) -> None:
     with acl.Stream(0) as ours, acl.Stream(0) as theirs:
         pool.register(ours)
