@@ -99,11 +99,16 @@ cdef class Tagging:
     def __enter__(self):
         if self.token is not None:
             raise ValueError("the scope of the tag is open already")
+        if self in kept:
+            raise ValueError("the scope of the tag ended in another thread than it began: make "
+                             "another one")
+        listed = not in_coroutine()
+        if listed:
+            kept.add(self)                      # before the thread's list points to the scope
         self.outer = innermost.get()
         self.token = innermost.set(self)
-        if not in_coroutine():
+        if listed:
             tag_push(self.pool, self.core, &self.scope, 0)
-            kept.add(self)
         return self
 
     def __exit__(self, *error):

@@ -155,6 +155,8 @@ def test_tag_scope_ended_in_another_thread_raises_an_error_and_ends(opened: tupl
     thread = threading.Thread(target=end)
     thread.start()
     thread.join()
+    with pytest.raises(ValueError, match="make another one"):      # this thread's list still has the scope
+        scope.__enter__()
     block = door.alloc(512)
     assert tags(pool) == {}
     door.free(block)
