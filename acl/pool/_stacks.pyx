@@ -62,9 +62,11 @@ cdef uint32_t stack_here() except? 0xFFFFFFFF:
         return 0
     for code, _ in pairs:
         codes[id(code)] = code
-    numbers[identity] = len(stacks)
-    stacks.append(tuple(pairs))
-    return <uint32_t> (len(stacks) - 1)                 # safe cast: below MOST
+    stack = tuple(pairs)        # the garbage collector may run here, and its code may add stacks
+    number = len(stacks)
+    stacks.append(stack)
+    numbers[identity] = number
+    return <uint32_t> number                            # safe cast: about MOST at most
 
 
 cdef bint stack_enter(Pool *pool) except -1:

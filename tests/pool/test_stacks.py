@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import gc
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -47,3 +48,30 @@ def test_stack_that_has_only_frames_of_the_package_keeps_these_frames() -> None:
         assert [function for _, _, function in block.stack] == ["inner", "work"]
         kept[0].close()
 
+
+def test_stacks_that_the_collector_adds_meanwhile_do_not_take_a_stacks_number() -> None:
+    """A callback of the garbage collector allocates, as a finalizer may, while a stack is recorded."""
+    names: dict[str, Callable[[acl.Pool, int], acl.Buffer]] = {}
+    code = "def deep(pool, n):\n    return deep(pool, n - 1) if n else pool.alloc(64)\n"
+    exec(compile(code, "users.py", "exec"), names)
+    running: list[str] = []
+
+    def collected(phase: str, info: object) -> None:
+        if phase == "stop" and not running:
+            running.append(phase)
+            exec(compile("pool.alloc(64).close()", "finalizer.py", "exec"), {"pool": pool})
+            running.clear()
+
+    before = gc.get_threshold()
+    with acl.Pool(0) as pool, pool.track():
+        gc.collect()
+        gc.callbacks.append(collected)
+        gc.set_threshold(1)
+        try:
+            kept = [names["deep"](pool, 30) for _ in range(3)]
+        finally:
+            gc.set_threshold(*before)
+            gc.callbacks.remove(collected)
+        assert [block.stack[0][0] for block in pool.leaks().blocks] == ["users.py"] * 3
+        for buffer in kept:
+            buffer.close()
