@@ -236,8 +236,10 @@ cdef class Recording:
             return
         if self.made != fork_count:
             forked_raise(self)
-        self.parts = self.take()
-        recording_end(self)
+        parts = self.take()
+        if self.running:                        # no other call of `stop` has ended it meanwhile
+            self.parts = parts
+            recording_end(self)
 
     cdef list take(self):
         cdef uint32_t i
@@ -264,6 +266,8 @@ cdef class Recording:
         if self.running and self.made != fork_count:
             forked_raise(self)
         parts = self.take() if self.running else self.parts
+        if parts is None:                       # another thread has made `cached` meanwhile
+            return self.cached
         recorded = Recorded(
             pool_facts(self.pool), parts, self.began, (self.begun, self.ended),
             (record_ns(self.begun), record_ns(self.ended)), ooms(self.pool))

@@ -5,6 +5,7 @@ Its files can be replayed and opened.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pickle
@@ -109,6 +110,34 @@ def test_stopped_recording_records_no_events(made: Made) -> None:
         door.free(noted)
         door.free(later)
         assert len(of_blocks(recording.events)) == 3
+
+
+@pytest.mark.parametrize("collection", range(3))
+def test_recording_stopped_again_while_it_stops_ends_once(made: Made, collection: int) -> None:
+    """A callback of the garbage collector stops it too, as another thread may, while its events are copied."""
+    pool, _, door = made
+    recording, left = pool.record(), [collection]
+
+    def collected(phase: str, info: object) -> None:
+        left[0] -= phase == "start"
+        if left[0] < 0:
+            gc.callbacks.remove(collected)
+            recording.stop()
+
+    before = gc.get_threshold()
+    gc.collect()
+    gc.callbacks.append(collected)
+    gc.set_threshold(1)
+    try:
+        recording.stop()
+    finally:
+        gc.set_threshold(*before)
+        if collected in gc.callbacks:
+            gc.callbacks.remove(collected)
+    later = door.take(1000)[0]
+    assert [block.age for block in pool.leaks().blocks] == [None]
+    assert recording.stopped and of_blocks(recording.events) == []
+    door.free(later)
 
 
 def test_recorded_map_and_unmap_events_agree_with_the_reserved_bytes(made: Made, sim: Any) -> None:
