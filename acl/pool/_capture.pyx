@@ -5,6 +5,7 @@ Thread rule: as for `Pool`.  The caller begins and ends the capture of the strea
 
 from acl.core._arena cimport pool_arena
 from acl.core._captures cimport capture_begin, capture_end, capture_release
+from acl.core._driver cimport arena_context, arena_is_of
 from acl.core.types cimport Arena, ROLE_STREAM
 from acl.bind.generated._libacl cimport aclrtStream
 from acl.pool._pool cimport Pool
@@ -25,11 +26,15 @@ cdef class Capture:
     cdef Arena *main[2]             # the stream's arenas: [0] for buffers; [1] for ACL, or NULL
     # the graph's arena for each of `main`; NULL before the capture and after `release`
     cdef Arena *private[2]
+    cdef aclrtStream stream         # the stream, which may have ended since
     cdef readonly Pool pool
 
     def __init__(self, Pool pool not None, stream):
         cdef aclrtStream raw = handle_of(stream)
+        if self.pool is not None:
+            raise ValueError("the Capture exists already")
         self.pool = pool
+        self.stream = raw
         self.main[0] = pool.arena_of(raw)
         if pool.core.options.early_frees and raw is not NULL:
             self.main[1] = pool_arena(pool.core, raw, ROLE_STREAM)
@@ -38,8 +43,13 @@ cdef class Capture:
 
     def __enter__(self):
         cdef int i
+        if self.main[0] is NULL:
+            raise ValueError("the Capture was not made by Pool.capture")
+        self.pool.open_check()
         if self.private[0] is not NULL or self.private[1] is not NULL:
             raise ValueError("the Capture has the memory of a graph: release it, or make another")
+        if not arena_is_of(self.main[0], self.stream, arena_context(self.main[0])):
+            raise ValueError("the stream of the Capture was destroyed")
         for i in range(2):
             if self.main[i] is NULL:
                 continue
@@ -54,7 +64,8 @@ cdef class Capture:
         cdef int i
         with nogil:
             for i in range(2):
-                if self.private[i] is not NULL:
+                if self.private[i] is not NULL and (
+                        self.main[i].captures.capture is self.private[i]):
                     capture_end(self.main[i])
 
     @property
@@ -73,15 +84,17 @@ cdef class Capture:
         A second call does nothing.
         """
         cdef int i
+        cdef Arena *private
         for i in range(2):
             if self.private[i] is NULL:
                 continue
             self.pool.open_check()
+            private = self.private[i]
+            self.private[i] = NULL              # before the GIL is released: it is released once
             with nogil:
-                if self.main[i].captures.capture is self.private[i]:
+                if self.main[i].captures.capture is private:
                     capture_end(self.main[i])
-                capture_release(self.private[i])
-            self.private[i] = NULL
+                capture_release(private)
 
 
 def release_of(Pool pool not None, capture):
