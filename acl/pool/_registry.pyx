@@ -73,10 +73,12 @@ def stream_ended(handle):
     """Forget a stream in all pools, because it is about to be destroyed."""
     cdef aclrtStream raw = <aclrtStream> <size_t> handle
     pool = registered.get(handle)
-    if pool is not None:
-        pool.unregister(handle)
-    with nogil:
-        stream_end(raw)                         # called twice if the runtime reports the end too
+    try:
+        if pool is not None:
+            pool.unregister(handle)
+    finally:                                    # the stream ends also if ACL refuses `unregister`
+        with nogil:
+            stream_end(raw)                     # called twice if the runtime reports the end too
 
 
 ended_hooks.append(stream_ended)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from acl.bind._error import AclError
 from acl.bind._log import warning
 from acl.pool._registry import registered, stream_ended
 from acl.runtime._device import Device
@@ -118,19 +120,25 @@ def _watch_pyacl() -> None:
 
     if not hasattr(rt.create_stream, "__wrapped__"):
         for name in _CREATE:
-            setattr(rt, name, _telling_made(getattr(rt, name), rt.get_device))
+            setattr(rt, name, _telling_made(getattr(rt, name), rt.get_device, rt.destroy_stream))
         for name in _DESTROY:
             setattr(rt, name, _telling_ended(getattr(rt, name)))
 
 
-def _telling_made(function: Callable[..., Any], get_device: Callable[[], tuple[int, int]]) -> Callable[..., Any]:
+def _telling_made(
+    function: Callable[..., Any], get_device: Callable[[], tuple[int, int]], destroy: Callable[[int], object],
+) -> Callable[..., Any]:
     @functools.wraps(function)
     def create(*arguments: Any, **named: Any) -> Any:
         handle, status = function(*arguments, **named)
         if status == 0 and _raw_hooks:
             device, known = get_device()
-            for hook in list(_raw_hooks) if known == 0 else ():
-                hook(handle, device)
+            try:
+                for hook in list(_raw_hooks) if known == 0 else ():
+                    hook(handle, device)
+            except BaseException:
+                destroy(handle)                 # the caller gets no handle that it could destroy
+                raise
         return handle, status
 
     return create
@@ -141,7 +149,8 @@ def _telling_ended(function: Callable[..., Any]) -> Callable[..., Any]:
     def destroy(*arguments: Any, **named: Any) -> Any:
         # Call it before the stream is destroyed: afterwards a new stream may get the same handle.
         if len(arguments) == 1 and not named and arguments[0] in registered:
-            stream_ended(arguments[0])
+            with contextlib.suppress(AclError):     # it ends all the same, and the function returns its own status
+                stream_ended(arguments[0])
         return function(*arguments, **named)
 
     return destroy

@@ -535,6 +535,28 @@ def test_capture_with_early_frees_covers_acl_allocations_and_buffers(watch: bool
         pool.trim(drained=True)
 
 
+def test_capture_of_a_destroyed_stream_is_refused() -> None:
+    """The next stream gets the arena of the destroyed one; its memory must not belong to the graph."""
+    with acl.Pool(0) as pool:
+        with acl.Stream() as gone:
+            pool.alloc(5000, gone).close()
+            capture = pool.capture(gone)
+        with acl.Stream() as stream:
+            buffer = pool.alloc(5000, stream)
+            with pytest.raises(ValueError, match="was destroyed"):
+                capture.__enter__()
+            assert [one.kind for one in pool.stats().streams] == ["stream"]
+            buffer.close()
+
+
+def test_capture_in_a_closed_pool_is_refused() -> None:
+    with acl.Stream() as stream:
+        with acl.Pool(0) as pool:
+            capture = pool.capture(stream)
+        with pytest.raises(ValueError, match="closed"):
+            capture.__enter__()
+
+
 def test_pool_synchronises_no_stream_while_a_stream_is_captured() -> None:
     import ctypes
 
@@ -672,6 +694,23 @@ def test_use_pool_serves_the_streams_of_pyacl_programs(sim: ModuleType) -> None:
         acl.Device(1).use()
         assert acl.rt.destroy_stream_force(far[0]) == 0 and other.streams == ()
         acl.Device(0).use()
+
+
+def test_stream_of_pyacl_that_the_pool_cannot_register_is_destroyed(sim: ModuleType) -> None:
+    with acl.Pool(0) as pool, acl.use_pool(pool):
+        streams = sim.live_handles().get("stream", 0)
+        with sim.fault("aclrtAllocatorRegister", nth=1, code=507000), pytest.raises(acl.AclError):
+            acl.rt.create_stream()
+        assert sim.live_handles().get("stream", 0) == streams
+
+
+def test_stream_of_pyacl_is_destroyed_although_acl_refuses_to_unregister_it(sim: ModuleType) -> None:
+    with acl.Pool(0) as pool, acl.use_pool(pool):
+        handle, status = acl.rt.create_stream()
+        assert status == 0 and pool.streams == (handle,)
+        with sim.fault("aclrtAllocatorUnregister", nth=1, code=507000):
+            assert acl.rt.destroy_stream(handle) == 0
+        assert pool.streams == ()
 
 
 def test_a_decay_goes_on_after_a_failure(sim: ModuleType, caplog: pytest.LogCaptureFixture) -> None:

@@ -244,3 +244,23 @@ destroy(handle)
 print(handle in registered)
 """, ACL_WITHOUT="aclrtRegStreamStateCallback")
     assert (child.stdout.split(), child.stderr) == ("True True False".split(), "")
+
+
+def test_stream_that_acl_refuses_to_unregister_still_ends_in_the_pool() -> None:
+    """The next stream has the same handle, and must not use the memory of the destroyed one."""
+    child = run_python("""
+import acl, acl.sim
+pool = acl.Pool(0)
+gone = acl.Stream()
+pool.register(gone)
+handle, buffer = gone.handle, pool.alloc(1000, gone)
+with acl.sim.fault("aclrtAllocatorUnregister", nth=1, code=507000):
+    try:
+        gone.close()
+    except acl.AclError as error:
+        print(error.code)
+stream = acl.Stream()
+other = pool.alloc(1000, stream)
+print(stream.handle == handle, len(pool.stats().streams))
+""", ACL_WITHOUT="aclrtRegStreamStateCallback", ACL_SIM_REUSE_HANDLES="1")
+    assert (child.stdout.split(), child.stderr) == ("507000 True 2".split(), "")
