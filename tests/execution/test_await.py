@@ -70,6 +70,11 @@ async def until(condition: Callable[[], bool], what: str) -> None:
         await asyncio.sleep(0.001)
 
 
+def synchronisations() -> int:
+    """Return how many waits for streams have begun."""
+    return acl.sim.counters().get("aclrtSynchronizeStreamWithTimeout", 0)
+
+
 def asked(stream: acl.Stream) -> int:
     """Return the number of coroutines that wait for work queued on a stream."""
     return len(stream.progress.attendant.asked) if stream.progress.attendant else 0
@@ -243,8 +248,10 @@ def test_abort_of_a_stream_ends_all_awaits(model: acl.Model, stream: acl.Stream)
     async def main() -> None:
         with Gate(stream) as gate:
             queued = model.run_async(X, stream)
+            before = synchronisations()
             waits = [asyncio.ensure_future(model.arun(X, stream=stream)), asyncio.ensure_future(queued.wait())]
             await until(lambda: asked(stream) == 2, "both are waited for")
+            await until(lambda: synchronisations() > before, "the thread that waits is inside ACL")
             stream.abort()
             for one in waits:
                 with pytest.raises(acl.AclError, match="aborted"):
