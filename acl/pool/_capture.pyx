@@ -3,13 +3,17 @@
 Thread rule: as for `Pool`.  The caller begins and ends the capture of the stream itself.
 """
 
+from libc.stdint cimport uint64_t
+
 from acl.core._arena cimport pool_arena
 from acl.core._captures cimport capture_begin, capture_end, capture_release
 from acl.core._driver cimport arena_context, arena_is_of
+from acl.core._ends cimport ends_alive
 from acl.core.types cimport Arena, ROLE_STREAM
 from acl.bind.generated._libacl cimport aclrtStream
 from acl.pool._pool cimport Pool
 from acl.pool._registry cimport handle_of
+from acl.runtime._ended cimport stream_watch
 
 __all__ = ["Capture"]
 
@@ -27,6 +31,7 @@ cdef class Capture:
     # the graph's arena for each of `main`; NULL before the capture and after `release`
     cdef Arena *private[2]
     cdef aclrtStream stream         # the stream, which may have ended since
+    cdef uint64_t watch             # tells the stream from a later one with the same handle
     cdef readonly Pool pool
 
     def __init__(self, Pool pool not None, stream):
@@ -35,6 +40,7 @@ cdef class Capture:
             raise ValueError("the Capture exists already")
         self.pool = pool
         self.stream = raw
+        self.watch = stream_watch(raw)
         self.main[0] = pool.arena_of(raw)
         if pool.core.options.early_frees and raw is not NULL:
             self.main[1] = pool_arena(pool.core, raw, ROLE_STREAM)
@@ -48,7 +54,8 @@ cdef class Capture:
         self.pool.open_check()
         if self.private[0] is not NULL or self.private[1] is not NULL:
             raise ValueError("the Capture has the memory of a graph: release it, or make another")
-        if not arena_is_of(self.main[0], self.stream, arena_context(self.main[0])):
+        if not ends_alive(self.stream, self.watch) or not (
+                arena_is_of(self.main[0], self.stream, arena_context(self.main[0]))):
             raise ValueError("the stream of the Capture was destroyed")
         for i in range(2):
             if self.main[i] is NULL:

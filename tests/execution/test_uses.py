@@ -127,8 +127,8 @@ def test_work_whose_note_finds_no_host_memory_lets_later_works_be_done(call: str
     host, errors = acl.HostBuffer(64), 0
     with acl.Stream(0) as other:
         for nth in range(40):
-            target, source = acl.Buffer(64, stream=stream), acl.Buffer(64, stream=other)
-            acl.fill(source, 1, wait=False)     # so the note of a copy's source needs memory
+            target, source, sink = acl.Buffer(64, stream=stream), acl.Buffer(64), acl.Buffer(64)
+            acl.copy_async(sink, source, other)     # so the note of a copy's source needs memory
             try:
                 testcapi.set_nomemory(nth, nth + 1)
                 try:

@@ -116,9 +116,8 @@ static void model_run(uint32_t model, aclmdlDesc *desc, uint32_t seed)
         size_t size = aclmdlGetOutputSizeByIndex(desc, i);
         side_add(&output, size <= TENSOR_BYTES_MAX ? size : 0, 0);
     }
-    if (aclmdlExecuteAsync(model, input.dataset, output.dataset, stream) == ACL_SUCCESS) {
-        stream_finish(stream);
-    }
+    (void)aclmdlExecuteAsync(model, input.dataset, output.dataset, stream);
+    stream_finish(stream); /* also after an error, as the tasks of the first nodes may have been queued */
     side_drop(&input);
     side_drop(&output);
 }
