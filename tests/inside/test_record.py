@@ -115,7 +115,10 @@ def test_stopped_recording_records_no_events(made: Made) -> None:
 @pytest.mark.parametrize("collection", range(3))
 def test_recording_stopped_again_while_it_stops_ends_once(made: Made, collection: int) -> None:
     """A callback of the garbage collector stops it too, as another thread may, while its events are copied."""
-    pool, _, door = made
+    pool, stream, _ = made
+    streams = [acl.Stream() for _ in range(20)]     # the copies of their events are enough objects for collections
+    for one in streams:
+        pool.alloc(1000, one).close()
     recording, left = pool.record(), [collection]
 
     def collected(phase: str, info: object) -> None:
@@ -134,10 +137,13 @@ def test_recording_stopped_again_while_it_stops_ends_once(made: Made, collection
         gc.set_threshold(*before)
         if collected in gc.callbacks:
             gc.callbacks.remove(collected)
-    later = door.take(1000)[0]
-    assert [block.age for block in pool.leaks().blocks] == [None]
     assert recording.stopped and of_blocks(recording.events) == []
-    door.free(later)
+    with pool.record(), pool.alloc(1000, stream):
+        assert [block.age is None for block in pool.leaks().blocks] == [False]
+    with pool.alloc(1000, stream):              # tracked if the pool still counts a recording
+        assert [block.age for block in pool.leaks().blocks] == [None]
+    for one in streams:
+        one.close()
 
 
 def test_recorded_map_and_unmap_events_agree_with_the_reserved_bytes(made: Made, sim: Any) -> None:

@@ -537,7 +537,7 @@ def test_capture_with_early_frees_covers_acl_allocations_and_buffers(watch: bool
 
 
 @pytest.mark.parametrize("environment", [
-    {}, {"ACL_SIM_REUSE_HANDLES": "1"}, {"ACL_WITHOUT": "aclrtRegStreamStateCallback"}])
+    {}, {"ACL_SIM_REUSE_HANDLES": "1"}, {"ACL_WITHOUT": "aclrtRegStreamStateCallback", "ACL_SIM_REUSE_HANDLES": ""}])
 def test_capture_of_a_destroyed_stream_is_refused(environment: dict[str, str]) -> None:
     """The next stream gets the arena of the destroyed one; its memory must not belong to the graph."""
     done = run_python(
