@@ -134,7 +134,7 @@ def pytest(*arguments: str, seconds: float = TEST_SECONDS) -> tuple[int, str]:
 class Snapshot:
     """A copy of the built tree, to restore it without building again."""
 
-    FOLDERS = ("acl", "build", "examples")
+    FOLDERS = ("acl", "build", "examples", "tools")
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -209,9 +209,11 @@ def check_unbroken(found: list[Mutation]) -> None:
 
 
 def check_fitting(found: list[Mutation]) -> int:
-    """Print the patches that do not apply or name missing tests; return the exit status.  Nothing is changed."""
+    """Print the patches that do not apply, lack a test or cannot be undone; return the exit status.  Change nothing."""
     stale = [f"{one.path.name} {refused}" for one in found if (refused := patch(one, "--dry-run"))]
     stale += [f"{one.path.name}: no test {test}" for one in found for test in one.missing_tests()]
+    stale += [f"{one.path.name}: {source} would not be restored: add its folder to Snapshot.FOLDERS"
+              for one in found for source in one.sources if Path(source).parts[0] not in Snapshot.FOLDERS]
     print("\n".join(stale) or f"{len(found)} mutations apply")
     return 1 if stale else 0
 
