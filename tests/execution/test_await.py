@@ -14,36 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from support.child import run_python
+from support.gate import Gate
 from support.requests import small_model
 
 import acl
 
 LIMIT = 30.0
 X = np.ones((2, 8), np.float32)
-
-
-class Gate:
-    """Stops a stream's work until `open` is called or its `with` block ends, but for `LIMIT` seconds at most."""
-
-    def __init__(self, stream: acl.Stream) -> None:
-        self.opened = threading.Event()
-        stream.launch(self.opened.wait, LIMIT)
-
-    def open(self) -> None:
-        self.opened.set()
-
-    def __enter__(self) -> Gate:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.open()
-
-
-@pytest.fixture
-def model() -> Iterator[acl.Model]:
-    with acl.Model(small_model().to_bytes()) as loaded:
-        loaded(X)                               # the first run makes the output shapes known
-        yield loaded
 
 
 @pytest.fixture

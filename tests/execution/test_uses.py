@@ -9,38 +9,15 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from support.requests import small_model
+from support.gate import Gate
 
 import acl
 from acl.runtime._copy import copy_work
 from acl.tools.onnx_writer import Builder
 
-LIMIT_SECONDS = 30
 X = np.ones((2, 8), np.float32)
 RIGHT = np.maximum(X, 0) + 1
 NO_EVENTS = 207007      # a status of ACL for which the package waits for dropped objects, and tries again
-
-
-class Gate:
-    """Stops a stream's work until `open` is called, or to the end of its `with` block."""
-
-    def __init__(self, stream: acl.Stream) -> None:
-        self.event = threading.Event()
-        self.open = self.event.set
-        stream.launch(self.event.wait, LIMIT_SECONDS)
-
-    def __enter__(self) -> Gate:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.open()
-
-
-@pytest.fixture
-def model() -> Iterator[acl.Model]:
-    with acl.Model(small_model().to_bytes()) as loaded:
-        loaded(X)                               # the first run makes the output shapes known
-        yield loaded
 
 
 @pytest.fixture

@@ -6,11 +6,9 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +16,7 @@ from typing import Any
 
 import pytest
 from support.child import child_environment, run_child
+from support.top_peer import answering
 
 import acl
 from acl.inside import _books, _processes, _top
@@ -173,30 +172,6 @@ def refused(pool: acl.Pool) -> acl.OomReport:
     report = raised.value.report
     assert isinstance(report, acl.OomReport)
     return report
-
-
-@contextlib.contextmanager
-def answering(folder: Path, said: bytes) -> Iterator[list[bytes]]:
-    """Serve a socket in the name of another living process; yield the list of what it was asked."""
-    asked: list[bytes] = []
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(folder / f"{os.getppid()}-0.sock"))
-        listener.listen()
-
-        def run() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    with listener.accept()[0] as caller:
-                        asked.append(caller.recv(64))
-                        caller.sendall(said)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield asked
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
 
 
 def document(**changes: Any) -> dict[str, Any]:

@@ -8,25 +8,14 @@ import time
 import weakref
 
 import pytest
-from support.calls import api, out
+from support.calls import api
 from support.child import run_python
+from support.streams import destroy, made
 
 import acl
 from acl.pool._registry import registered
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
-
-
-def made() -> int:
-    """Return the handle of a stream that this package did not make."""
-    stream = out()
-    assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
-    return int(stream.value)
-
-
-def destroy(handle: int) -> None:
-    acl.Device(0).use()
-    assert api.aclrtDestroyStream(ctypes.c_void_p(handle)) == 0
 
 
 class Fault(Exception):

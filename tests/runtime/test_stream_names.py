@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 from typing import Any
 
 import pytest
-from support.calls import api, out
 from support.child import run_python
+from support.streams import destroy, made
 
 import acl
 from acl.inside._snapshot import stream_text
@@ -20,19 +19,6 @@ from acl.tools.top.text import stream_row
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 MIB = 1 << 20
-
-
-def made() -> int:
-    """Return the handle of a stream that this package did not make."""
-    acl.Device(0).use()
-    stream = out()
-    assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
-    return int(stream.value)
-
-
-def destroy(handle: int) -> None:
-    acl.Device(0).use()
-    assert api.aclrtDestroyStream(ctypes.c_void_p(handle)) == 0
 
 
 def points(pool: acl.Pool, prefix: str = "") -> list[dict[str, Any]]:

@@ -15,28 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 from support.child import run_python
+from support.gate import Gate
 from support.requests import small_model
 
 import acl
 
 LIMIT_SECONDS = 30
-
-
-class Gate:
-    """Stops a stream's work until `open` is called or its `with` block ends, but for `LIMIT_SECONDS` at most."""
-
-    def __init__(self, stream: acl.Stream) -> None:
-        self.event = threading.Event()
-        stream.launch(self.event.wait, LIMIT_SECONDS)
-
-    def open(self, after: float = 0.0) -> None:
-        threading.Timer(after, self.event.set).start()
-
-    def __enter__(self) -> Gate:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.event.set()
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from support.child import child_environment
+from support.top_peer import answering
 
 import acl
 from acl.inside import _top
@@ -45,28 +46,6 @@ def service(folder: Path, **environment: str) -> Iterator[tuple[int, int]]:
         yield child.pid, int(child.stdout.readline())
     finally:
         child.communicate(timeout=300)
-
-
-@contextlib.contextmanager
-def replying(folder: Path, said: bytes, number: int = 0) -> Iterator[None]:
-    """Serve a socket in the name of another living process; it answers each caller with `said`."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(folder / f"{os.getppid()}-{number}.sock"))
-        listener.listen()
-
-        def run() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    caller = listener.accept()[0]
-                    with caller, contextlib.suppress(OSError):
-                        caller.recv(64)
-                        caller.sendall(said)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        yield
-        listener.shutdown(socket.SHUT_RDWR)
-    thread.join()
 
 
 def document(*metrics: Any, **changes: Any) -> dict[str, Any]:
@@ -108,7 +87,7 @@ def test_port_zero_serves_on_a_free_port_and_ends_by_ctrl_c(folder: Path) -> Non
     assert child.stdout is not None
     assert select.select([child.stdout], [], [], 300)[0], "no address was printed"
     host = child.stdout.readline().split("/")[2]
-    with replying(folder, json.dumps(document(gauge(pool="p"))).encode()):
+    with answering(folder, json.dumps(document(gauge(pool="p"))).encode()):
         answers = []
         for path in ("/metrics", "/other"):
             connection = http.client.HTTPConnection(host, timeout=300)
@@ -132,7 +111,7 @@ def test_port_zero_serves_on_a_free_port_and_ends_by_ctrl_c(folder: Path) -> Non
         {"attributes": {}, "count": 1, "sum": 1, "explicit_bounds": [1], "bucket_counts": [1]}]}),
 ])
 def test_answer_with_a_wrong_value_is_counted_as_silent(folder: Path, said: Any) -> None:
-    with replying(folder, json.dumps(said).encode()):
+    with answering(folder, json.dumps(said).encode()):
         text, answered = exporter.page()
     assert answered == 0
     assert "aclpool_exporter_processes 0\n" in text and "aclpool_exporter_silent_processes 1\n" in text
@@ -140,14 +119,14 @@ def test_answer_with_a_wrong_value_is_counted_as_silent(folder: Path, said: Any)
 
 
 def test_texts_of_services_cannot_make_lines_of_the_page(folder: Path) -> None:
-    with replying(folder, json.dumps(document(gauge(tag='a"\n\\'), worker='w"\n')).encode()):
+    with answering(folder, json.dumps(document(gauge(tag='a"\n\\'), worker='w"\n')).encode()):
         text, _ = exporter.page()
     assert 'aclpool_spare_bytes{process="7",worker="w\\"\\\\x0a",tag="a\\"\\\\x0a\\\\"} 1\n' in text
 
 
 def test_metric_of_two_kinds_keeps_the_first(folder: Path) -> None:
-    with (replying(folder, json.dumps(document(gauge(tag="a"))).encode()),
-          replying(folder, json.dumps(document(gauge(tag="b", kind="counter"))).encode(), 1)):
+    with (answering(folder, json.dumps(document(gauge(tag="a"))).encode()),
+          answering(folder, json.dumps(document(gauge(tag="b", kind="counter"))).encode(), 1)):
         text, answered = exporter.page()
     assert answered == 2
     assert text.count("# TYPE aclpool_spare_bytes") == 1
@@ -158,7 +137,7 @@ def test_once_prints_the_page_and_tells_by_its_status_if_a_service_answered(
         folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["exporter", "--once"]) == 1
     assert "aclpool_exporter_processes 0\n" in capsys.readouterr().out
-    with replying(folder, json.dumps(document(gauge(pool="p"))).encode()):
+    with answering(folder, json.dumps(document(gauge(pool="p"))).encode()):
         assert cli.main(["exporter", "--once"]) == 0
     assert 'pool="p"' in capsys.readouterr().out
 
