@@ -28,12 +28,11 @@ from acl.core.types cimport (
 )
 from acl.core._driver cimport (
     arena_context, arena_is_of, context_enter, context_here, context_leave, events_destroy,
-    faults_seen, page_unmap, range_unreserve, source_shrink, stream_home, stream_wait,
+    faults_seen, page_unmap, prop_fill, range_unreserve, source_shrink, stream_home, stream_wait,
 )
 from acl.bind.generated._libacl cimport (
-    ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
-    ACL_STREAM_STATUS_COMPLETE, ACL_STREAM_STATUS_NOT_READY,
-    ACL_SUCCESS, aclError, aclmdlRI, aclrtContext, aclrtStreamStatus, libacl_open,
+    ACL_STREAM_STATUS_COMPLETE, ACL_STREAM_STATUS_NOT_READY, ACL_SUCCESS, aclError,
+    aclmdlRI, aclrtContext, aclrtStreamStatus, libacl_open,
 )
 from acl.core._lock cimport (
     SpinLock, count_publish, count_read, lock_drop, lock_enter, lock_leave, lock_start, lock_take,
@@ -282,11 +281,7 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
         pool.life.orphan = True                 # until a Python Pool becomes its owner
     else:
         pool.source.driver = driver[0]
-    pool.source.prop.handleType = ACL_MEM_HANDLE_TYPE_NONE
-    pool.source.prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED
-    pool.source.prop.memAttr = options.mem_attr
-    pool.source.prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
-    pool.source.prop.location.id = <uint32_t> options.device        # safe cast: never negative
+    prop_fill(&pool.source.prop, options.device, options.mem_attr)
     pool.context = context_here(pool)
     pools_add(pool)
     return pool

@@ -3,11 +3,26 @@
 No function here may be called with a lock held.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 from acl.core.types cimport Arena, Attempt, Frame, Pool
 from acl.core._lock cimport count_read, pointer_read
-from acl.bind.generated._libacl cimport aclError, aclrtContext, aclrtEvent, aclrtStream
+from acl.bind.generated._libacl cimport (
+    ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
+    aclError, aclrtContext, aclrtEvent, aclrtMemAttr, aclrtPhysicalMemProp, aclrtStream,
+)
+
+
+cdef inline void prop_fill(aclrtPhysicalMemProp *prop, int32_t device,
+                           aclrtMemAttr attr) noexcept nogil:
+    """Describe physical memory of a device, with pages of the kind `attr`."""
+    memset(prop, 0, sizeof(aclrtPhysicalMemProp))
+    prop.handleType = ACL_MEM_HANDLE_TYPE_NONE
+    prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED
+    prop.memAttr = attr
+    prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
+    prop.location.id = <uint32_t> device            # safe cast: a device number is never negative
 
 
 cdef inline aclrtContext arena_context(Arena *arena) noexcept nogil:

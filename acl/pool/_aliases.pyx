@@ -4,13 +4,12 @@ Aliases need this: on a device that shows other bytes they would corrupt data.  
 each device that may make aliases tests the device with a new frame.
 """
 
-from libc.stdint cimport uint32_t
 from libc.string cimport memcmp, memset
 
+from acl.core._driver cimport prop_fill
 from acl.bind.generated._libacl cimport (
-    ACL_HBM_MEM_HUGE, ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE,
-    ACL_MEM_LOCATION_TYPE_DEVICE, ACL_MEMCPY_DEVICE_TO_HOST, ACL_MEMCPY_HOST_TO_DEVICE,
-    ACL_SUCCESS, aclrtDrvMemHandle, aclrtFreePhysical, aclrtMallocPhysical, aclrtMapMem,
+    ACL_HBM_MEM_HUGE, ACL_MEMCPY_DEVICE_TO_HOST, ACL_MEMCPY_HOST_TO_DEVICE, ACL_SUCCESS,
+    aclrtDrvMemHandle, aclrtFreePhysical, aclrtMallocPhysical, aclrtMapMem,
     aclrtMemcpy, aclrtPhysicalMemProp, aclrtReleaseMemAddress, aclrtReserveMemAddress,
     aclrtUnmapMem, libacl_has,
 )
@@ -73,12 +72,7 @@ cdef Answer tried(int device) noexcept nogil:
     cdef aclrtDrvMemHandle handle = NULL
     cdef void *addresses = NULL
     cdef Answer answer = UNKNOWN
-    memset(&prop, 0, sizeof(prop))
-    prop.handleType = ACL_MEM_HANDLE_TYPE_NONE
-    prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED
-    prop.memAttr = ACL_HBM_MEM_HUGE
-    prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
-    prop.location.id = <uint32_t> device                # safe cast: never negative
+    prop_fill(&prop, device, ACL_HBM_MEM_HUGE)
     if aclrtReserveMemAddress(&addresses, 2 * FRAME_BYTES, 0, NULL, 1) != ACL_SUCCESS:
         return UNKNOWN
     if aclrtMallocPhysical(&handle, FRAME_BYTES, &prop, 0) == ACL_SUCCESS:

@@ -4,17 +4,16 @@
 numbers or texts such as ``"8GiB"``.  No function here keeps state.
 """
 
-from libc.stdint cimport uint32_t
 from libc.string cimport memset, strncmp
 
 import os
 import re
 from collections import namedtuple
 
+from acl.core._driver cimport prop_fill
 from acl.core.types cimport MAX_SIZE_BITS, VIEWS_ALWAYS, VIEWS_NEVER
 from acl.bind.generated._libacl cimport (
     ACL_DDR_MEM, ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G, ACL_HBM_MEM_NORMAL,
-    ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
     ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetSocName,
     aclrtMemGetAllocationGranularity, aclrtPhysicalMemProp, libacl_has,
 )
@@ -254,12 +253,7 @@ cdef int granule_check(object granule, int device, aclrtMemAttr attr, dict given
     cdef aclError status
     if given["segments"] or not libacl_has(b"aclrtMemGetAllocationGranularity"):
         return 0
-    memset(&prop, 0, sizeof(prop))
-    prop.handleType = ACL_MEM_HANDLE_TYPE_NONE
-    prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED
-    prop.memAttr = attr
-    prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
-    prop.location.id = <uint32_t> device                # safe cast: never negative
+    prop_fill(&prop, device, attr)
     with nogil:
         status = aclrtMemGetAllocationGranularity(
             &prop, ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, &least)

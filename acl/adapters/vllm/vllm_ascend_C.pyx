@@ -21,17 +21,16 @@ because the system frees everything.
 
 import atexit
 
-from libc.stdint cimport int32_t, uint32_t
+from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
+from acl.core._driver cimport prop_fill
 from acl.pyacl._blocks cimport Blocks
 from acl.runtime._device cimport current_context, fork_count, runtime_start
 from acl.bind._error cimport check
 from acl.bind.generated._libacl cimport (
-    ACL_HBM_MEM_HUGE, ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE,
-    ACL_MEM_LOCATION_TYPE_DEVICE, ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, ACL_SUCCESS, aclError,
-    aclrtContext, aclrtDrvMemHandle, aclrtFreePhysical, aclrtGetDevice, aclrtMallocPhysical,
+    ACL_HBM_MEM_HUGE, ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, ACL_SUCCESS, aclError, aclrtContext,
+    aclrtDrvMemHandle, aclrtFreePhysical, aclrtGetDevice, aclrtMallocPhysical,
     aclrtMapMem, aclrtMemGetAllocationGranularity, aclrtPhysicalMemProp, aclrtReleaseMemAddress,
     aclrtReserveMemAddress, aclrtSetCurrentContext, aclrtSetDevice,
     aclrtSynchronizeDeviceWithTimeout, aclrtUnmapMem,
@@ -82,19 +81,10 @@ cdef object tell_free = None
 
 # --- one segment and the driver -----------------------------------------------------------------
 
-cdef void prop_fill(aclrtPhysicalMemProp *prop, int device) noexcept nogil:
-    memset(prop, 0, sizeof(aclrtPhysicalMemProp))
-    prop.handleType = ACL_MEM_HANDLE_TYPE_NONE
-    prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED
-    prop.memAttr = ACL_HBM_MEM_HUGE
-    prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
-    prop.location.id = <uint32_t> device            # a device number is not negative
-
-
 cdef size_t granule_of(int device) noexcept nogil:
     cdef aclrtPhysicalMemProp prop
     cdef size_t granule = 0
-    prop_fill(&prop, device)
+    prop_fill(&prop, device, ACL_HBM_MEM_HUGE)
     if aclrtMemGetAllocationGranularity(
             &prop, ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, &granule) != ACL_SUCCESS or granule == 0:
         return GRANULE
@@ -113,7 +103,7 @@ cdef int segment_map(Segment *segment, Blocks blocks) except -1:
         blocks.wake(<size_t> segment.base)
         segment.mapped = True
         return 0
-    prop_fill(&prop, segment.device)
+    prop_fill(&prop, segment.device, ACL_HBM_MEM_HUGE)
     if segment.handle == NULL:
         with nogil:
             status = aclrtMallocPhysical(&segment.handle, segment.size, &prop, 0)
