@@ -295,7 +295,7 @@ cdef Block *alloc_miss(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 
 cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate as the lock's owner, else by `alloc_slow`.  Tail calls only, to save no register."""
+    """Allocate if this thread owns the lock, else tail-call `alloc_slow`, to save no register."""
     cdef size_t units = size_units(size)
     cdef size_t live
     cdef Block *block
@@ -640,7 +640,7 @@ cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef inline bint free_fast(Arena *arena, Block *block) noexcept nogil:
-    """Free as the lock's owner, else by `free_slow`.  Tail calls only: no register is saved."""
+    """Free if this thread owns the lock, else tail-call `free_slow`, to save no register."""
     cdef size_t size
     if not core_likely(lock_enter_biased(&arena.lock)):
         return free_slow(arena, block)

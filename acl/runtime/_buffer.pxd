@@ -43,7 +43,8 @@ cdef class Uses:
     cdef int add(self, Buffer buffer, bint written) except -1
     # End the use of the buffers after the first `count`; the device is done with them.
     cdef int cut(self, Py_ssize_t count) except -1
-    # End the call.  `wrote`: the work is queued, so it is a writer of the buffers that it writes.
+    # End the call.  If `wrote`, the work was queued: note it as a writer of the buffers that were
+    # added with `written`.
     cdef int end(self, bint wrote) except -1
 
 # Return the buffer that owns the memory of a view.

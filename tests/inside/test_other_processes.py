@@ -40,7 +40,7 @@ else:
 print("ready", flush=True)
 sys.stdin.read()
 """
-# Fails to allocate twice, and prints its report.
+# A program in which two allocations fail.  It prints the report of the second.
 OBSERVER = """
 import json, sys
 from dataclasses import asdict

@@ -3,8 +3,8 @@
 The archive is made twice, from two copies of the committed files, and both must have the same bytes.  The wheels are
 made from it: for this machine's architecture and, with a cross compiler, for aarch64; one for each Python from 3.10 to
 3.14 that is found (as `python3.X` or under pyenv), or that a release of Debian has.  All must need at most glibc 2.28.
-Each is installed in a folder without sources, and used: a stream, a pool, a model.  An aarch64 wheel runs under qemu,
-with Debian's Python.
+Each wheel is installed in a folder without sources, and a program uses it: a stream, a pool and a model.  An aarch64
+wheel runs under qemu, with Debian's Python.
 
 Needs gcc, gcc-aarch64-linux-gnu and apt-get.  Afterwards OUT/dist has the files that may be published.
 """
